@@ -6,8 +6,8 @@ import (
 	"github.com/acceld/acceld/driver/store"
 )
 
-// TestOrphanedAttempts: the marker of a load whose process was killed while the kernel went on says at the next start
-// that it is over; otherwise a later boot would count it against the driver.
+// TestOrphanedAttempts: a load's process was killed while the kernel carried on. The next start marks the attempt as
+// ended; otherwise a later boot would count it against the driver.
 func TestOrphanedAttempts(t *testing.T) {
 	const name = "/var/lib/acceld/attempts/abc.json"
 	for _, c := range []struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/acceld/acceld/test/ko"
 )
 
-// workshop is this machine with a real make, a source tree and headers whose Makefile does what a test says.
+// workshop is a machine with a real make, a source tree, and headers whose Makefile does what a test says.
 type workshop struct {
 	t                      *testing.T
 	h                      *host.Host
@@ -38,13 +38,13 @@ func newWorkshop(t *testing.T, makefile string) *workshop {
 		t.Fatal(err)
 	}
 	w := &workshop{t: t, h: h, state: t.TempDir(), source: t.TempDir(), headers: t.TempDir()}
-	for _, dir := range []string{filepath.Dir(w.headers), w.headers} { // for the user without rights that builds
+	for _, dir := range []string{filepath.Dir(w.headers), w.headers} { // readable for the unprivileged user that builds
 		if err := os.Chmod(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.write(w.headers, "runs", "")
-	if err := os.Chmod(filepath.Join(w.headers, "runs"), 0o666); err != nil { // each build is another user's
+	if err := os.Chmod(filepath.Join(w.headers, "runs"), 0o666); err != nil { // each build runs as another user
 		t.Fatal(err)
 	}
 	w.write(w.source, "edu.c", "int x;\n")
@@ -119,7 +119,7 @@ func TestBuildFails(t *testing.T) {
 	}
 }
 
-// isClean checks that no half state is left and that the store has so many entries.
+// isClean checks that no partial state is left and that the store has this many entries.
 func (w *workshop) isClean(entries int) {
 	w.t.Helper()
 	if left, _ := os.ReadDir(w.state + "/build"); len(left) != 0 {
@@ -149,7 +149,7 @@ func TestBuildOnce(t *testing.T) {
 	if w.runs() != 1 || keys[0] == "" || keys[0] != keys[3] {
 		t.Errorf("%d builds, keys %v", w.runs(), keys)
 	}
-	// Neither headers nor compiler are asked for what is there.
+	// Neither headers nor compiler are needed for what is already in the store.
 	if err := os.RemoveAll(w.headers); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestBuildOnce(t *testing.T) {
 		t.Fatal(e, problem)
 	}
 	w.isClean(1)
-	// Another byte of source, another argument or another kernel is another driver.
+	// Changed source, another argument or another kernel makes another driver.
 	w.write(w.source, "edu.c", "int y;\n")
 	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil ||
 		problem.Reason != accel.HeadersMissing {
@@ -197,7 +197,7 @@ func TestBuildTimeout(t *testing.T) {
 	w.isClean(0)
 }
 
-// isGone checks that no process with this argument lives: what a killed build leaves would be its child's child.
+// isGone checks that no process with this argument is alive: a killed build would leave its grandchild behind.
 func (w *workshop) isGone(argument string) {
 	w.t.Helper()
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -208,7 +208,7 @@ func (w *workshop) isGone(argument string) {
 	}
 }
 
-// TestBuildWithoutRights checks what a build may do, from inside.
+// TestBuildWithoutRights checks, from inside a build, what it may do.
 func TestBuildWithoutRights(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("giving up rights needs root")
@@ -258,7 +258,7 @@ func TestBuildRepairsAnEntry(t *testing.T) {
 	}
 }
 
-// TestSweep leaves a build as a crash does, and one at work.
+// TestSweep has one build that a crash left behind, and one in progress.
 func TestSweep(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
@@ -297,14 +297,14 @@ func TestReasonOfDisk(t *testing.T) {
 	}
 }
 
-// TestBuildInAnotherRoot builds as the agent in a container does: the machine's root is not its own, and make runs
-// inside the machine's.
+// TestBuildInAnotherRoot builds like an agent in a container: the machine's root is not its own, and make runs in the
+// machine's root.
 func TestBuildInAnotherRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("changing the root directory needs root")
 	}
 	w := newWorkshop(t, `test -e /proc/self/root/$(M)/edu.c; `+goodMake)
-	h, err := host.New("/proc/self/root") // the machine's root by another name
+	h, err := host.New("/proc/self/root") // another path to the machine's root
 	if err != nil {
 		t.Fatal(err)
 	}

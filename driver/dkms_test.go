@@ -15,8 +15,8 @@ import (
 
 const named = "PACKAGE_NAME=x\nPACKAGE_VERSION=1\n"
 
-// TestDKMSBuild builds as DKMS does: a patch for this kernel and not the one for another, PRE_BUILD, make with what
-// DKMS gives it, a module under another name in a directory of its own.
+// TestDKMSBuild builds like DKMS: it applies the patch for this kernel but not the one for another, runs PRE_BUILD,
+// runs make with the variables that DKMS sets, and finds a module under another name in its own directory.
 func TestDKMSBuild(t *testing.T) {
 	w := newWorkshop(t, `true`)
 	sub := func(name, text string, mode os.FileMode) {
@@ -75,7 +75,7 @@ DEST_MODULE_LOCATION[0]="/updates"
 	}
 }
 
-// TestMakeSystem builds by a Makefile of the tree's own, which wants to be told where the headers are.
+// TestMakeSystem builds with the tree's own Makefile, which needs the path of the headers.
 func TestMakeSystem(t *testing.T) {
 	w := newWorkshop(t, `exit 1`)
 	w.write(w.source, "dkms.conf", "if true; then :; fi\n")

@@ -21,13 +21,13 @@ import (
 	"github.com/acceld/acceld/host/ledger"
 )
 
-// settleTime is how long devices may take to be bound and to get their nodes after their module is live: probes run
-// inside the load, udev and devtmpfs follow within milliseconds.
+// settleTime is how long devices may take to be bound and to get their nodes once their module is live: probes run
+// inside the load, and udev and devtmpfs follow within milliseconds.
 const settleTime = 5 * time.Second
 
 // Options of a [Driver]. The zero value of each field is usable.
 type Options struct {
-	// StateDir is the persistent directory as the machine sees it; "/var/lib/acceld" when empty.
+	// StateDir is the persistent directory, as a path on the host; "/var/lib/acceld" when empty.
 	StateDir string
 	Log      *slog.Logger
 	// LoadTimeout bounds the initialisation of one module; 60 s when zero.
@@ -38,27 +38,27 @@ type Options struct {
 	Jobs int
 	// BuildMemory is what one build may use, in bytes; no cap when zero.
 	BuildMemory int64
-	// CPUWeight is a build's share of a busy processor, where everybody else has 100; it is left alone when zero.
+	// CPUWeight is a build's CPU weight, relative to the default of 100. Zero leaves the weight unchanged.
 	CPUWeight int
-	// Progress is told how far the work is, by several goroutines at once when several kinds are worked on; it must be
-	// quick. Nil when nobody looks.
+	// Progress receives progress reports. Several goroutines call it at once when several kinds are in progress, and
+	// it must return quickly. Nil discards the reports.
 	Progress func(accel.Progress)
-	// Helper is the program and its first arguments that runs [LoadModuleMain]; this process's own program with the
-	// argument "load-module" when empty.
+	// Helper is the program, with its first arguments, that runs [LoadModuleMain]. When empty, it is this process's
+	// own program with the argument "load-module".
 	Helper []string
-	// Kernel takes and gives up modules; the running kernel, through Helper, when nil.
+	// Kernel loads and unloads modules; the running kernel, through Helper, when nil.
 	Kernel Kernel
 	// Ledger makes and records the changes outside StateDir; the one in StateDir when nil.
 	Ledger *ledger.Ledger
-	// Now is the clock of what is written into the store; time.Now when nil.
+	// Now is the clock for timestamps in the store; time.Now when nil.
 	Now func() time.Time
-	// StoreEntries is how many drivers that nothing needs are kept in the store, the youngest ones; 8 when zero, none
-	// when negative. StoreMiB bounds what these take; no bound when zero.
+	// StoreEntries is how many unneeded drivers the store keeps, newest first; 8 when zero, none when negative.
+	// StoreMiB bounds their total size; no bound when zero.
 	StoreEntries, StoreMiB int
-	// Artifact says how registries are asked; its zero value is usable.
+	// Artifact configures access to registries; its zero value is usable.
 	Artifact artifact.Options
-	// Elect makes this host the builder of a driver that is published, or names the host that is. Release gives the
-	// lease back. Nil, or an error: every host builds for itself.
+	// Elect makes this host the builder of a driver that will be published, or names the host that is. Release gives
+	// up the lease. If Elect is nil or returns an error, every host builds for itself.
 	Elect func(ctx context.Context, key string) (release func(), elected bool, holder string, err error)
 }
 
@@ -71,10 +71,10 @@ type Driver struct {
 	locks  lock.Locks
 	tell   progress.Teller
 	settle time.Duration // settleTime, less in tests
-	// attribute tells a bus of the kernel to bind or unbind a device; a fake machine does it in tests.
+	// attribute writes to an attribute of a kernel bus to bind or unbind a device; tests substitute a fake machine.
 	attribute func(name, text string) error
-	stopAt    func(string) // see point; nil but in tests
-	// operations are those on devices, which may hang.
+	stopAt    func(string) // see point; nil except in tests
+	// operations tracks operations on devices, which may hang.
 	operations *deadline.Operations
 
 	store    *store.Store
@@ -88,7 +88,7 @@ type Driver struct {
 	journals *journals
 }
 
-// withDefaults fills in what the zero value of a field means.
+// withDefaults replaces zero values by their defaults.
 func withDefaults(o Options) Options {
 	if o.StateDir == "" {
 		o.StateDir = "/var/lib/acceld"
@@ -131,7 +131,7 @@ func New(h *host.Host, o Options) *Driver {
 	if d.ledger == nil {
 		var err error
 		if d.ledger, err = ledger.Open(h, o.StateDir, o.Log); err != nil {
-			panic(err) // a state directory that is none: configuration is validated long before
+			panic(err) // the state directory is unusable, although configuration was validated long before
 		}
 	}
 	d.store = store.New(h, store.Options{
@@ -170,16 +170,16 @@ func New(h *host.Host, o Options) *Driver {
 	return d
 }
 
-// List returns the drivers that the store has, the oldest first.
+// List returns the drivers in the store, oldest first.
 func (d *Driver) List() ([]store.Entry, error) { return d.store.List() }
 
-// RunSteps runs the definition's own steps of one published state at one moment, in order, until one fails: StepFailed
-// then names the step, why, and the end of what it printed. Without such steps it does nothing.
+// RunSteps runs the definition's own steps for one published state at one moment, in order, until one fails.
+// StepFailed then names the step, the cause, and the end of its output. Without such steps it does nothing.
 func (d *Driver) RunSteps(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	state accel.Published, moment accel.Moment,
 ) *accel.Problem {
 	return d.steps.Run(ctx, def, facts, accs, state, moment)
 }
 
-// Sources returns where drivers come from.
+// Sources returns the sources of drivers.
 func (d *Driver) Sources() *source.Sources { return d.sources }

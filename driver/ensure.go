@@ -16,15 +16,16 @@ type Result struct {
 	Problem *accel.Problem
 }
 
-// Ensure makes the driver of one kind present: modules live, devices bound, nodes there. It does nothing when that is
-// so. A problem lists in Tried what each source answered.
+// Ensure makes the driver of one kind present: modules live, devices bound, nodes there. It does nothing if that is
+// already the case. A problem's Tried lists what each source answered.
 func (d *Driver) Ensure(ctx context.Context, def *accel.Definition, facts accel.Facts,
 	accs []accel.Accelerator,
 ) (accel.DriverHave, *accel.Problem) {
 	return d.EnsureWith(ctx, def, facts, accs, source.Options{})
 }
 
-// Early is Ensure for every kind that has accelerators, without compilers and network: what runs before the kubelet.
+// Early is Ensure for every kind that has accelerators, without compilers or network. It runs before the kubelet
+// starts.
 func (d *Driver) Early(ctx context.Context, defs []*accel.Definition, facts accel.Facts,
 	accs map[string][]accel.Accelerator,
 ) map[string]Result {
@@ -39,12 +40,12 @@ func (d *Driver) Early(ctx context.Context, defs []*accel.Definition, facts acce
 	return out
 }
 
-// EnsureWith is Ensure with options. An upgrade that was interrupted goes on, or back, first. When nothing is loaded, a
-// driver that served before is preferred to one that would have to be built or fetched, and to one that fails: what was
-// good serves, and the wanted one comes by [Driver.Upgrade].
+// EnsureWith is Ensure with options. It first completes or reverts an interrupted upgrade. If nothing is loaded, it
+// prefers a driver that served before to one that must be built or fetched, and to one that fails. The last good
+// driver then serves until [Driver.Upgrade] brings the configured one.
 //
-// Devices of drivers that the definition allows to take them from are taken over when a driver was found and judged
-// good, and given back when it does not come up.
+// If the definition allows taking devices over from other drivers, EnsureWith does so once it has found a driver and
+// judged it good. It returns them if the driver does not come up.
 func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	o source.Options,
 ) (accel.DriverHave, *accel.Problem) {
@@ -98,8 +99,9 @@ func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.
 	return have, nil
 }
 
-// ensureGood makes a driver present on a kernel that had one already: the wanted one when it is at hand, was not
-// rejected, and the last upgrade was not ended by the machine; else the one that served last.
+// ensureGood makes a driver present on a kernel that already had one. It takes the configured driver if that is
+// available without building, was not rejected, and no reboot interrupted the last upgrade. Otherwise it takes the
+// driver that served last.
 func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	o source.Options, c store.Choice, interrupted bool,
 ) (accel.DriverHave, *accel.Problem) {
@@ -145,7 +147,7 @@ func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts ac
 	return have, nil
 }
 
-// stuck says that no driver serves after an upgrade because both failed.
+// stuck turns problem into RollbackFailed if the last upgrade and its rollback both failed, so that no driver serves.
 func stuck(c store.Choice, problem *accel.Problem) *accel.Problem {
 	if c.Rejected == nil || c.Rejected.Stuck == nil {
 		return problem
@@ -157,8 +159,8 @@ func stuck(c store.Choice, problem *accel.Problem) *accel.Problem {
 		}, c.Rejected.Problem.Message, c.Current.Ref(), problem.Message)
 }
 
-// take loads a plan where a driver served before: the same one simply, another one as an upgrade from nothing, which
-// can be taken back.
+// take loads a plan on a kernel on which a driver served before. If it is the same driver, take loads it directly. If
+// it is another one, take runs an upgrade, with nothing loaded, which can be rolled back.
 func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	c store.Choice, p *kmod.Plan,
 ) (accel.DriverHave, *accel.Problem) {
@@ -172,8 +174,8 @@ func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Fa
 	return d.replace(ctx, def, facts, accs, c.Current, to)
 }
 
-// rebind mends devices under a driver that is live: it asks the kernel to try again those that no driver has, for what
-// refused them may have been mended since, and makes the nodes that are missing.
+// rebind repairs devices under a live driver. It asks the kernel to probe again each device that has no driver,
+// because the cause of the refusal may be gone, and creates missing nodes.
 func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.Facts,
 	accs []accel.Accelerator,
 ) (accel.DriverHave, *accel.Problem) {

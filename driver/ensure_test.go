@@ -41,7 +41,7 @@ func TestEnsureIsIdle(t *testing.T) {
 	}
 }
 
-// TestOrder has a row for what each source may answer. Only unavailable falls through.
+// TestOrder has a row for each answer of a source. Only unavailable falls through.
 func TestOrder(t *testing.T) {
 	newer := ko.Edu()
 	newer.Version, newer.BuildID = "2.0.0", "c2c2"
@@ -224,8 +224,8 @@ func TestLoadDependenciesFirst(t *testing.T) {
 	}
 }
 
-// TestTransaction has a row for each way in which a load ends badly: what this call loaded is unloaded again, in
-// reverse, and nothing else.
+// TestTransaction has a row for each way in which a load fails: exactly what this call loaded is unloaded, in reverse
+// order.
 func TestTransaction(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -338,7 +338,7 @@ func TestHungLoad(t *testing.T) {
 	if len(m.loads) != 1 {
 		t.Errorf("a module on its way in was loaded again: %v", m.loads)
 	}
-	// After a reboot it is tried once more, and then no more.
+	// After a reboot it is tried once more, and then never again.
 	m.reboot("boot-2")
 	if _, problem = d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem == nil ||
 		problem.Reason != accel.LoadTimeout {
@@ -370,7 +370,7 @@ func (m *testMachine) reboot(id string) {
 	m.Write("/proc/sys/kernel/tainted", "0\n")
 }
 
-// TestOopsInInit: the crash takes the helper, or only its thread that loads.
+// TestOopsInInit: the crash kills the helper, or only the thread that loads.
 func TestOopsInInit(t *testing.T) {
 	for _, end := range []error{fmt.Errorf("%w (signal killed)", ErrDied), context.DeadlineExceeded} {
 		t.Run(end.Error(), func(t *testing.T) { oopsInInit(t, end) })
@@ -413,8 +413,8 @@ func oopsInInit(t *testing.T, end error) {
 	}
 }
 
-// TestKilledInTheMiddle stops the agent after each step of a load, as kill -9 does: the next one converges, and the
-// load is not counted as unclean, because the kernel took no harm.
+// TestKilledInTheMiddle kills the agent after each step of a load, like kill -9. The next agent converges, and does
+// not count the load as unclean, because the kernel was not harmed.
 func TestKilledInTheMiddle(t *testing.T) {
 	for _, loaded := range []bool{false, true} {
 		m := newMachine(t)
@@ -493,7 +493,7 @@ func TestLocks(t *testing.T) {
 	}
 }
 
-// Neither devtmpfs nor udev makes a node again that somebody deleted.
+// Neither devtmpfs nor udev recreates a node that somebody deleted.
 func TestEnsureMakesADeletedNodeAgain(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: only root may make device nodes")

@@ -8,8 +8,8 @@ import (
 	"github.com/acceld/acceld/test/ko"
 )
 
-// TestRefusedForFirmware has a row for what the kernel says of a device that its driver refuses: firmware that is
-// missing is named, with the package that has it.
+// TestRefusedForFirmware has a row for each kernel message about a device that its driver refuses: the problem names
+// missing firmware and the package that has it.
 func TestRefusedForFirmware(t *testing.T) {
 	const direct = "4,2,2,-;edu 0000:01:00.0: Direct firmware load for edu/fw.bin failed with error -2\n SUBSYSTEM=pci\n"
 	const probe = "3,9,9,-;edu: probe of 0000:01:00.0 failed with error -2\n SUBSYSTEM=pci\n"
@@ -108,7 +108,7 @@ func TestRefusedForFirmware(t *testing.T) {
 	}
 }
 
-// TestFirmwarePackage: firmware that is looked for before the load is named with its package, too, where there is one.
+// TestFirmwarePackage: the check before a load also names the package of missing firmware, if there is one.
 func TestFirmwarePackage(t *testing.T) {
 	m := newMachine(t)
 	m.Install("updates/edu.ko", ko.Edu())

@@ -37,7 +37,7 @@ func (m *testMachine) bring(e store.Entry, name, content string) {
 	m.Write(e.Path+"/firmware/"+name, content)
 }
 
-// TestFirmwareOfTheStore has a row for what is where the kernel looks for firmware that comes with a driver.
+// TestFirmwareOfTheStore has a row for each state of the places in which the kernel looks for a driver's firmware.
 func TestFirmwareOfTheStore(t *testing.T) {
 	var packed bytes.Buffer
 	w, err := zstd.NewWriter(&packed)
@@ -52,7 +52,7 @@ func TestFirmwareOfTheStore(t *testing.T) {
 		prepare func(*testMachine)
 		reason  accel.Reason
 		path    string // the kernel's setting afterwards
-		where   string // of the file that was placed; empty when none was
+		where   string // where the file was placed; empty when none was
 	}{
 		{"nobody uses the setting", func(m *testMachine) {
 			m.Write(kmod.FirmwarePath, "")
@@ -124,7 +124,8 @@ func TestFirmwareOfTheStore(t *testing.T) {
 	}
 }
 
-// TestFirmwareNotTaken: firmware of an entry that leaves its directory, or is not what was stored, is given to nobody.
+// TestFirmwareNotTaken: firmware that escapes its entry's directory, or differs from what was stored, is never
+// placed.
 func TestFirmwareNotTaken(t *testing.T) {
 	for _, c := range []struct {
 		name, file, rot string
@@ -161,8 +162,8 @@ func TestFirmwareNotTaken(t *testing.T) {
 	}
 }
 
-// TestFirmwareIsReplacedByAnUpgrade: a file that acceld placed makes room for that of another driver, and one that
-// somebody changed meanwhile does not.
+// TestFirmwareIsReplacedByAnUpgrade: a file that acceld placed is replaced by the next driver's file, but not if
+// somebody has changed it meanwhile.
 func TestFirmwareIsReplacedByAnUpgrade(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		m := newMachine(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/acceld/acceld/test/ko"
 )
 
-// TestFullDisk builds into a file system of every size from nothing to enough: NoSpace and no half state until it is
-// enough, and then it works without anyone's help.
+// TestFullDisk builds into file systems of every size from nothing to enough. Until the size is enough, the result is
+// NoSpace without partial state; then the build works without help.
 func TestFullDisk(t *testing.T) {
 	big := ko.Edu()
 	for i := range 2000 {

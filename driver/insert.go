@@ -11,7 +11,8 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// insertAll loads what is not live yet. It returns the names of what it loaded, in order, and the kernel's lines.
+// insertAll loads the modules that are not live yet. It returns the names of those it loaded, in order, and the
+// kernel's log lines.
 func (l *loader) insertAll(ctx context.Context, kind string, facts accel.Facts, p *kmod.Plan) (loaded, log []string,
 	problem *accel.Problem,
 ) {
@@ -45,8 +46,8 @@ func (l *loader) insertAll(ctx context.Context, kind string, facts accel.Facts, 
 	return loaded, log, nil
 }
 
-// insert gives one module to the kernel. It tells whether this call made it live and what the kernel said meanwhile.
-// The ledger has it from before the call until it is known that it did not.
+// insert loads one module. It reports whether this call made the module live, and what the kernel logged meanwhile.
+// The module is in the ledger from before the call, and stays there unless this call is known not to have loaded it.
 func (l *loader) insert(ctx context.Context, facts accel.Facts, m kmod.Planned) (did bool, log []string,
 	problem *accel.Problem,
 ) {
@@ -54,14 +55,14 @@ func (l *loader) insert(ctx context.Context, facts accel.Facts, m kmod.Planned) 
 		return false, nil, problem
 	}
 	did, log, problem = l.finit(ctx, facts, m)
-	// those may come yet
+	// After these two problems the module may still become live.
 	if !did && (problem == nil || problem.Reason != accel.LoadTimeout && problem.Reason != accel.RebootRequired) {
 		l.forgetLoad(m.Name)
 	}
 	return did, log, problem
 }
 
-// finit calls the kernel.
+// finit calls the kernel to load a module.
 func (l *loader) finit(ctx context.Context, facts accel.Facts, m kmod.Planned) (did bool, log []string,
 	problem *accel.Problem,
 ) {
@@ -87,7 +88,7 @@ func (l *loader) finit(ctx context.Context, facts accel.Facts, m kmod.Planned) (
 	case loadErr == nil:
 		return true, log, nil
 	case errors.Is(loadErr, context.DeadlineExceeded) && kmod.Taint(l.h)&kmod.TaintDied != 0:
-		// The thread that crashed could not even end, so the helper waits for it.
+		// The thread that crashed cannot exit, so the helper is still waiting for it.
 		return false, log, accel.Problemf(accel.RebootRequired,
 			"the initialisation of module %q crashed in the kernel%s", m.Name, c.Quote())
 	case errors.Is(loadErr, context.DeadlineExceeded):
@@ -112,7 +113,7 @@ func (l *loader) finit(ctx context.Context, facts accel.Facts, m kmod.Planned) (
 	return false, log, accel.ProblemOf(loadErr, "cannot load module %q", m.Name)
 }
 
-// raced decides about a module that somebody else was loading at the same moment.
+// raced handles a module that somebody else was loading at the same moment.
 func (l *loader) raced(ctx context.Context, m kmod.Planned) *accel.Problem {
 	if problem := l.awaitModule(ctx, m.Name); problem != nil {
 		return problem
@@ -132,7 +133,7 @@ func (l *loader) raced(ctx context.Context, m kmod.Planned) *accel.Problem {
 // abandon unloads what a transaction loaded and closes its attempt, unless the kernel still works on it.
 func (l *loader) abandon(ctx context.Context, p *kmod.Plan, loaded []string, problem *accel.Problem) {
 	calledOff := ctx.Err() != nil
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout) // also when the caller gives up
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout) // also if the caller gives up
 	defer cancel()
 	for _, name := range slices.Backward(loaded) {
 		if err := l.kernel.Unload(ctx, name); err != nil {
@@ -140,7 +141,7 @@ func (l *loader) abandon(ctx context.Context, p *kmod.Plan, loaded []string, pro
 		}
 	}
 	if problem.Reason == accel.LoadTimeout || problem.Reason == accel.RebootRequired {
-		if !calledOff { // otherwise the next attempt sees for itself what became of it
+		if !calledOff { // otherwise the next attempt finds out what became of the module
 			l.attempts.Hung(p.ID)
 		}
 		return
@@ -148,8 +149,8 @@ func (l *loader) abandon(ctx context.Context, p *kmod.Plan, loaded []string, pro
 	l.attempts.Close(p.ID, false)
 }
 
-// loadedNote is the text of a NoteModule: which file it was, so that a module of the same name that somebody else
-// loaded later is told apart.
+// loadedNote is the text of a NoteModule. It identifies the module file, to distinguish it from a module of the same
+// name that somebody else loads later.
 type loadedNote struct {
 	BuildID    string `json:"buildID,omitempty"`
 	SrcVersion string `json:"srcVersion,omitempty"`
@@ -168,7 +169,7 @@ func (l *loader) noteLoad(m kmod.Planned) *accel.Problem {
 	return nil
 }
 
-// forgetLoad ends the note of a module that was not loaded, or is not any more.
+// forgetLoad removes the note of a module that was not loaded, or no longer is.
 func (l *loader) forgetLoad(name string) {
 	if err := l.ledger.Forget(NoteModule, name); err != nil {
 		l.log.Warn("a module that is not loaded is still on record", "module", name, "error", err)

@@ -14,53 +14,53 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// UpgradeStep is a step of replacing a driver, as the journal names the one that is about to be done. Each can be done
-// again: a journal that is one step behind does no harm.
+// UpgradeStep is a step of replacing a driver. The journal names the step that is about to run. Every step can be
+// repeated, so a journal that is one step behind does no harm.
 type UpgradeStep string
 
-// The steps. Up to commit the old driver is the chosen one.
+// The steps. Until commit, the old driver remains the chosen one.
 const (
 	StepUnload  UpgradeStep = "unload"  // remove the old driver
-	StepLoad    UpgradeStep = "load"    // load the new one, see its devices bound
-	StepProve   UpgradeStep = "prove"   // let every device compute
+	StepLoad    UpgradeStep = "load"    // load the new one and check that its devices are bound
+	StepProve   UpgradeStep = "prove"   // run the self-test on every device
 	StepCommit  UpgradeStep = "commit"  // make the new one the chosen one
 	StepRevert  UpgradeStep = "revert"  // remove the new one, which failed
-	StepRestore UpgradeStep = "restore" // load the old one back and let it compute
-	StepReject  UpgradeStep = "reject"  // note that the new one is not to be tried again
+	StepRestore UpgradeStep = "restore" // load the old one again and run the self-test
+	StepReject  UpgradeStep = "reject"  // note that the new one must not be tried again
 )
 
-// UpgradeSteps returns every step, in order: first those of an upgrade that succeeds, then those of taking it back.
+// UpgradeSteps returns every step, in order: first those of a successful upgrade, then those of a rollback.
 func UpgradeSteps() []UpgradeStep {
 	return []UpgradeStep{StepUnload, StepLoad, StepProve, StepCommit, StepRevert, StepRestore, StepReject}
 }
 
-// Journal is the intent of an upgrade that is under way, <StateDir>/journal/<kind>.json: written and on the disk before
-// each step, removed after the last. It is read by the next Ensure of its kind, in whatever process and after whatever
-// crash: while it is there, nothing else is done about the kind's driver.
+// Journal is the intent of an upgrade in progress, <StateDir>/journal/<kind>.json. It is written and synced before
+// each step, and removed after the last. The next Ensure of its kind reads it, in any process and after any crash.
+// While it exists, nothing else is done about the kind's driver.
 type Journal struct {
 	Kind   string      `json:"kind"`
 	Step   UpgradeStep `json:"step"`
 	Kernel string      `json:"kernel"`
 	BootID string      `json:"bootID"`
-	// From is the driver that is replaced; nil when none was loaded, or when none that could be loaded back.
+	// From is the driver that is replaced; nil if none was loaded, or none that could be loaded again.
 	From *store.Generation `json:"from,omitempty"`
 	To   *store.Generation `json:"to"`
 	Wish string            `json:"wish"`
-	// Asked is the request that the upgrade carries out.
+	// Asked is the time of the request that the upgrade carries out.
 	Asked time.Time `json:"asked,omitzero"`
 	Since time.Time `json:"since"`
 	// Bad are devices that did not work with the old driver either.
 	Bad []string `json:"bad,omitempty"`
-	// Resumed counts how often the upgrade was interrupted and went on.
+	// Resumed counts how often the upgrade was interrupted and resumed.
 	Resumed int `json:"resumed,omitempty"`
-	// Problem is why it is taken back; Fault says that the new driver is to blame.
+	// Problem is why the upgrade is rolled back. Fault means that the new driver is to blame.
 	Problem *accel.Problem `json:"problem,omitempty"`
 	Fault   bool           `json:"fault,omitempty"`
-	// Stuck is why the old driver could not be loaded back.
+	// Stuck is why the old driver could not be loaded again, or the new one not removed.
 	Stuck *accel.Problem `json:"stuck,omitempty"`
 }
 
-// journals are the upgrades of one host that are under way.
+// journals are the upgrades in progress on one host.
 type journals struct {
 	h        *host.Host
 	log      *slog.Logger
@@ -72,8 +72,9 @@ func (js *journals) file(kind string) string {
 	return path.Join(js.stateDir, "journal", kind+".json")
 }
 
-// read returns the upgrade of a kind that is under way or was interrupted; nil when there is none. One that cannot be
-// read is none: without it the machine is looked at as it is, and the chosen driver is still the old one.
+// read returns the upgrade of a kind that is in progress or was interrupted; nil if there is none. An unreadable
+// journal counts as none: acceld then goes by the actual state of the machine, and the chosen driver is still the old
+// one.
 func (js *journals) read(kind string) *Journal {
 	b, err := js.h.ReadFile(js.file(kind))
 	if err != nil {
@@ -90,7 +91,7 @@ func (js *journals) read(kind string) *Journal {
 	return &j
 }
 
-// underway are the drivers that upgrades go from and to.
+// underway returns the drivers that the upgrades in progress replace, and those that replace them.
 func (js *journals) underway() []*store.Generation {
 	var out []*store.Generation
 	for _, name := range js.h.Glob(path.Join(js.stateDir, "journal"), "*.json") {
@@ -101,7 +102,7 @@ func (js *journals) underway() []*store.Generation {
 	return out
 }
 
-// write puts the journal on the disk before its step is done.
+// write syncs the journal to disk before its step runs.
 func (js *journals) write(j *Journal) *accel.Problem {
 	name := js.file(j.Kind)
 	js.point("journal " + string(j.Step))
@@ -119,7 +120,7 @@ func (js *journals) write(j *Journal) *accel.Problem {
 	return nil
 }
 
-// close ends an upgrade.
+// close ends an upgrade and removes its journal.
 func (js *journals) close(j *Journal) *accel.Problem {
 	js.point("journal end")
 	if err := js.h.Remove(js.file(j.Kind)); err != nil {
@@ -129,7 +130,7 @@ func (js *journals) close(j *Journal) *accel.Problem {
 	return nil
 }
 
-// point is where a test stops the agent as kill -9 does: before and after each thing that outlives the process.
+// point is where a test stops the agent like kill -9 would: before and after each effect that outlives the process.
 func (d *Driver) point(name string) {
 	if d.stopAt != nil {
 		d.stopAt(name)

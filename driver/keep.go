@@ -6,8 +6,8 @@ import (
 	"github.com/acceld/acceld/driver/store"
 )
 
-// liveGeneration is the driver that serves now, in a form that can be loaded back: as it was chosen, or found again by
-// its build-id and copied. It is nil when nothing is loaded or no file of it is left.
+// liveGeneration is the current driver in a form that can be loaded again: as it was chosen, or found by its build-id
+// and copied to the store. It is nil if nothing is loaded, or if restorable does not find every live module.
 func (d *Driver) liveGeneration(def *accel.Definition, facts accel.Facts, s sight) *store.Generation {
 	if g := d.ours(def, facts, d.store.Choice(def.Kind, facts.Kernel), s.modules); g != nil {
 		return g

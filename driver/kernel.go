@@ -13,37 +13,38 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Kernel takes and gives up modules.
+// Kernel loads and unloads modules.
 type Kernel interface {
-	// Load loads the uncompressed module in f. The error has the kernel's syscall.Errno, or context.DeadlineExceeded
-	// when the module's initialisation did not end, or [ErrDied] when it took its caller with it, in its chain.
+	// Load loads the uncompressed module in f. The error wraps the kernel's syscall.Errno, or
+	// context.DeadlineExceeded if the module's initialisation did not end, or [ErrDied] if the initialisation killed
+	// the calling process.
 	Load(ctx context.Context, f *os.File, parameters string) error
-	// Unload removes a module that nobody uses, with errors as of Load.
+	// Unload removes a module that is not in use. Its errors are those of Load.
 	Unload(ctx context.Context, name string) error
 }
 
-// ErrDied says that the process that called the kernel was killed inside the call: the kernel oopsed.
+// ErrDied means that the process that called the kernel was killed inside the call: the kernel oopsed.
 var ErrDied = errors.New("the kernel killed the process that loads the module")
 
 // helperRequest is what the helper reads from its standard input.
 type helperRequest struct {
-	// Load asks for the module in descriptor 3; otherwise Unload names the module to remove.
+	// Load means: load the module in descriptor 3. Otherwise Unload names the module to remove.
 	Load       bool   `json:"load"`
 	Parameters string `json:"parameters,omitempty"`
 	Unload     string `json:"unload,omitempty"`
 }
 
-// helperAnswer is what it writes to its standard output: the kernel's errno, 0 for success.
+// helperAnswer is what the helper writes to its standard output: the kernel's errno, 0 for success.
 type helperAnswer struct {
 	Errno int `json:"errno"`
 }
 
-// helperDied is the helper's exit status when the kernel has killed its thread that called.
+// helperDied is the helper's exit status if the kernel killed the thread that made the call.
 const helperDied = 3
 
-// LoadModuleMain is the body of the helper process that the agent starts to call the kernel: a module's initialisation
-// may hang or oops, and takes only its caller with it. It reads one request from in, answers on out and returns the
-// process's exit status. The module to load is the file descriptor 3.
+// LoadModuleMain is the body of the helper process that the agent starts to call the kernel: a module's
+// initialisation may hang or oops, and then affects only the process that called it. It reads one request from in,
+// answers on out and returns the exit status of the process. File descriptor 3 is the module to load.
 func LoadModuleMain(h *host.Host, in io.Reader, out io.Writer) int {
 	var request helperRequest
 	if err := json.NewDecoder(io.LimitReader(in, 1<<20)).Decode(&request); err != nil {
@@ -73,7 +74,7 @@ func LoadModuleMain(h *host.Host, in io.Reader, out io.Writer) int {
 	return 0
 }
 
-// helperKernel is the running kernel, called by a helper process.
+// helperKernel is the running kernel, called through a helper process.
 type helperKernel struct {
 	h    *host.Host
 	argv []string
@@ -101,7 +102,7 @@ func (k *helperKernel) ask(ctx context.Context, r helperRequest, files ...*os.Fi
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("cannot start the load helper %q: %w", k.argv[0], err)
 	}
-	// A helper inside the kernel cannot always be killed: it is left there and collected whenever it comes back.
+	// A helper inside the kernel cannot always be killed. It is left alone, and reaped whenever it returns.
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	select {

@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// TestMain lets the test binary be the load helper, as acceld's own program is.
+// TestMain lets the test binary act as the load helper, like acceld's own program.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PATH") + " " + strings.Join(os.Args[1:], " ") {
 	case "/usr/sbin:/usr/bin:/sbin:/bin load-module":
@@ -42,7 +42,7 @@ func helper(t *testing.T, word string) *helperKernel {
 	return &helperKernel{h: h, argv: []string{"/proc/self/exe", word}}
 }
 
-// TestHelper gives the running kernel something that is no module: every kernel refuses it, with an errno.
+// TestHelper gives the running kernel something that is not a module: every kernel refuses it with an errno.
 func TestHelper(t *testing.T) {
 	f, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {

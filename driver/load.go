@@ -9,8 +9,8 @@ import (
 	"github.com/acceld/acceld/driver/store"
 )
 
-// load makes the modules of a plan live as one transaction: when one is refused, or no device comes up, what this call
-// loaded is unloaded again, in reverse. Devices that came up beside ones that did not are left working.
+// load makes the modules of a plan live as one transaction. If a module is refused or no device comes up, it unloads
+// what this call loaded, in reverse order. If only some devices come up, they stay in service.
 func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	p *kmod.Plan,
 ) (accel.DriverHave, *accel.Problem) {
@@ -58,7 +58,8 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 	return have, nil
 }
 
-// choosePlan notes what is being loaded as what serves, with a copy in the store where it is not from there.
+// choosePlan notes the driver that is being loaded as the current one, and copies it to the store if it is not from
+// there.
 func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before store.Choice,
 	p *kmod.Plan,
 ) *accel.Problem {
@@ -69,7 +70,7 @@ func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before sto
 	if g.Key == "" {
 		if kept, problem := d.store.Keep(def, facts, p); problem == nil {
 			g = kept
-		} else { // it serves all the same, and can be gone back to for as long as it stays installed
+		} else { // the driver serves anyway, and a rollback to it works for as long as it stays installed
 			d.log.Warn("no copy of the installed driver is kept", "kind", def.Kind, "reason", problem.Reason, "message",
 				problem.Message)
 		}
@@ -80,8 +81,8 @@ func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before sto
 	return nil
 }
 
-// awaitDevices waits until every device is bound and has its nodes: udev and devtmpfs follow a load. What is for nobody
-// to make is made here.
+// awaitDevices waits until every device is bound and has its nodes: udev and devtmpfs follow a load. It creates the
+// nodes that neither of them creates.
 func (d *Driver) awaitDevices(ctx context.Context, def *accel.Definition, facts accel.Facts,
 	accs []accel.Accelerator,
 ) (accel.DriverHave, *accel.Problem) {

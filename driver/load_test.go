@@ -16,7 +16,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestLoadLooksAgain: what happened between the choice of a driver and its load counts.
+// TestLoadLooksAgain: a load takes account of what happened since the driver was chosen.
 func TestLoadLooksAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(*testMachine, *Driver, *kmod.Plan)
@@ -46,8 +46,8 @@ func TestLoadLooksAgain(t *testing.T) {
 	}
 }
 
-// TestRacedLoad: a module that somebody else loads at the same moment is as good as ours when it is the same, and
-// nothing is loaded on top of another one.
+// TestRacedLoad: a module that somebody else loads at the same moment is as good as ours if it is the same. Nothing
+// is loaded on top of a different one.
 func TestRacedLoad(t *testing.T) {
 	for build, c := range map[string]struct {
 		want  accel.Reason
@@ -74,7 +74,7 @@ func TestRacedLoad(t *testing.T) {
 	}
 }
 
-// TestOptionalModule: a driver does without an optional module that the kernel refuses, and not beside one that hangs
+// TestOptionalModule: a driver works without an optional module that the kernel refuses, but not if that module hangs
 // in the kernel.
 func TestOptionalModule(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -102,7 +102,7 @@ func TestOptionalModule(t *testing.T) {
 	}
 }
 
-// TestLateModuleIsPurged: a module that came after its time was over is acceld's all the same.
+// TestLateModuleIsPurged: a module that became live after its timeout still belongs to acceld.
 func TestLateModuleIsPurged(t *testing.T) {
 	m := newMachine(t)
 	m.Install("updates/edu.ko", ko.Edu())

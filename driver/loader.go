@@ -16,7 +16,7 @@ import (
 	"github.com/acceld/acceld/host/ledger"
 )
 
-// awaitStill waits until no module of the definition is on its way in or out.
+// awaitStill waits until no module of the definition is being loaded or unloaded.
 func (l *loader) awaitStill(ctx context.Context, def *accel.Definition) *accel.Problem {
 	for _, m := range def.Driver.Modules {
 		if problem := l.awaitModule(ctx, m.Name); problem != nil {
@@ -26,7 +26,7 @@ func (l *loader) awaitStill(ctx context.Context, def *accel.Definition) *accel.P
 	return nil
 }
 
-// awaitModule waits until a module is live or gone. Sysfs announces neither.
+// awaitModule waits until a module is live or gone. It polls, because sysfs announces neither.
 func (l *loader) awaitModule(ctx context.Context, name string) *accel.Problem {
 	state := ""
 	arrived := until(ctx, l.timeout, func() bool {
@@ -43,7 +43,7 @@ func (l *loader) awaitModule(ctx context.Context, name string) *accel.Problem {
 	return accel.Problemf(accel.RebootRequired, "module %q is stuck in state %q", name, state)
 }
 
-// until asks at growing distances, 1 ms to 100 ms, until done or limit is over or ctx ends.
+// until polls done at growing intervals, 1 ms to 100 ms, until done returns true, limit passes or ctx ends.
 func until(ctx context.Context, limit time.Duration, done func() bool) bool {
 	over := time.NewTimer(limit)
 	defer over.Stop()
@@ -64,7 +64,7 @@ func until(ctx context.Context, limit time.Duration, done func() bool) bool {
 	}
 }
 
-// loader gives modules to the kernel and takes them back, each on record, and knows those that are on their way.
+// loader loads and unloads modules, records each change, and tracks modules that are being loaded or unloaded.
 type loader struct {
 	h        *host.Host
 	log      *slog.Logger
@@ -75,13 +75,13 @@ type loader struct {
 	devices  *devices.Devices
 	tell     progress.Teller
 	now      func() time.Time
-	timeout  time.Duration // of one call of the kernel
+	timeout  time.Duration // of one call into the kernel
 
 	mu     sync.Mutex
-	coming map[string]time.Time // since when a module has been seen neither live nor gone
+	coming map[string]time.Time // when a module was first seen neither live nor gone
 }
 
-// since returns for how long a module has been seen neither live nor gone.
+// since returns how long a module has been neither live nor gone.
 func (l *loader) since(name string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +91,7 @@ func (l *loader) since(name string) time.Duration {
 	return l.now().Sub(l.coming[name])
 }
 
-// settled forgets that a module was seen on its way.
+// settled forgets that a module was being loaded or unloaded.
 func (l *loader) settled(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

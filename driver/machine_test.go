@@ -26,7 +26,7 @@ type testMachine struct {
 	*ko.Machine
 	mu sync.Mutex
 
-	loads, unloads []string // what the kernel was asked, in order
+	loads, unloads []string // what the kernel was asked to do, in order
 	parameters     map[string]string
 	refuse         map[string]error // by module, on load
 	refuseUnload   map[string]error
@@ -34,7 +34,7 @@ type testMachine struct {
 	noNodes        bool
 	hang           bool
 	onLoad         func(name string)
-	attributes     []string // what the PCI bus was told, in order
+	attributes     []string // what was written to the PCI bus, in order
 	// refuseAttribute is how the kernel refuses to unbind, reset or bind.
 	refuseAttribute map[string]error
 	bad             map[string]string // by version: "denied", "refused", "unbound" or "wrong", how it fails
@@ -174,7 +174,7 @@ func (m *testMachine) Unload(_ context.Context, name string) error {
 	return nil
 }
 
-// unbind takes a device's driver away, and with ours its node.
+// unbind unbinds a device from its driver; with our driver the node goes too.
 func (m *testMachine) unbind(id string) error {
 	_ = os.RemoveAll(m.Path("/sys/bus/pci/devices/" + id + "/accelerator_edu"))
 	_ = os.Remove(m.Path(fmt.Sprintf("/dev/edu%d", slices.Index(m.Devices, id))))
@@ -189,7 +189,7 @@ func (m *testMachine) driver(o Options) *Driver {
 	return d
 }
 
-// attribute does what the PCI bus does when it is told to unbind, bind or probe a device.
+// attribute does what the PCI bus does for unbind, bind and drivers_probe.
 func (m *testMachine) attribute(name, text string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,7 +197,7 @@ func (m *testMachine) attribute(name, text string) error {
 	override := "/sys/bus/pci/devices/" + text + "/driver_override"
 	kept := ""
 	if b, err := os.ReadFile(m.Path(override)); err == nil && strings.HasPrefix(string(b), "edu") {
-		kept = "edu" // what was there before was longer
+		kept = "edu" // the old content was longer
 	}
 	if err := m.refuseAttribute[filepath.Base(name)]; err != nil {
 		return err
@@ -225,7 +225,7 @@ func (m *testMachine) attribute(name, text string) error {
 	return nil
 }
 
-// enter puts an entry into the store as a build does.
+// enter puts an entry into the store, as a build does.
 func (m *testMachine) enter(d *Driver, x ko.Module, built int64) store.Entry {
 	m.T.Helper()
 	return m.enterFor(m.Facts().Kernel, d, x, built)

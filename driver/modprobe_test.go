@@ -8,7 +8,7 @@ import (
 	"github.com/acceld/acceld/test/ko"
 )
 
-// TestVeto has a row for each way in which an administrator speaks about a module.
+// TestVeto has a row for each way in which an administrator can forbid a module.
 func TestVeto(t *testing.T) {
 	for _, c := range []struct {
 		name, file, cmdline, says string
@@ -48,8 +48,8 @@ func TestVeto(t *testing.T) {
 	}
 }
 
-// TestParameterWords: the definition wins, the administrator counts for the rest, and what the module does not have is
-// refused when the definition says it and left out when modprobe.d does.
+// TestParameterWords: the definition wins, and modprobe.d decides the rest. A parameter that the module does not have
+// is refused if the definition sets it, and ignored if modprobe.d does.
 func TestParameterWords(t *testing.T) {
 	x := ko.Edu()
 	x.Info = append(x.Info, "parmtype=flag:bool", "parmtype=list:array of int", "parmtype=text:charp")

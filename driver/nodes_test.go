@@ -10,7 +10,8 @@ import (
 	"github.com/acceld/acceld/test/ko"
 )
 
-// TestNodesThatNobodyMakes makes the nodes of a driver that leaves them to others: the shared ones and each device's.
+// TestNodesThatNobodyMakes creates the nodes for a driver that leaves that to user space: shared and per-device
+// nodes.
 func TestNodesThatNobodyMakes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("device nodes are made by root alone")

@@ -72,7 +72,7 @@ func (s *shop) asked() int {
 	return len(s.requests)
 }
 
-// answering spoils what path has with a status.
+// answering makes requests for paths that contain part fail with a status.
 func answering(status int, part string) func(http.ResponseWriter, *http.Request, http.Handler) {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if strings.Contains(r.URL.Path, part) && r.URL.Path != "/v2/" {
@@ -83,7 +83,7 @@ func answering(status int, part string) func(http.ResponseWriter, *http.Request,
 	}
 }
 
-// altering changes the bytes of the answers to GETs of paths with part, whose content passes.
+// altering changes the body of each response to a GET of a path that contains part.
 func altering(part string, change func([]byte) []byte) func(http.ResponseWriter, *http.Request, http.Handler) {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, part) {
@@ -137,7 +137,7 @@ func (s *shop) stock(t *testing.T, def *accel.Definition, x ko.Module, change fu
 	return pushed[0]
 }
 
-// tree lists everything below the state directory with its size, but for the locks.
+// tree lists everything below the state directory with its size, except the locks.
 func (m *testMachine) tree(d *Driver) []string {
 	var out []string
 	_ = filepath.WalkDir(m.Path(d.o.StateDir), func(name string, e fs.DirEntry, err error) error {
@@ -166,8 +166,8 @@ func newKey(t *testing.T, m *testMachine, name string) *artifact.Key {
 	return key
 }
 
-// TestSources has a row for each way in which a registry fails: it lands on the next source, or on one reason, and
-// leaves nothing behind.
+// TestSources has a row for each way in which a registry fails. The failure leads to the next source or to one
+// reason, and leaves nothing behind.
 func TestSources(t *testing.T) {
 	type shelf struct {
 		t   *testing.T
@@ -429,7 +429,7 @@ func sumOf(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// forge puts an artifact into the shop whose layer has what nobody should write.
+// forge puts an artifact into the shop whose layer has the given, malicious headers.
 func (s *shop) forge(t *testing.T, m *testMachine, headers ...tar.Header) {
 	t.Helper()
 	var layer bytes.Buffer
@@ -476,7 +476,7 @@ func (s *shop) upload(t *testing.T, b []byte) {
 	answer.Body.Close()
 }
 
-// TestNoNetwork: a store that has the driver asks nobody, and neither does what runs at boot.
+// TestNoNetwork: a store that has the driver needs no network, and neither does what runs at boot.
 func TestNoNetwork(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
 	def := fromShop(s)
@@ -509,7 +509,7 @@ func TestNoNetwork(t *testing.T) {
 	}
 }
 
-// TestOrderOfPrebuilt: prebuilt comes before building whatever the order of the list, and bundles last.
+// TestOrderOfPrebuilt: prebuilt drivers come before builds, in whatever order they are listed, and bundles come last.
 func TestOrderOfPrebuilt(t *testing.T) {
 	m := newMachine(t)
 	def := ko.Definition()
@@ -553,7 +553,7 @@ func TestMirrors(t *testing.T) {
 	}
 }
 
-// TestFetchOnce: two agents that want one driver fetch it once.
+// TestFetchOnce: two agents that need the same driver fetch it once.
 func TestFetchOnce(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
 	def := fromShop(s)
@@ -577,7 +577,7 @@ func TestFetchOnce(t *testing.T) {
 	}
 }
 
-// TestFetchAfterACrash: what a fetch that died left is removed, and does not stand in the way.
+// TestFetchAfterACrash: the remains of a fetch that died are removed and block nothing.
 func TestFetchAfterACrash(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
 	def := fromShop(s)
@@ -594,7 +594,7 @@ func TestFetchAfterACrash(t *testing.T) {
 	}
 }
 
-// TestDenied: that a registry refuses is what a person sees when nothing else works either.
+// TestDenied: if nothing else works either, the problem says that a registry denied access.
 func TestDenied(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
 	s.spoil = answering(403, "/manifests/")

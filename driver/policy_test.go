@@ -26,7 +26,7 @@ const procKeys = `0a4c0cd6 I------     1 perm 1f030000     0     0 asymmetri Deb
 3f3c9a01 I------     1 perm 1f0b0000     0     0 keyring   .platform: 1
 `
 
-// TestPolicy is injection 11: what the kernel's policy will say is known before it is asked.
+// TestPolicy is injection 11: acceld knows what the kernel's policy will answer before it asks the kernel.
 func TestPolicy(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -108,7 +108,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// signatureList is an EFI_SIGNATURE_LIST with one certificate, behind one of hashes.
+// signatureList is an EFI_SIGNATURE_LIST with one certificate, preceded by a list of hashes.
 func signatureList(c *x509.Certificate) []byte {
 	list := func(guid []byte, entry []byte) []byte {
 		b := binary.LittleEndian.AppendUint32(guid, uint32(28+16+len(entry)))
@@ -120,7 +120,7 @@ func signatureList(c *x509.Certificate) []byte {
 	return append(list(make([]byte, 16), make([]byte, 32)), list(x509List, c.Raw)...)
 }
 
-// TestBuildSigns: what is built is signed in the store, and the signer is a part of what it is.
+// TestBuildSigns: a build is signed in the store, and its signer is part of the entry's identity.
 func TestBuildSigns(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -12,30 +12,32 @@ import (
 
 // PreflightOptions change how [Driver.Preflight] works.
 type PreflightOptions struct {
-	// Discard removes again what was built or fetched for the answer.
+	// Discard removes what was built or fetched to find the answer.
 	Discard bool
 }
 
-// PreflightResult says what a reboot into a kernel would find for one kind.
+// PreflightResult says what a reboot into a kernel will find for one kind.
 type PreflightResult struct {
 	Kind   string `json:"kind"`
 	Kernel string `json:"kernel"` // uname -r
-	// Ready is true when the driver is there for that kernel and passes every check that needs no running kernel.
+	// Ready is true if a driver is available for that kernel and passes every check that does not need the kernel to
+	// run.
 	Ready bool `json:"ready"`
-	// Source is where it is, or came from: "store", "installed", "build" or another one of the definition's.
+	// Source is where the driver is, or came from: "store", "installed", "build" or another source of the definition.
 	Source  accel.SourceType `json:"source,omitempty"`
 	Version string           `json:"version,omitempty"`
-	// Key is the entry of the store that the reboot will use; empty for what is installed, and for what was discarded.
+	// Key is the store entry that the reboot will use; empty for an installed driver, and for one that was discarded.
 	Key string `json:"key,omitempty"`
-	// Seconds is how long the answer took.
+	// Seconds is how long the preflight took.
 	Seconds float64 `json:"seconds"`
 	// Problem says why the kind will have no driver; its Tried lists what each source answered.
 	Problem *accel.Problem `json:"problem,omitempty"`
 }
 
-// Preflight answers whether a kernel will have a driver, without loading one: facts.Kernel is that kernel, running or
-// only installed. The sources are asked in the order in which the boot will ask them, so what has to be built or
-// fetched is in the store afterwards, checked against that kernel's own files, and the boot does nothing but load it.
+// Preflight checks whether a kernel will have a driver, without loading one. facts.Kernel is that kernel, which may
+// be running or only installed. Preflight asks the sources in the order in which the boot will ask them. What must be
+// built or fetched is therefore in the store afterwards, checked against that kernel's own files, and the boot only
+// has to load it.
 func (d *Driver) Preflight(ctx context.Context, def *accel.Definition, facts accel.Facts,
 	o PreflightOptions,
 ) PreflightResult {

@@ -17,7 +17,8 @@ func otherKernel() accel.Facts {
 	}}
 }
 
-// TestPreflightChecks judges an installed driver by the other kernel's own files and by nothing that is live.
+// TestPreflightChecks judges an installed driver by the other kernel's own files only, ignoring everything that is
+// live.
 func TestPreflightChecks(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(m *testMachine, e *ko.Module)
@@ -76,7 +77,7 @@ func TestPreflightChecks(t *testing.T) {
 	}
 }
 
-// TestPreflightBuilds builds for a kernel that does not run, and then that kernel runs.
+// TestPreflightBuilds builds for a kernel that is not running, and then that kernel boots.
 func TestPreflightBuilds(t *testing.T) {
 	other := ko.Edu()
 	other.Vermagic = otherRelease + " " + ko.Flags
@@ -110,7 +111,7 @@ func TestPreflightBuilds(t *testing.T) {
 		t.Error("another build of the release finds it", found)
 	}
 	untold := facts
-	untold.Kernel.BuildID = "" // a file that is packed in a way that is not read
+	untold.Kernel.BuildID = "" // a kernel image with an unsupported compression
 	if r := d.Preflight(t.Context(), w.definition(), untold, PreflightOptions{}); !r.Ready || r.Key == all[0].Key {
 		t.Errorf("%+v", r)
 	}

@@ -10,11 +10,13 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Probe reads what is true about the driver of one kind and changes nothing. Right means that every module that is not
-// optional is live, is one that acceld may serve with, and that every accelerator that is present is bound to it and
-// has its nodes. When a driver that acceld chose serves and another version or other parameters are wanted, it is right
-// and Upgrade says what is pending; a driver that acceld did not choose is never right in that case. The problem says
-// why it is not right; nil without Right means: not loaded, or an upgrade that was interrupted.
+// Probe reads the state of one kind's driver and changes nothing. Right means that every non-optional module is live
+// and is one that acceld may use, and that every present accelerator is bound to it and has its nodes.
+//
+// If a driver that acceld chose serves and another version or other parameters are configured, the driver is right
+// and Upgrade says what is pending. A driver that acceld did not choose is never right in that case, unless the
+// definition allows adopting it. The problem says why the driver is not right. Nil without Right means that the
+// driver is not loaded, or that an upgrade was interrupted.
 func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave,
 	*accel.Problem,
 ) {
@@ -29,7 +31,7 @@ func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Ac
 		have.Source, have.Key, have.Published = string(ours.Source), ours.Key, d.sources.Published(ours.Key)
 	}
 	if d.journals.read(def.Kind) != nil {
-		return have, nil // it goes on, or back, before anybody judges
+		return have, nil // the upgrade is completed or reverted before the driver is judged
 	}
 	problem := s.stuck
 	if problem == nil {
@@ -56,23 +58,23 @@ func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Ac
 	return have, problem
 }
 
-// pendable reports whether a difference is one that another driver would end.
+// pendable reports whether loading another driver would resolve the problem.
 func pendable(p *accel.Problem) bool {
 	return p != nil && (p.Reason == accel.OtherModuleLoaded || p.Reason == accel.ParametersDiffer)
 }
 
-// sight is what is live of a driver, whoever chose it.
+// sight is the live state of a driver, whoever chose it.
 type sight struct {
 	modules []accel.LoadedModule
 	missing bool           // a module that is not optional is not live
-	stuck   *accel.Problem // a module is on its way for too long
-	devices *accel.Problem // see deviceProblem
+	stuck   *accel.Problem // a module has been loading or unloading for too long
+	devices *accel.Problem // from devices.Problem or SharedProblem
 }
 
 // serves reports whether everything works.
 func (s sight) serves() bool { return !s.missing && s.stuck == nil && s.devices == nil }
 
-// version is the driver's version as its modules say it.
+// version is the driver's version, as its modules report it.
 func (s sight) version() string {
 	for _, m := range s.modules {
 		if m.Version != "" {
@@ -109,9 +111,8 @@ func (d *Driver) look(def *accel.Definition, accs []accel.Accelerator) sight {
 	return s
 }
 
-// ours returns the driver that the modules are, when acceld chose it: what serves by its own account, what served
-// before, or anything in its store, which nobody else loads. It is nil for a foreign driver, and when nothing is
-// loaded.
+// ours returns the loaded driver if acceld chose it: the noted current driver, the previous one, or any driver in the
+// store, from which nobody else loads. It is nil for a foreign driver, and if nothing is loaded.
 func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c store.Choice,
 	live []accel.LoadedModule,
 ) *store.Generation {
@@ -142,7 +143,7 @@ func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c store.Choice,
 	return nil
 }
 
-// difference says how the live modules differ from the chosen and the wanted ones; nil when they do not.
+// difference says how the live modules differ from the chosen and the configured ones; nil if they do not.
 func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c store.Choice, s sight) *accel.Problem {
 	for _, want := range def.Driver.Modules {
 		i := slices.IndexFunc(s.modules, func(m accel.LoadedModule) bool {
@@ -163,7 +164,7 @@ func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c store.Ch
 	return nil
 }
 
-// judgeModule compares one live module with what is wanted.
+// judgeModule compares one live module with the chosen and the configured one.
 func judgeModule(h *host.Host, def *accel.Definition, facts accel.Facts, want accel.Module, m accel.LoadedModule,
 	chosen *store.Generation,
 ) *accel.Problem {

@@ -11,8 +11,8 @@ import (
 	"github.com/acceld/acceld/driver/devices"
 )
 
-// Prove runs the definition's check on every accelerator that is present and healthy, all at once, and returns one
-// sentence for people. A definition without a check proves nothing and says so.
+// Prove runs the definition's self-test on every present and healthy accelerator, all at once, and returns one
+// sentence for people. A definition without a self-test proves nothing, and the sentence says so.
 func (d *Driver) Prove(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) (string, *accel.Problem) {
 	if def.Check == nil {
 		return "the definition has no check", nil
@@ -47,7 +47,7 @@ func (d *Driver) Prove(ctx context.Context, def *accel.Definition, accs []accel.
 	return fmt.Sprintf("%q gave %q for %q", def.Check.File, def.Check.Want, def.Check.Write), nil
 }
 
-// proveOne makes one device compute.
+// proveOne runs the self-test on one device.
 func (d *Driver) proveOne(ctx context.Context, def *accel.Definition, id string) *accel.Problem {
 	c := def.Check
 	name := path.Join(devices.Dir(id), c.File)

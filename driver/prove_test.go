@@ -14,7 +14,7 @@ func TestProve(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
 	def := ko.Definition()
-	def.Check.Write = "3628800" // a plain file gives back what was written
+	def.Check.Write = "3628800" // a plain file returns what was written
 	m.Write("/sys/bus/pci/devices/"+ko.Device+"/factorial", "")
 	if sentence, problem := d.Prove(t.Context(), def, m.accs()); problem != nil || sentence != def.Check.Sentence {
 		t.Fatal(sentence, problem)
@@ -43,7 +43,7 @@ func TestProve(t *testing.T) {
 	}
 }
 
-// TestProveEach: one device that computes wrongly is named, whatever the others do.
+// TestProveEach: one device that computes wrongly is named, whatever the others return.
 func TestProveEach(t *testing.T) {
 	m := newMachine(t)
 	m.AddDevice("0000:02:00.0")

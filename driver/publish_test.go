@@ -74,7 +74,7 @@ func (f fleet) node(name string) *Driver {
 	return New(f.h, Options{StateDir: f.t.TempDir(), Artifact: quick(), Elect: f.e.as(name)})
 }
 
-// acquire asks the sources that are configured, in order, as Ensure does.
+// acquire asks the configured sources in order, as Ensure does.
 func (f fleet) acquire(d *Driver) (string, source.Answer) {
 	for _, s := range d.sources.For(f.definition(), f.facts(), source.Options{}) {
 		if s.Type == accel.SourceInstalled {
@@ -92,7 +92,7 @@ func (f fleet) acquire(d *Driver) (string, source.Answer) {
 	return "", source.Answer{}
 }
 
-// TestFleetBuildsOnce: of two hosts with one kernel one builds, the other waits with a reason and pulls.
+// TestFleetBuildsOnce: of two hosts with the same kernel, one builds; the other waits with a reason and pulls.
 func TestFleetBuildsOnce(t *testing.T) {
 	f := newFleet(t, `touch started; while test ! -e go; do sleep 0.02; done; `+goodMake)
 	one, two := f.node("one"), f.node("two")
@@ -125,7 +125,7 @@ func TestFleetBuildsOnce(t *testing.T) {
 	if f.runs() != 1 {
 		t.Errorf("%d builds", f.runs())
 	}
-	// Both have the same entry, and neither anything else.
+	// Both have this same entry and no other.
 	a, _ := one.store.List()
 	b, _ := two.store.List()
 	if len(a) != 1 || len(b) != 1 || a[0].Key != b[0].Key || a[0].Origin != "" || b[0].Origin == "" {
@@ -140,7 +140,7 @@ func TestFleetBuildsOnce(t *testing.T) {
 	}
 }
 
-// TestElectedTooLate: the artifact came between the question to the registry and the election.
+// TestElectedTooLate: the artifact appears between the registry lookup and the election.
 func TestElectedTooLate(t *testing.T) {
 	f := newFleet(t, goodMake)
 	one := f.node("one")
@@ -161,7 +161,7 @@ func TestElectedTooLate(t *testing.T) {
 	}
 }
 
-// TestBuilderGivesUp: when the one who builds does not bring it, the next one builds.
+// TestBuilderGivesUp: if the elected builder publishes nothing, the next one builds.
 func TestBuilderGivesUp(t *testing.T) {
 	f := newFleet(t, `test -e works && `+goodMake)
 	one, two := f.node("one"), f.node("two")
@@ -178,7 +178,7 @@ func TestBuilderGivesUp(t *testing.T) {
 	}
 }
 
-// TestNobodyElects: without a cluster every host builds, and what cannot be published is used all the same.
+// TestNobodyElects: without a cluster every host builds, and a driver that cannot be published is used anyway.
 func TestNobodyElects(t *testing.T) {
 	f := newFleet(t, goodMake)
 	f.e.err = errors.New("connection refused")
@@ -198,7 +198,7 @@ func TestNobodyElects(t *testing.T) {
 	if p := d.sources.Published(all[0].Key); !strings.HasPrefix(p, "not published: ") || !strings.Contains(p, "403") {
 		t.Errorf("published: %q", p)
 	}
-	d = New(f.h, Options{StateDir: f.t.TempDir(), Artifact: quick()}) // which knows no cluster
+	d = New(f.h, Options{StateDir: f.t.TempDir(), Artifact: quick()}) // without a cluster
 	if source, a := f.acquire(d); source != "build" || f.runs() != 2 {
 		t.Error(source, a.Problem, f.runs())
 	}
@@ -208,7 +208,7 @@ func TestNobodyElects(t *testing.T) {
 	}
 }
 
-// TestNoElectionForNothing: where nothing is published there is nothing to wait for.
+// TestNoElectionForNothing: if nothing is published, there is nothing to wait for.
 func TestNoElectionForNothing(t *testing.T) {
 	f := newFleet(t, goodMake)
 	d := f.node("one")
@@ -303,7 +303,7 @@ func TestBundle(t *testing.T) {
 		have.Source != "store" || have.Version != "2.0.0" {
 		t.Error(have, problem)
 	}
-	// The same, where the bundle is a source, for the version that is wanted.
+	// The same with the bundle as a source, for the configured version.
 	c := newMachine(t)
 	c.Write("/media/b.tar", a.Read("/media/b.tar"))
 	c.Write("/etc/k.pub", a.Read("/etc/k.pub"))

@@ -17,16 +17,16 @@ import (
 	"github.com/acceld/acceld/host/ledger"
 )
 
-// The notes that this package keeps in the ledger. They end with the boot, as what they are about does.
+// The notes that this package keeps in the ledger. They are valid until the next boot, like what they describe.
 const (
 	// NoteModule is a module that acceld loaded.
 	NoteModule = "module"
-	// NoteTakeover is a PCI function that acceld took from another driver; its name is the address and its text the
-	// driver, empty when it had none.
+	// NoteTakeover is a PCI function that acceld took from another driver. Its name is the PCI address and its text
+	// the name of the driver, empty if it had none.
 	NoteTakeover = "takeover"
 )
 
-// forgetful is a kernel whose unloaded modules are off the record.
+// forgetful is a Kernel that drops the note of each module that it unloads.
 type forgetful struct {
 	Kernel
 	forget func(name string)
@@ -46,16 +46,16 @@ type PurgeOptions struct {
 	DryRun bool
 	// KeepDrivers leaves the modules loaded and the devices with them.
 	KeepDrivers bool
-	// Kinds are the definitions in force with their devices: whose nodes are asked for holders. A module whose kind is
-	// not among them goes too, when the kernel counts no user.
+	// Kinds are the active definitions with their devices. Purge looks for holders of these devices' nodes. A module
+	// of any other kind is unloaded too, if the kernel counts no user.
 	Kinds map[*accel.Definition][]accel.Accelerator
 }
 
-// Purge takes back what acceld did to the running kernel: modules that it loaded, and nobody else did, are unloaded,
-// the last one first; attributes of sysfs say what they said; devices go back to the driver they were taken from. An
-// upgrade that was interrupted is no special case: whichever of its modules are loaded go. What is in use stays and is
-// named. Modules that were loaded before the ledger was kept, or whose record is lost, are known by their build-id in
-// the store.
+// Purge undoes what acceld did to the running kernel. It unloads the modules that acceld itself loaded, the last one
+// first, restores sysfs and procfs attributes, and returns devices to the drivers they were taken from. An
+// interrupted upgrade needs no special case: whichever of its modules are loaded are unloaded. What is in use stays
+// and is named. Modules that were loaded before the ledger existed, or whose record is lost, are recognised by their
+// build-id in the store.
 func (d *Driver) Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *accel.Problem) {
 	if !o.DryRun {
 		release, problem := d.locks.Driver(ctx, "")
@@ -82,7 +82,7 @@ func (d *Driver) Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *
 	return slices.Concat(out, attributes, back), problem
 }
 
-// loadedByUs returns the live modules that acceld loaded, in the order in which they are to be removed.
+// loadedByUs returns the live modules that acceld loaded, in the order in which to unload them.
 func (l *loader) loadedByUs() ([]accel.LoadedModule, *accel.Problem) {
 	notes, err := l.ledger.Notes(NoteModule)
 	if err != nil {
@@ -113,7 +113,7 @@ func (l *loader) loadedByUs() ([]accel.LoadedModule, *accel.Problem) {
 	return out, nil
 }
 
-// purgeModules unloads the modules that nobody uses: first everybody is found, then they go.
+// purgeModules unloads the modules that nobody uses. It finds all users before it unloads anything.
 func (l *loader) purgeModules(ctx context.Context, modules []accel.LoadedModule, o PurgeOptions) []ledger.Outcome {
 	var out []ledger.Outcome
 	going := map[string]bool{}
@@ -126,7 +126,7 @@ func (l *loader) purgeModules(ctx context.Context, modules []accel.LoadedModule,
 		if len(ours) == 0 {
 			continue
 		}
-		// half a driver is of use to nobody
+		// One user keeps all modules of a kind: half a driver is of no use.
 		if problem := accel.HoldersProblem(def.Kind, l.devices.Users(def, accs, ours)); problem != nil {
 			for _, m := range ours {
 				used[m.Name] = problem
@@ -153,7 +153,7 @@ func (l *loader) purgeModules(ctx context.Context, modules []accel.LoadedModule,
 			}
 		}
 		if result.Action == ledger.Left {
-			delete(going, m.Name) // those that it uses stay too
+			delete(going, m.Name) // the modules that it uses stay too
 		} else if !o.DryRun {
 			l.forgetLoad(m.Name)
 		}
@@ -165,11 +165,11 @@ func (l *loader) purgeModules(ctx context.Context, modules []accel.LoadedModule,
 	return out
 }
 
-// forgetGone ends the notes of modules that are not live any more, or were replaced by somebody else's.
+// forgetGone removes the notes of modules that are no longer live, or that somebody else has replaced.
 func (l *loader) forgetGone(going map[string]bool, out []ledger.Outcome) {
 	notes, err := l.ledger.Notes(NoteModule)
 	if err != nil {
-		return // the purge says so in its own way
+		return // the purge reports this error elsewhere
 	}
 	for _, n := range notes {
 		stays := func(o ledger.Outcome) bool { return o.Action == ledger.Left && path.Base(o.Path) == n.Name }
@@ -179,7 +179,7 @@ func (l *loader) forgetGone(going map[string]bool, out []ledger.Outcome) {
 	}
 }
 
-// unloadable says why a module cannot go beside those that go.
+// unloadable says why a module cannot be unloaded even when the modules in going are.
 func (l *loader) unloadable(m accel.LoadedModule, going map[string]bool) *accel.Problem {
 	var who []string
 	for _, h := range m.Holders {
@@ -227,7 +227,7 @@ func (t *takeover) giveBackAll(ctx context.Context, o PurgeOptions) ([]ledger.Ou
 	return out, nil
 }
 
-// giveBackDevice gives a device back to the driver that it had.
+// giveBackDevice returns a device to the driver that it had.
 func (t *takeover) giveBackDevice(ctx context.Context, n ledger.Note, dry bool) *accel.Problem {
 	dir := devices.Dir(n.Name)
 	bound := ""
@@ -235,7 +235,7 @@ func (t *takeover) giveBackDevice(ctx context.Context, n ledger.Note, dry bool) 
 		bound = path.Base(link)
 	}
 	if !t.h.Exists(dir) || bound == n.Text || dry {
-		return nil // the device is gone, or somebody was quicker
+		return nil // the device is gone, or somebody else has already returned it
 	}
 	if bound != "" {
 		err := t.operations.Do(ctx, "unbind "+n.Name,

@@ -73,7 +73,7 @@ func TestPurgeUnloadsWhatAcceldLoaded(t *testing.T) {
 				if p := d.Unload(m.T.Context(), wants("1.0.0"), m.Facts(), m.accs()); p != nil {
 					m.T.Fatal(p)
 				}
-				_ = os.RemoveAll(m.Path("/var/lib/acceld/kmod")) // else the store knows it
+				_ = os.RemoveAll(m.Path("/var/lib/acceld/kmod")) // otherwise the store knows it
 				m.Live(version("1.0.0"))
 			}, live: true,
 		},
@@ -106,7 +106,7 @@ func TestPurgeUnloadsWhatAcceldLoaded(t *testing.T) {
 	}
 }
 
-// Half-way through an upgrade, at every point of it, a purge leaves no module of acceld's.
+// TestPurgeInTheMiddleOfAnUpgrade: at every point of an upgrade, a purge leaves none of acceld's modules loaded.
 func TestPurgeInTheMiddleOfAnUpgrade(t *testing.T) {
 	for _, how := range []string{"", "wrong"} {
 		for n := 0; ; n++ {
@@ -139,7 +139,7 @@ func TestPurgeGivesDevicesBack(t *testing.T) {
 	if err := d.ledger.Attribute(override, "edu"); err != nil {
 		t.Fatal(err)
 	}
-	m.Write(override, "edu\n") // the file is longer than what is written to it, which an attribute is not
+	m.Write(override, "edu\n") // unlike an attribute, a file keeps the tail of longer content
 	if _, problem := m.driver(Options{}).Purge(t.Context(),
 		PurgeOptions{DryRun: true, Kinds: m.kinds(wants("1.0.0"))}); problem != nil || m.bound(ko.Device) != "edu" {
 		t.Errorf("a dry run gave the device to %q: %v", m.bound(ko.Device), problem)

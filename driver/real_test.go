@@ -13,8 +13,8 @@ import (
 	"github.com/acceld/acceld/test/ko"
 )
 
-// TestRealBuild builds the repository's own driver, twice, against the headers of a kernel that this machine has. That
-// takes its time, so that it is part of make test only.
+// TestRealBuild builds the repository's own driver, twice, against the headers of a kernel of this machine. It is
+// slow, so only make test runs it.
 func TestRealBuild(t *testing.T) {
 	if os.Getenv("ACCELD_TESTBED") != "1" {
 		t.Skip("compiles a real module: needs ACCELD_TESTBED=1 and kernel headers")

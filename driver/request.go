@@ -11,22 +11,23 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Request is an upgrade that somebody asked for by hand, <StateDir>/requests/<kind>.json. It is read with the
-// configuration, whose last word it is until the configuration names another version than when it was made.
+// Request is an upgrade that somebody requested by hand, <StateDir>/requests/<kind>.json. It is read with the
+// configuration and overrides it, until the configuration names a different version than it did when the request was
+// made.
 type Request struct {
-	// Version is the wanted one; empty for what the configuration says.
+	// Version is the requested version; empty for the configured one.
 	Version string        `json:"version,omitempty"`
 	Holders accel.Holders `json:"holders,omitempty"`
 	Adopt   bool          `json:"adopt,omitempty"`
-	// Over is the version that the configuration named at the time.
+	// Over is the version that the configuration named when the request was made.
 	Over  string    `json:"over,omitempty"`
 	Asked time.Time `json:"asked"`
 }
 
-// RequestDir is the directory of the requests, as the host sees it.
+// RequestDir is the directory of the requests, as a path on the host.
 func RequestDir(stateDir string) string { return path.Join(stateDir, "requests") }
 
-// Ask notes a request for a kind. A running agent sees it at once.
+// Ask writes a request for a kind. A running agent sees it at once.
 func Ask(h *host.Host, stateDir, kind string, r Request) *accel.Problem {
 	dir := RequestDir(stateDir)
 	if err := h.MkdirAll(dir, 0o700); err != nil {
@@ -42,12 +43,12 @@ func Ask(h *host.Host, stateDir, kind string, r Request) *accel.Problem {
 	return nil
 }
 
-// Requested returns def with the request for its kind applied; def itself when there is none, or none that counts any
-// more.
+// Requested returns def with the request for its kind applied; def itself if there is no request, or none that is
+// still valid.
 func Requested(h *host.Host, stateDir string, def *accel.Definition) (*accel.Definition, *accel.Problem) {
 	name := path.Join(RequestDir(stateDir), def.Kind+".json")
 	b, err := h.ReadFile(name)
-	// who may not read it does not act on it either
+	// A process that may not read the request does not act on it either.
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return def, nil
 	}
@@ -65,7 +66,7 @@ func Requested(h *host.Host, stateDir string, def *accel.Definition) (*accel.Def
 	return r.Apply(def), nil
 }
 
-// Apply returns def as the request wants it.
+// Apply returns def with the request applied.
 func (r Request) Apply(def *accel.Definition) *accel.Definition {
 	d := *def
 	if r.Version != "" {

@@ -26,7 +26,7 @@ func TestRequested(t *testing.T) {
 		!u.Adopt || !u.Asked.Equal(asked) || def.Driver.Version != "1.0.0" {
 		t.Errorf("%+v %v", got.Driver, problem)
 	}
-	later := wants("3.0.0") // the configuration has the last word once it is changed
+	later := wants("3.0.0") // a changed configuration overrides the request
 	if got, problem := Requested(m.Host, dir, later); problem != nil || got.Driver.Version != "3.0.0" ||
 		got.Driver.Upgrade.Adopt {
 		t.Errorf("%+v %v", got.Driver, problem)

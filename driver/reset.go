@@ -17,33 +17,33 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// resetDeadline is how long the kernel may take to unbind, to reset and to bind a device: after a reset it waits up to
-// a minute for the device itself (PCIE_RESET_READY_POLL_MS, drivers/pci/pci.c, Linux 6.12).
+// resetDeadline is how long the kernel may take to unbind, reset or bind a device. After a reset the kernel waits up
+// to a minute for the device itself (PCIE_RESET_READY_POLL_MS, drivers/pci/pci.c, Linux 6.12).
 const resetDeadline = 2 * time.Minute
 
-// ResetTarget is a device that is to be reset.
+// ResetTarget is a device to reset.
 type ResetTarget struct {
 	Def    *accel.Definition
 	Device accel.Accelerator
-	// Linked are all devices that have links of their own to it, itself among them or not.
+	// Linked are all devices with a direct link to this one. The list may include the device itself.
 	Linked []string
 }
 
-// ResetPlan is what a reset would do with one device, and what is known to stand in its way.
+// ResetPlan says how one device would be reset, and what is known to prevent it.
 type ResetPlan struct {
 	ResetTarget
-	// Bound is the driver that it is unbound from; empty when it has none.
+	// Bound is the driver that the device is unbound from; empty if it has none.
 	Bound string
-	// Methods are the kernel's ways to reset the function, in the order in which it tries them; none where the driver
-	// is only bound again.
+	// Methods are the kernel's ways to reset the function, in the order in which the kernel tries them. It is empty
+	// if the driver is only unbound and bound again.
 	Methods []string
-	// Users are the processes that have a node of it open or mapped.
+	// Users are the processes that have one of the device's nodes open or mapped.
 	Users []accel.Holder
-	// Problem is what forbids it, whoever uses it; nil when nothing does.
+	// Problem forbids the reset, whether or not the device is in use; nil if nothing does.
 	Problem *accel.Problem
 }
 
-// PlanReset says what a reset of the targets, all of them together, would do. It changes nothing.
+// PlanReset says what a reset of all targets together would do. It changes nothing.
 func (d *Driver) PlanReset(facts accel.Facts, targets []ResetTarget) []ResetPlan {
 	var plans []ResetPlan
 	for _, t := range targets {
@@ -63,7 +63,7 @@ func (d *Driver) PlanReset(facts accel.Facts, targets []ResetTarget) []ResetPlan
 	return plans
 }
 
-// planReset fills in how a device, as it was seen, is reset, and returns what forbids it.
+// planReset fills in how an observed device is reset, and returns what forbids it.
 func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devices.Device,
 	p *ResetPlan,
 ) *accel.Problem {
@@ -125,12 +125,12 @@ func driverDir(def *accel.Definition) string {
 	return path.Join("/sys/bus/pci/drivers", def.Driver.Binds)
 }
 
-// hit returns the other functions that one of the methods may reset with the function id: those below the same port,
-// with all that is below them, or on a root bus those of its slot. The kernel offers most of these methods only to a
-// function that is alone on its bus (pci_parent_bus_reset, drivers/pci/pci.c); a slot, or a method that is not known
-// here, may have more on it.
+// hit returns the other functions that one of the methods may reset along with the function id: those below the same
+// port, with everything below them, or, on a root bus, those in the same slot. The kernel offers most of these
+// methods only for a function that is alone on its bus (pci_parent_bus_reset, drivers/pci/pci.c), but a slot reset,
+// or a method that is not known here, may affect more.
 func hit(pci []accel.PCIDevice, id string, methods []string) (others []string) {
-	// What resets nothing but the function (pci_reset_fn_methods, Linux 6.12).
+	// These methods reset only the function itself (pci_reset_fn_methods, Linux 6.12).
 	alone := []string{"flr", "af_flr", "pm", "acpi", "device_specific"}
 	if !slices.ContainsFunc(methods, func(m string) bool { return !slices.Contains(alone, m) }) {
 		return nil
@@ -149,14 +149,15 @@ func hit(pci []accel.PCIDevice, id string, methods []string) (others []string) {
 	return others
 }
 
-// Reset resets devices that nobody uses, all of them together: their driver is unbound, the kernel resets each
-// function, and the driver is bound again; then each must compute. Nothing is touched while somebody has one of them
-// (InUse), or anything else is in the way.
+// Reset resets devices that are not in use, all of them together. It unbinds their driver, lets the kernel reset each
+// function, and binds the driver again; then each device must pass its self-test. It touches nothing if a device is
+// in use (InUse), or if anything else prevents the reset.
 //
-// While it is at it, it has the driver lock, and the devices stand in the lock's file: an agent gives them to nobody
-// (see [Resetting]). Ready is called when that can be seen, and returns when it is so; its problem calls the reset off.
-// The lock goes with the process, so that nothing is left that could be stale: a device without a driver is bound by
-// the next [Driver.Ensure] of its kind, or the next Reset. Once a device is touched the reset is not called off.
+// During the reset, Reset holds the driver lock and lists the devices in the lock's file, so that the agent does not
+// allocate them (see [Resetting]). It calls ready once the list is visible. Ready returns when the agent has withheld
+// the devices, and its problem cancels the reset. The kernel drops the lock when the process ends, so nothing can be
+// left stale: the next [Driver.Ensure] of the kind, or the next Reset, binds a device that has no driver. Once a
+// device has been touched, the reset is no longer cancelled.
 func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTarget,
 	ready func(context.Context) *accel.Problem,
 ) *accel.Problem {
@@ -170,15 +171,15 @@ func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTa
 	for _, t := range targets {
 		ids = append(ids, t.Device.ID)
 	}
-	// Each text is as long as the one before, or longer. The agent hears of it when the file is closed; the lock is
-	// another descriptor's.
+	// WriteAttribute does not truncate the file, so each text must be at least as long as the previous one. The agent
+	// is notified when this descriptor is closed. The lock belongs to another descriptor.
 	text := lock.Text(d.h, ids...)
 	if err := d.h.WriteAttribute(lock.DriverFile(), text); err != nil {
 		return accel.ProblemOf(err, "cannot say that %s are to be reset", strings.Join(ids, ", "))
 	}
 	defer func() {
 		if len(r.stuck) == 0 {
-			// else it counts until the lock goes
+			// Otherwise the list stays valid until the lock is released.
 			_ = d.h.WriteAttribute(lock.DriverFile(), fmt.Sprintf("%-*s", len(text), lock.Text(d.h)))
 		}
 	}()
@@ -186,7 +187,7 @@ func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTa
 	if problem := ready(ctx); problem != nil {
 		return problem
 	}
-	r.plans = d.PlanReset(facts, targets) // much may have happened since the caller looked
+	r.plans = d.PlanReset(facts, targets) // the state may have changed since the caller looked
 	for _, p := range r.plans {
 		if p.Problem != nil {
 			return p.Problem
@@ -198,8 +199,8 @@ func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTa
 	return r.run(context.WithoutCancel(ctx))
 }
 
-// Resetting returns the devices that some process resets at this moment: they are to be given to nobody, and what is
-// missing of them is no news.
+// Resetting returns the devices that some process is resetting now. They must not be allocated, and what they lack in
+// the meantime is not worth reporting.
 func Resetting(h *host.Host) []string {
 	return lock.Resetting(h)
 }
@@ -207,15 +208,15 @@ func Resetting(h *host.Host) []string {
 // ResetSign is the file that changes when [Resetting] does.
 func ResetSign() string { return lock.DriverFile() }
 
-// resetting is one reset at work.
+// resetting is one reset in progress.
 type resetting struct {
 	*Driver
 	plans []ResetPlan
-	// stuck are devices with which the kernel did not end in time: each channel is closed when it comes back.
+	// stuck are devices for which the kernel did not finish in time. Each channel is closed when the kernel returns.
 	stuck map[string]chan struct{}
 }
 
-// end gives the lock back, when the kernel has done all that it was told.
+// end releases the lock once the kernel has finished every operation.
 func (r *resetting) end(release func()) {
 	if len(r.stuck) == 0 {
 		release()
@@ -229,7 +230,7 @@ func (r *resetting) end(release func()) {
 	}()
 }
 
-// tell writes one attribute and waits for its effect.
+// tell writes one attribute and waits until the kernel has acted on it.
 func (r *resetting) tell(ctx context.Context, what, id, file, text string) *accel.Problem {
 	back := make(chan struct{})
 	err := r.operations.Within(ctx, resetDeadline, what+" "+id, func() error {
@@ -247,7 +248,7 @@ func (r *resetting) tell(ctx context.Context, what, id, file, text string) *acce
 	return nil
 }
 
-// run does it. Whatever fails on the way, in the end every device has its driver again, if it can be had.
+// run carries out the reset. Whatever fails on the way, it tries to bind every device to its driver again.
 func (r *resetting) run(ctx context.Context) *accel.Problem {
 	tail, unread := r.h.KernelTail()
 	if unread == nil {
@@ -290,7 +291,7 @@ func (r *resetting) run(ctx context.Context) *accel.Problem {
 	return problem
 }
 
-// bind gives a device its driver, unless it has it, and waits for its nodes.
+// bind binds a device to its driver, unless it is already bound, and waits for its nodes.
 func (r *resetting) bind(ctx context.Context, p ResetPlan) *accel.Problem {
 	accs := []accel.Accelerator{p.Device}
 	var refused *accel.Problem
@@ -312,12 +313,12 @@ func (r *resetting) bind(ctx context.Context, p ResetPlan) *accel.Problem {
 	}
 	problem := there()
 	if problem != nil && refused != nil {
-		return refused // it says more
+		return refused // the refusal says more
 	}
 	return problem
 }
 
-// words are what the kernel has said about the devices, as the end of a sentence; empty when it said nothing.
+// words is what the kernel logged about the devices, as the end of a sentence; empty if it logged nothing.
 func (r *resetting) words(lines []string) string {
 	for _, p := range r.plans {
 		if line := kmod.KernelLine(lines, p.Device.ID); line != "" {

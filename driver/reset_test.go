@@ -20,7 +20,7 @@ import (
 
 const otherDevice = "0000:02:00.0"
 
-// resettable is a machine with two devices that serve, each below a port of its own, and the driver that has them.
+// resettable is a machine with two serving devices, each below its own port, and their driver.
 func resettable(t *testing.T) (*testMachine, *Driver, *accel.Definition) {
 	t.Helper()
 	m := newMachine(t)
@@ -33,7 +33,7 @@ func resettable(t *testing.T) (*testMachine, *Driver, *accel.Definition) {
 	m.Install("updates/edu.ko", ko.Edu())
 	d := m.driver(Options{})
 	def := ko.Definition()
-	def.Check.Write = "" // the fake would answer what it was asked
+	def.Check.Write = "" // the fake would return what was written
 	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
@@ -103,7 +103,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestResetRefused: each thing in the way has its own words, and nothing is touched.
+// TestResetRefused: each obstacle has its own message, and nothing is touched.
 func TestResetRefused(t *testing.T) {
 	attribute := func(file, text string) func(*testMachine, *accel.Definition) {
 		return func(m *testMachine, _ *accel.Definition) { m.Write(devices.Dir(ko.Device)+"/"+file, text) }
@@ -209,8 +209,8 @@ func TestResetRefused(t *testing.T) {
 	}
 }
 
-// TestResetTogether: what shares a port, or has links, is reset when all of them are named; a way that hits the
-// function alone does not look at its neighbours.
+// TestResetTogether: devices that share a port or have links are reset if all of them are named. A method that
+// affects only the function ignores its neighbours.
 func TestResetTogether(t *testing.T) {
 	m, d, def := resettable(t)
 	facts := slots()
@@ -233,7 +233,7 @@ func TestResetTogether(t *testing.T) {
 	if problem := d.Reset(t.Context(), facts, both[:1], atOnce); problem != nil {
 		t.Error(problem)
 	}
-	// It came into use while the agent took it out of use; and somebody said no.
+	// The device came into use while the agent was withholding it; and ready returned a problem.
 	m.attributes = nil
 	problem := d.Reset(t.Context(), facts, both[:1], func(context.Context) *accel.Problem {
 		m.open(44, "late", "/dev/edu0")
@@ -250,7 +250,7 @@ func TestResetTogether(t *testing.T) {
 	}
 }
 
-// TestResetFails: what the kernel says becomes the message, and the device has its driver again where it can be had.
+// TestResetFails: the message includes the kernel's log, and the device is bound to its driver again if possible.
 func TestResetFails(t *testing.T) {
 	for _, c := range []struct {
 		at     string
@@ -290,8 +290,8 @@ func TestResetFails(t *testing.T) {
 	}
 }
 
-// TestResetKilledAtEveryPoint: whatever line the command is killed on, the agent's next look, or the next reset, finds
-// the devices bound or binds them.
+// TestResetKilledAtEveryPoint: wherever the command is killed, the agent's next Ensure, or the next reset, finds the
+// devices bound or binds them.
 func TestResetKilledAtEveryPoint(t *testing.T) {
 	m, d, def := resettable(t)
 	both := targets(def, ko.Device, otherDevice)
@@ -328,8 +328,8 @@ func TestResetKilledAtEveryPoint(t *testing.T) {
 	}
 }
 
-// TestResetHangs: a device with which the kernel does not end stays held back for as long, and others get their driver
-// again.
+// TestResetHangs: a device that the kernel does not finish stays withheld until it does, and the others get their
+// driver again.
 func TestResetHangs(t *testing.T) {
 	m, d, def := resettable(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -359,7 +359,7 @@ func TestResetHangs(t *testing.T) {
 	})
 }
 
-// TestResetLeftBehind: what a killed reset has left in the lock's file holds nothing back; what a live one has does.
+// TestResetLeftBehind: the lock file of a killed reset withholds nothing; that of a live one does.
 func TestResetLeftBehind(t *testing.T) {
 	m, _, _ := resettable(t)
 	m.Write(lock.DriverFile(), lock.Text(m.Host, ko.Device))
@@ -379,7 +379,7 @@ func TestResetLeftBehind(t *testing.T) {
 	}
 }
 
-// open gives a process a descriptor of a node.
+// open gives a process a file descriptor of a node.
 func (m *testMachine) open(pid int, comm, node string) {
 	m.T.Helper()
 	m.Write(fmt.Sprintf("/proc/%d/comm", pid), comm+"\n")

@@ -9,12 +9,12 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// restorable opens the files of the live modules that can be found again by their build-id: what is loaded back when
-// removing stops half-way. The order is the load order.
+// restorable opens the files of the live modules that it can find by their build-id, in load order. They are loaded
+// again if unloading stops half-way. A driver of a single module cannot stop half-way, so its plan is empty.
 func (l *loader) restorable(def *accel.Definition, facts accel.Facts, order []accel.LoadedModule) *kmod.Plan {
 	p := &kmod.Plan{}
 	if len(order) < 2 {
-		return p // there is no half-way
+		return p // a single module cannot stop half-way
 	}
 	x := kmod.NewIndex(l.h, facts.Kernel.Release)
 	entries, err := l.store.List()
@@ -52,7 +52,7 @@ func (l *loader) restorable(def *accel.Definition, facts accel.Facts, order []ac
 	return p
 }
 
-// liveParameters reads the values that the definition's parameters have now.
+// liveParameters reads the current values of the definition's parameters.
 func (l *loader) liveParameters(want accel.Module, live string) map[string]string {
 	out := map[string]string{}
 	for name := range want.Parameters {
@@ -64,11 +64,11 @@ func (l *loader) liveParameters(want accel.Module, live string) map[string]strin
 	return out
 }
 
-// reload loads back what was removed, and says in problem what could not be.
+// reload loads the removed modules again, and adds the outcome for each to problem.
 func (l *loader) reload(ctx context.Context, facts accel.Facts, back *kmod.Plan, removed []accel.LoadedModule,
 	problem *accel.Problem,
 ) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout) // also when the caller gives up
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout) // also if the caller gives up
 	defer cancel()
 	for _, m := range slices.Backward(removed) {
 		i := slices.IndexFunc(back.Modules, func(p kmod.Planned) bool { return p.Name == m.Name })

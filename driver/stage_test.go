@@ -16,7 +16,7 @@ import (
 	"github.com/acceld/acceld/test/ko"
 )
 
-// witness keeps what is told, each as one line.
+// witness records progress reports, each as one line.
 type witness struct {
 	mu    sync.Mutex
 	lines []string
@@ -44,7 +44,7 @@ func (w *witness) see(p accel.Progress) {
 	w.lines = append(w.lines, line)
 }
 
-// take returns what was told since the last call.
+// take returns the reports since the last call.
 func (w *witness) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,8 +53,8 @@ func (w *witness) take() []string {
 	return out
 }
 
-// TestStagesOfABuild: the first build of a kind does not know how many commands it will have, the next ones know what
-// the last one had, until they have more.
+// TestStagesOfABuild: the first build of a kind does not know how many commands it will run. Later builds expect as
+// many as the previous one ran, until they run more.
 func TestStagesOfABuild(t *testing.T) {
 	w := newWorkshop(t, `cat $(M)/says; `+goodMake)
 	var all witness
@@ -97,7 +97,7 @@ func TestStagesOfABuild(t *testing.T) {
 			t.Errorf("build %d, -want +got:\n%s", i, diff)
 		}
 	}
-	// What the store has is not built, and a build that fails says so at its end.
+	// A driver in the store is not built, and a build that fails reports it at its end.
 	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil || len(all.take()) != 2 {
 		t.Error("a driver of the store was built:", problem)
 	}
@@ -112,7 +112,7 @@ func TestStagesOfABuild(t *testing.T) {
 	}
 }
 
-// TestStagesOfDKMS: each program that DKMS would run is a step.
+// TestStagesOfDKMS: each program that DKMS would run is one step.
 func TestStagesOfDKMS(t *testing.T) {
 	w := newWorkshop(t, `echo '  CC [M]  a.o'; `+goodMake)
 	w.write(w.source, "dkms.conf",
@@ -135,7 +135,7 @@ func TestStagesOfDKMS(t *testing.T) {
 	}
 }
 
-// TestStageOfWaiting: who waits for another acceld is told for whom.
+// TestStageOfWaiting: a wait for another acceld names the process that holds the lock.
 func TestStageOfWaiting(t *testing.T) {
 	m := newMachine(t)
 	release, problem := m.driver(Options{}).locks.Driver(t.Context(), "")
@@ -158,7 +158,7 @@ func TestStageOfWaiting(t *testing.T) {
 	}
 }
 
-// TestStagesOfLoads: loads and upgrades tell of modules, and of the proof.
+// TestStagesOfLoads: loads and upgrades report modules and the self-test.
 func TestStagesOfLoads(t *testing.T) {
 	m, _ := serving(t)
 	var all witness
@@ -176,7 +176,7 @@ func TestStagesOfLoads(t *testing.T) {
 	}
 }
 
-// TestCalledOff: a pull that is interrupted ends at once, and no further source is asked.
+// TestCalledOff: an interrupted pull ends at once, and no further source is asked.
 func TestCalledOff(t *testing.T) {
 	s := newShop(t)
 	def := fromShop(s)

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCopyIsNotChosen: the copy of an installed driver is to go back to; what is installed by now is what is wanted.
+// TestCopyIsNotChosen: the copy of an installed driver is only for a rollback; what is installed now is what is
+// configured.
 func TestCopyIsNotChosen(t *testing.T) {
 	m := newMachine(t)
 	m.Install("updates/edu.ko", ko.Edu())
@@ -30,8 +31,8 @@ func TestCopyIsNotChosen(t *testing.T) {
 	}
 }
 
-// TestInstalledReplaced: a driver that is installed and has no copy is the one that served only while its files are the
-// same.
+// TestInstalledReplaced: an installed driver without a copy counts as the one that served only while its files are
+// the same.
 func TestInstalledReplaced(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
@@ -55,7 +56,7 @@ func TestInstalledReplaced(t *testing.T) {
 	}
 }
 
-// TestCollectLeaves: what is removed from a store without room is what nobody can need.
+// TestCollectLeaves: a store without room removes only what nobody can need.
 func TestCollectLeaves(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(*testMachine, *Driver)
@@ -80,7 +81,7 @@ func TestCollectLeaves(t *testing.T) {
 			if m.isLive("edu") {
 				m.T.Fatal("the upgrade did not begin")
 			}
-			m.remove(path.Join(d.o.StateDir, "kmod/current")) // what served is in the journal alone
+			m.remove(path.Join(d.o.StateDir, "kmod/current")) // only the journal still names the driver that served
 		}, []string{"1.0.0", "2.0.0"}},
 	} {
 		m, _ := serving(t)

@@ -19,7 +19,7 @@ import (
 
 const driversProbe = "/sys/bus/pci/drivers_probe"
 
-// takeover takes devices from other drivers, on record, and gives them back.
+// takeover takes devices from other drivers, records each takeover, and returns the devices.
 type takeover struct {
 	h          *host.Host
 	log        *slog.Logger
@@ -27,13 +27,14 @@ type takeover struct {
 	devices    *devices.Devices
 	locks      lock.Locks
 	operations *deadline.Operations
-	// attribute tells a bus of the kernel to bind or unbind a device.
+	// attribute writes to an attribute of a kernel bus to bind or unbind a device.
 	attribute func(name, text string) error
 	point     func(string)
 }
 
-// wanted are the devices that must be taken from another driver before ours can have them, when that is allowed for
-// each of them; otherwise the problem says for which it is not, why, and what the operator can do.
+// wanted returns the devices that must be taken from another driver before ours can have them, if that is allowed for
+// each of them. Otherwise the problem names the first one for which it is not allowed, the cause, and what the
+// operator can do.
 func (t *takeover) wanted(def *accel.Definition, accs []accel.Accelerator) ([]devices.Device, *accel.Problem) {
 	var out []devices.Device
 	for _, v := range t.devices.Observe(def, accs) {
@@ -48,8 +49,8 @@ func (t *takeover) wanted(def *accel.Definition, accs []accel.Accelerator) ([]de
 	return out, nil
 }
 
-// mayTake says why a device is left to the driver that it is bound to. A device that somebody gave away on purpose (to
-// a virtual machine, or by driver_override) is never taken, nor is the one that shows the console, nor one in use.
+// mayTake says why a device is left to the driver that it is bound to. It never takes a device that somebody assigned
+// elsewhere on purpose (to a virtual machine, or by driver_override), that shows the console, or that is in use.
 func (t *takeover) mayTake(def *accel.Definition, v devices.Device) *accel.Problem {
 	is := fmt.Sprintf("device %q is bound to driver %q, not to %q", v.ID, v.Bound, def.Driver.Binds)
 	listed := slices.ContainsFunc(def.Driver.Conflicts,
@@ -76,8 +77,8 @@ func (t *takeover) mayTake(def *accel.Definition, v devices.Device) *accel.Probl
 	return nil
 }
 
-// contested returns what remains of a problem of devices after what may be taken over is: nil when every device can be
-// had, or some are free, which are then served.
+// contested returns what remains of a device problem once permitted takeovers are taken into account. It is nil if
+// every device can be had, or if some devices are free and can be served.
 func (t *takeover) contested(def *accel.Definition, accs []accel.Accelerator, problem *accel.Problem) *accel.Problem {
 	if problem == nil || problem.Reason != accel.ConflictDriver {
 		return problem
@@ -95,8 +96,8 @@ func (t *takeover) contested(def *accel.Definition, accs []accel.Accelerator, pr
 	return nil
 }
 
-// insertPlan makes the modules of a plan live, with what they need besides: firmware, and devices that other drivers
-// have. See loader.insertAll for what it returns.
+// insertPlan makes the modules of a plan live, along with what they need: firmware, and devices that other drivers
+// hold. See loader.insertAll for the return values.
 func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	p *kmod.Plan,
 ) (loaded, log []string, problem *accel.Problem) {
@@ -113,14 +114,14 @@ func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts ac
 	return loaded, log, problem
 }
 
-// take takes the devices that another driver has, each step on record before it is done: whose it was, the
-// driver_override that keeps it for ours, the unbinding. What was begun and ended in the middle, by a failure or with
-// the process, is taken back by giveBack. Unlike the modules of a driver the devices come one by one: the
-// first that cannot be had ends it.
+// take takes the devices that another driver holds. For each device it records the driver that has it, sets
+// driver_override to keep it for ours, and unbinds it; each change is recorded before it is made. If a failure or the
+// end of the process interrupts a takeover, giveBack undoes it. Unlike the modules of a driver, devices are taken one
+// by one: the first one that cannot be had ends it.
 func (t *takeover) take(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) *accel.Problem {
 	taken, problem := t.wanted(def, accs)
 	if problem != nil && t.devices.AnyFree(def, accs) {
-		return nil // those that are free are served; Probe names the others
+		return nil // the free devices are served; Probe names the others
 	}
 	if problem != nil {
 		return problem
@@ -146,7 +147,7 @@ func (t *takeover) take(ctx context.Context, def *accel.Definition, accs []accel
 	return nil
 }
 
-// offer asks the kernel to bind the devices that were taken: a module that was live before did not see them.
+// offer asks the kernel to bind the devices that were taken: a module that was already live has not probed them.
 func (t *takeover) offer(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
 	notes, err := t.ledger.Notes(NoteTakeover)
 	if err != nil {
@@ -170,27 +171,27 @@ func (t *takeover) settle(ctx context.Context, def *accel.Definition, accs []acc
 	}
 	release, problem := t.locks.Driver(ctx, def.Kind)
 	if problem != nil {
-		return // whoever holds it has the devices in hand, and the next Ensure looks again
+		return // the lock's holder deals with the devices, and the next Ensure looks again
 	}
 	defer release()
 	t.giveBack(ctx, def, accs)
 }
 
-// giveBack gives the devices that were taken over and are not with our driver back to the one that had them. The
-// record of the takeovers is in the ledger, so that this puts right too what a process did not live to put right.
+// giveBack returns devices that were taken over and are not bound to our driver to the drivers that had them. The
+// takeovers are recorded in the ledger, so this also cleans up after a process that died.
 func (t *takeover) giveBack(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
 	notes, err := t.ledger.Notes(NoteTakeover)
 	if err != nil || len(notes) == 0 {
-		return // what is not on record was not taken
+		return // what is not recorded was not taken
 	}
-	ctx = context.WithoutCancel(ctx) // also when the caller gives up
+	ctx = context.WithoutCancel(ctx) // also if the caller gives up
 	seen := t.devices.Observe(def, accs)
 	for _, n := range slices.Backward(notes) {
 		i := slices.IndexFunc(seen, func(v devices.Device) bool { return v.ID == n.Name })
 		if i < 0 || seen[i].Bound == def.Driver.Binds {
 			continue
 		}
-		// On record is the path without links, below /sys/devices.
+		// The ledger records the path with links resolved, below /sys/devices.
 		if _, err := t.ledger.Undo(ledger.UndoOptions{Only: func(p string) bool {
 			return strings.HasSuffix(p,
 				"/"+n.Name+"/driver_override")
@@ -200,7 +201,7 @@ func (t *takeover) giveBack(ctx context.Context, def *accel.Definition, accs []a
 		if seen[i].Bound == "" {
 			if problem := t.giveBackDevice(ctx, n, false); problem != nil {
 				t.log.Warn("a device cannot be given back", "device", n.Name, "driver", n.Text, "problem", problem)
-				continue // it stays on record: the next Ensure or purge tries again
+				continue // it stays recorded: the next Ensure or purge tries again
 			}
 			t.log.Info("device given back", "kind", def.Kind, "device", n.Name, "to", n.Text)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/test/ko"
 )
 
-// contested is a machine whose device another driver has, and a definition that may take it.
+// contested is a machine whose device is bound to another driver, and a definition that may take it.
 func contested(t *testing.T) (*testMachine, *accel.Definition) {
 	t.Helper()
 	m := newMachine(t)
@@ -37,8 +37,8 @@ func (m *testMachine) bound(id string) string {
 	return filepath.Base(to)
 }
 
-// kept says whether the device is kept for our driver; what the ledger writes to clear an override is shorter than the
-// file.
+// kept says whether the device is kept for our driver. To clear an override, the ledger writes less text than the
+// file has.
 func (m *testMachine) kept(id string) bool { return strings.HasPrefix(m.Read(overrideOf(id)), "edu") }
 
 func TestTakeover(t *testing.T) {
@@ -64,7 +64,7 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// TestTakeoverOfALiveDriver: the module is there and another driver has got hold of a device.
+// TestTakeoverOfALiveDriver: our module is live, and another driver has bound a device.
 func TestTakeoverOfALiveDriver(t *testing.T) {
 	m, def := contested(t)
 	second := "0000:02:00.0"
@@ -84,7 +84,7 @@ func TestTakeoverOfALiveDriver(t *testing.T) {
 	}
 }
 
-// TestTakeoverRefused has a row for each device that is left where it is: nothing is unbound, no module is loaded.
+// TestTakeoverRefused has a row for each device that is left alone: nothing is unbound and no module is loaded.
 func TestTakeoverRefused(t *testing.T) {
 	hold := func(m *testMachine) {
 		m.Write("/sys/bus/pci/devices/"+ko.Device+"/drm/card0/dev", "226:0\n")
@@ -153,7 +153,7 @@ func TestTakeoverRefused(t *testing.T) {
 	}
 }
 
-// TestTakeoverTakenBack: a driver that does not come up leaves the device with the one that had it.
+// TestTakeoverTakenBack: if the driver does not come up, the device goes back to the driver that had it.
 func TestTakeoverTakenBack(t *testing.T) {
 	for name, change := range map[string]func(*testMachine){
 		"refused by the kernel": func(m *testMachine) { m.refuse["edu"] = syscall.ENOMEM },
@@ -177,8 +177,8 @@ func TestTakeoverTakenBack(t *testing.T) {
 	}
 }
 
-// TestTakeoverKilledAtEveryPoint: what a process that was killed began is finished by the next one, and taken back when
-// the driver is not to be had any more.
+// TestTakeoverKilledAtEveryPoint: the next process completes the takeover of a process that was killed, or undoes it
+// if the driver is no longer available.
 func TestTakeoverKilledAtEveryPoint(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		seen := map[string]bool{}
@@ -196,7 +196,7 @@ func TestTakeoverKilledAtEveryPoint(t *testing.T) {
 				(err != nil || len(notes) != 1 || notes[0].Text != "other") {
 				t.Errorf("killed before anything is done to the device, on record is %+v (%v)", notes, err)
 			}
-			m.mu.TryLock() // the fake died in the middle of a call too
+			m.mu.TryLock() // the fake may also have died in the middle of a call
 			m.mu.Unlock()
 			if gone && !m.isLive("edu") {
 				_ = os.RemoveAll(m.Path("/lib/modules"))
@@ -220,7 +220,7 @@ func TestTakeoverKilledAtEveryPoint(t *testing.T) {
 	}
 }
 
-// TestTakeoverGivenBackLater: a device that its driver does not take back at once stays on record until it does.
+// TestTakeoverGivenBackLater: a device that its driver does not take back at once stays recorded until it does.
 func TestTakeoverGivenBackLater(t *testing.T) {
 	m, def := contested(t)
 	m.refuse["edu"] = syscall.ENOMEM

@@ -10,9 +10,10 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// Unload removes the modules of one kind, whoever loaded them, in reverse order. First it finds everyone who uses them:
-// if anyone does, nothing is removed and InUse names them. When the kernel refuses one after others were removed, those
-// are loaded back. Modules that are not loaded are no problem. Devices that were taken over go back.
+// Unload removes the modules of one kind, whoever loaded them, in reverse order. It first finds everyone who uses
+// them: if anyone does, nothing is removed and InUse names them. If the kernel refuses one module after others were
+// removed, those are loaded again. Modules that are not loaded are no problem. Devices that were taken over are
+// returned.
 func (d *Driver) Unload(ctx context.Context, def *accel.Definition, facts accel.Facts,
 	accs []accel.Accelerator,
 ) *accel.Problem {
@@ -35,7 +36,7 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 	if problem := d.loader.awaitStill(ctx, def); problem != nil {
 		return problem
 	}
-	var order []accel.LoadedModule // as they are removed
+	var order []accel.LoadedModule // the order of removal
 	for _, m := range slices.Backward(def.Driver.Modules) {
 		if live, ok := kmod.Live(d.h, m.Name); ok {
 			order = append(order, live)
@@ -72,7 +73,7 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 	return nil
 }
 
-// unloadFailed types the refusal to remove one module.
+// unloadFailed turns a failure to remove one module into a typed problem.
 func (l *loader) unloadFailed(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, m accel.LoadedModule,
 	err error,
 ) *accel.Problem {
@@ -95,8 +96,8 @@ func (l *loader) unloadFailed(def *accel.Definition, facts accel.Facts, accs []a
 	return accel.ProblemOf(err, "cannot remove module %q", m.Name)
 }
 
-// Holders returns who uses the driver of the kind: processes that have a device node open or mapped, other modules. A
-// use that the kernel counts and nobody can be named for is one holder.
+// Holders returns who uses the driver of the kind: processes that have a device node open or mapped, and other
+// modules. A use that the kernel counts but that nobody can be named for is one holder.
 func (d *Driver) Holders(def *accel.Definition, accs []accel.Accelerator) []accel.Holder {
 	return d.devices.Users(def, accs, d.look(def, accs).modules)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/acceld/acceld/test/ko"
 )
 
-// pair is a definition with two modules, and both installed.
+// pair is a definition with two modules, both of them installed.
 func pair(m *testMachine) *accel.Definition {
 	m.Install("updates/base.ko", ko.Module{Name: "base", BuildID: "aa", Version: "1.0.0"})
 	x := ko.Edu()
@@ -140,7 +140,7 @@ func TestUnloadStopsHalfway(t *testing.T) {
 	}
 }
 
-// TestUnloadLoadsNothingElseBack: a file that is of another build by now is not loaded in the place of what was
+// TestUnloadLoadsNothingElseBack: a file that is now of another build is not loaded in place of the module that was
 // removed.
 func TestUnloadLoadsNothingElseBack(t *testing.T) {
 	m := newMachine(t)
@@ -149,7 +149,7 @@ func TestUnloadLoadsNothingElseBack(t *testing.T) {
 	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
-	m.remove(path.Join(d.o.StateDir, "kmod")) // which has a copy of what was installed
+	m.remove(path.Join(d.o.StateDir, "kmod")) // it has a copy of what was installed
 	other := ko.Edu()
 	other.BuildID, other.Info = strings.Repeat("c2", 20), append(other.Info, "depends=base")
 	m.Write("/lib/modules/"+ko.Release+"/updates/edu.ko", string(other.Bytes()))

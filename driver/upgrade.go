@@ -13,13 +13,13 @@ import (
 	"github.com/acceld/acceld/driver/store"
 )
 
-// resumeLimit is how often an upgrade that was interrupted goes on before it is taken back: a driver that ends its
-// agent each time must not do so for ever.
+// resumeLimit is how often an interrupted upgrade resumes before it is rolled back: a driver that kills the agent
+// each time must not do so forever.
 const resumeLimit = 2
 
-// Prepare gets the wanted driver into the store and judges it, so that [Driver.Upgrade] needs no source any more. The
-// driver that serves is not touched. It returns which driver it is. A driver that was taken back is not prepared again:
-// then the problem is RolledBack, and says what failed.
+// Prepare gets the configured driver into the store and judges it, so that [Driver.Upgrade] needs no source. It does
+// not touch the current driver. It returns which driver it prepared. A driver that was rolled back is not prepared
+// again: the problem is then RolledBack, and says what failed.
 func (d *Driver) Prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (accel.DriverRef,
 	*accel.Problem,
 ) {
@@ -35,7 +35,7 @@ func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel
 	p, _, problem := d.sources.Acquire(ctx, def, facts,
 		source.Options{Fresh: again || def.Driver.Upgrade.Asked.After(c.Asked)})
 	if problem != nil && again {
-		return nil, c.Rejected.Problem // nothing else is to be had
+		return nil, c.Rejected.Problem // the sources offer nothing else
 	}
 	if problem != nil {
 		return nil, problem
@@ -47,12 +47,14 @@ func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel
 	return d.store.Keep(def, facts, p)
 }
 
-// Upgrade replaces the driver that serves by the wanted one. The new one is acquired and judged before anything is
-// changed; while somebody uses the old one nothing is changed either, and the problem is InUse. Then the old one is
-// unloaded, the new one loaded, its devices are bound and compute, and it becomes the chosen one. When it fails, it is
-// unloaded and the old one loaded back: RolledBack, with what failed, and a driver that is right. When that fails too:
-// RollbackFailed. Every step is in the journal before it is done; a call that was killed is completed or taken back by
-// the next [Driver.Ensure].
+// Upgrade replaces the current driver by the configured one. It acquires and judges the new driver before it changes
+// anything. If the old driver is in use, it also changes nothing, and the problem is InUse. Then it unloads the old
+// driver, loads the new one, checks that the devices are bound and pass their self-test, and makes it the chosen
+// driver.
+//
+// If the new driver fails, Upgrade unloads it and loads the old one again. The problem is then RolledBack, says what
+// failed, and the driver is right. If that fails too, the problem is RollbackFailed. The journal records every step
+// before it runs; if the process is killed, the next [Driver.Ensure] completes the upgrade or rolls it back.
 func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel.Facts,
 	accs []accel.Accelerator,
 ) (accel.DriverHave, *accel.Problem) {
@@ -69,7 +71,7 @@ func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel
 	}
 	s := d.look(def, accs)
 	from := d.liveGeneration(def, facts, s)
-	if to.Same(from) && s.serves() { // the sources have what serves
+	if to.Same(from) && s.serves() { // the sources have the driver that already serves
 		c := d.store.Choice(def.Kind, facts.Kernel).Serve(to)
 		c.Asked, c.Rejected = def.Driver.Upgrade.Asked, nil
 		if err := d.store.Choose(def.Kind, facts.Kernel, c); err != nil {
@@ -80,7 +82,7 @@ func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel
 	return d.replace(ctx, def, facts, accs, from, to)
 }
 
-// replace runs an upgrade from its first step, under the lock.
+// replace takes the driver lock and runs an upgrade from its first step.
 func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, from,
 	to *store.Generation,
 ) (accel.DriverHave, *accel.Problem) {
@@ -109,7 +111,7 @@ func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel
 	return d.run(ctx, def, facts, accs, j)
 }
 
-// swap is one upgrade at work.
+// swap is one upgrade in progress.
 type swap struct {
 	*Driver
 	def   *accel.Definition
@@ -117,8 +119,8 @@ type swap struct {
 	accs  []accel.Accelerator
 	j     *Journal
 
-	problem *accel.Problem // at the end
-	again   bool           // the journal stays, and its step is done again by the next Ensure
+	problem *accel.Problem // the result, set at the end
+	again   bool           // the journal stays, and the next Ensure repeats its step
 }
 
 // end is what the last step returns.
@@ -127,14 +129,14 @@ func (t *swap) end(problem *accel.Problem) UpgradeStep {
 	return ""
 }
 
-// retry is what a step returns that nothing can follow and that must be done all the same.
+// retry ends the run with a problem, but keeps the journal so that the step is repeated: no other step can follow it.
 func (t *swap) retry(problem *accel.Problem) UpgradeStep {
 	t.again = true
 	return t.end(problem)
 }
 
-// run does the steps of a journal from the one that it names. Once the old driver is touched it is not called off: half
-// an upgrade is no driver.
+// run runs the steps of a journal, from the one it names. It ignores the caller's cancellation once the old driver
+// may have been touched: half an upgrade leaves no driver.
 func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	j *Journal,
 ) (accel.DriverHave, *accel.Problem) {
@@ -147,7 +149,7 @@ func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Fac
 	for next := t.do(ctx, j.Step); next != ""; next = t.do(ctx, j.Step) {
 		j.Step = next
 		if problem := d.journals.write(j); problem != nil {
-			// Where an interrupted upgrade goes on is found by looking at the modules too.
+			// Not fatal: an interrupted upgrade also looks at the modules to find where to resume.
 			d.log.Warn("cannot note a step of an upgrade", "kind", j.Kind, "step", j.Step, "reason", problem.Reason,
 				"message", problem.Message)
 		}
@@ -164,7 +166,7 @@ func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Fac
 	return have, problem
 }
 
-// do does one step and returns the next one, "" after the last.
+// do runs one step and returns the next one, "" after the last.
 func (t *swap) do(ctx context.Context, s UpgradeStep) UpgradeStep {
 	t.log.Debug("driver upgrade", "kind", t.j.Kind, "step", s)
 	switch s {
@@ -186,7 +188,7 @@ func (t *swap) do(ctx context.Context, s UpgradeStep) UpgradeStep {
 	return t.end(accel.Problemf(accel.InternalError, "the journal of %q names the step %q", t.j.Kind, s))
 }
 
-// unload removes what is loaded, the old driver. When that is refused the old one is as it was.
+// unload removes the old driver. If nothing was removed, the upgrade ends and the old driver still serves.
 func (t *swap) unload(ctx context.Context) UpgradeStep {
 	old := t.j.From.Definition(t.def)
 	problem := t.remove(ctx, old, t.facts, t.accs)
@@ -200,18 +202,19 @@ func (t *swap) unload(ctx context.Context) UpgradeStep {
 	return t.end(problem)
 }
 
-// load makes the new driver live and its devices bound, those that were with the old one.
+// load makes the new driver live and waits until its devices are bound, except those that the old driver did not
+// serve.
 func (t *swap) load(ctx context.Context) UpgradeStep {
 	problem := t.bring(ctx, t.j.To)
 	if problem == nil {
 		return StepProve
 	}
-	ours := []accel.Reason{accel.NoSpace, accel.ReadOnly, accel.PermissionDenied} // no fault of the driver
+	ours := []accel.Reason{accel.NoSpace, accel.ReadOnly, accel.PermissionDenied} // not the driver's fault
 	t.j.Problem, t.j.Fault = problem, !slices.Contains(ours, problem.Reason)
 	return StepRevert
 }
 
-// bring loads a generation, unless it is live, and waits for its devices.
+// bring loads a generation, unless it is already live, and waits for its devices.
 func (t *swap) bring(ctx context.Context, g *store.Generation) *accel.Problem {
 	def := g.Definition(t.def)
 	if problem := t.loader.awaitStill(ctx, def); problem != nil {
@@ -226,7 +229,7 @@ func (t *swap) bring(ctx context.Context, g *store.Generation) *accel.Problem {
 		if g == t.j.To {
 			return problem
 		}
-		// to go back is worth more
+		// Going back to the old driver matters more than the note.
 		t.log.Warn("cannot note a load", "kind", t.j.Kind, "reason", problem.Reason, "message", problem.Message)
 	}
 	_, log, problem := t.insertPlan(ctx, def, t.facts, t.accs, a.Plan)
@@ -250,7 +253,7 @@ func (t *swap) bring(ctx context.Context, g *store.Generation) *accel.Problem {
 	return nil
 }
 
-// bound is the problem of the devices, less those that did not work with the old driver either.
+// bound returns the problem of the devices, ignoring those that did not work with the old driver either.
 func (t *swap) bound(def *accel.Definition) *accel.Problem {
 	all := t.devices.Observe(def, t.accs)
 	seen := slices.DeleteFunc(slices.Clone(all), func(v devices.Device) bool { return slices.Contains(t.j.Bad, v.ID) })
@@ -263,7 +266,7 @@ func (t *swap) bound(def *accel.Definition) *accel.Problem {
 	return t.devices.SharedProblem(def, true)
 }
 
-// prove lets the devices compute with the new driver.
+// prove runs the self-test with the new driver.
 func (t *swap) prove(ctx context.Context) UpgradeStep {
 	if problem := t.compute(ctx); problem != nil {
 		t.j.Problem, t.j.Fault = problem, true
@@ -273,7 +276,7 @@ func (t *swap) prove(ctx context.Context) UpgradeStep {
 	return StepCommit
 }
 
-// compute runs the definition's check on the devices that worked before.
+// compute runs the definition's self-test on the devices that worked before the upgrade.
 func (t *swap) compute(ctx context.Context) *accel.Problem {
 	accs := slices.DeleteFunc(slices.Clone(t.accs), func(a accel.Accelerator) bool {
 		return slices.Contains(t.j.Bad, a.ID) || !a.Present() || a.Health.State == accel.Unhealthy
@@ -287,7 +290,7 @@ func (t *swap) compute(ctx context.Context) *accel.Problem {
 	return problem
 }
 
-// commit makes the new driver the chosen one; the old one is the previous one from now on.
+// commit makes the new driver the chosen one and the old one the previous one.
 func (t *swap) commit(context.Context) UpgradeStep {
 	c := t.store.Choice(t.j.Kind, t.facts.Kernel).Serve(t.j.To)
 	c.Asked, c.Rejected = t.j.Asked, nil
@@ -314,7 +317,7 @@ func (t *swap) revert(ctx context.Context) UpgradeStep {
 	return StepRestore
 }
 
-// restore loads the old driver back and lets it compute.
+// restore loads the old driver again and runs the self-test.
 func (t *swap) restore(ctx context.Context) UpgradeStep {
 	if t.j.From == nil {
 		t.j.Stuck = accel.Problemf(accel.NoDriverSource, "there was none before, or no file of it is left")
@@ -330,10 +333,10 @@ func (t *swap) restore(ctx context.Context) UpgradeStep {
 	if t.j.Fault || t.j.Stuck != nil {
 		return StepReject
 	}
-	return t.end(t.j.Problem) // nothing is the new driver's fault
+	return t.end(t.j.Problem) // the new driver is not to blame
 }
 
-// reject notes that the new driver is not to be tried again, and why.
+// reject notes that the new driver must not be tried again, and why.
 func (t *swap) reject(context.Context) UpgradeStep {
 	j := t.j
 	sentence := j.To.Ref().String() + " failed: " + strings.TrimSuffix(j.Problem.Message, ".")
@@ -360,8 +363,8 @@ func (t *swap) reject(context.Context) UpgradeStep {
 	return t.end(problem)
 }
 
-// recover completes or takes back an upgrade that was interrupted, before anything else is done about the driver. It
-// reports true when a reboot ended one: the driver that was being loaded may have been the cause.
+// recover completes or rolls back an interrupted upgrade, before anything else is done about the driver. It returns
+// true if a reboot interrupted the upgrade: the driver that was being loaded may have caused it.
 func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel.Facts,
 	accs []accel.Accelerator,
 ) (rebooted bool, problem *accel.Problem) {
@@ -373,14 +376,14 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 		return false, problem
 	}
 	defer release()
-	j := d.journals.read(def.Kind) // whoever was at work has ended it meanwhile
+	j := d.journals.read(def.Kind) // another process may have ended it meanwhile
 	if j == nil {
 		return false, nil
 	}
 	d.log.Info("an upgrade was interrupted", "kind", j.Kind, "step", j.Step, "from", j.From.Ref(), "to", j.To.Ref())
 	other := j.BootID != lock.BootID(d.h)
 	if j.Kernel != store.KernelName(facts.Kernel) {
-		return true, d.journals.close(j) // for another kernel: what is chosen there is still the old driver
+		return true, d.journals.close(j) // for another kernel, whose chosen driver is still the old one
 	}
 	if other {
 		return true, d.rebooted(ctx, def, facts, j)
@@ -388,7 +391,7 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 	switch j.Step {
 	case StepUnload:
 		if s := d.look(j.From.Definition(def), accs); s.serves() && j.From.Live(s.modules) {
-			return false, d.journals.close(j) // nothing had been changed
+			return false, d.journals.close(j) // nothing has been changed yet
 		}
 	case StepLoad, StepProve:
 		if j.Resumed++; j.Resumed > resumeLimit {
@@ -404,7 +407,7 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 	return false, problem
 }
 
-// rebooted ends an upgrade that the end of the machine interrupted. No module of it is live any more.
+// rebooted ends an upgrade that a reboot interrupted. None of its modules are live any more.
 func (d *Driver) rebooted(ctx context.Context, def *accel.Definition, facts accel.Facts, j *Journal) *accel.Problem {
 	t := &swap{Driver: d, def: def, facts: facts, j: j}
 	switch {

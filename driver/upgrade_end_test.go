@@ -8,8 +8,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestUpgradeCalledOff: an agent that is stopped, wherever an upgrade is, leaves a driver that serves; once the old one
-// is gone that is the new one.
+// TestUpgradeCalledOff: an agent that is stopped at any point of an upgrade leaves a driver that serves. Once the old
+// one is unloaded, that is the new one.
 func TestUpgradeCalledOff(t *testing.T) {
 	for n := 0; ; n++ {
 		m, d := serving(t)
@@ -36,13 +36,14 @@ func TestUpgradeCalledOff(t *testing.T) {
 	}
 }
 
-// TestUpgradeThatHangs: a driver whose load does not end is not tried a third time, though it was taken back each time.
+// TestUpgradeThatHangs: a driver whose load does not end is not tried a third time, although it was rolled back each
+// time.
 func TestUpgradeThatHangs(t *testing.T) {
 	m, d := serving(t)
 	def := wants("2.0.0")
 	m.onLoad = func(string) {
 		delete(m.refuse, "edu")
-		if len(m.loads)%2 == 1 { // the new one; the next one is the old one
+		if len(m.loads)%2 == 1 { // the new driver; the next load is the old one
 			m.refuse["edu"] = context.DeadlineExceeded
 		}
 	}
@@ -60,7 +61,7 @@ func TestUpgradeThatHangs(t *testing.T) {
 	}
 }
 
-// TestUpgradeThatWasAskedForFails: a request that was carried out and failed does not begin again by itself.
+// TestUpgradeThatWasAskedForFails: a request that was carried out and failed is not retried by itself.
 func TestUpgradeThatWasAskedForFails(t *testing.T) {
 	m, d := serving(t)
 	m.bad["2.0.0"] = "wrong"

@@ -17,14 +17,14 @@ import (
 	"github.com/acceld/acceld/test/ko"
 )
 
-// version is a good module file of a version; its build-id is made of it.
+// version is a good module file of a version; its build-id is derived from the version.
 func version(v string) ko.Module {
 	x := ko.Edu()
 	x.Version, x.BuildID = v, fmt.Sprintf("%040x", []byte(v))
 	return x
 }
 
-// wants is the definition with a wanted version and a check that only reads.
+// wants is the definition with a configured version and a self-test that only reads.
 func wants(v string) *accel.Definition {
 	def := ko.Definition()
 	def.Driver.Version = v
@@ -32,7 +32,7 @@ func wants(v string) *accel.Definition {
 	return def
 }
 
-// serving is a machine on which acceld loaded version 1.0.0 of a store that has 2.0.0, too.
+// serving is a machine on which acceld loaded version 1.0.0, with a store that also has 2.0.0.
 func serving(t *testing.T) (*testMachine, *Driver) {
 	t.Helper()
 	m := newMachine(t)
@@ -80,7 +80,7 @@ func TestUpgrade(t *testing.T) {
 		t.Errorf("%+v %v", entries, err)
 	}
 	m.clean(d)
-	// And back again, because somebody wants it.
+	// And back again, because somebody configured it.
 	if have, problem = d.Upgrade(t.Context(), wants("1.0.0"), m.Facts(), m.accs()); problem != nil ||
 		have.Version != "1.0.0" {
 		t.Errorf("%+v %v", have, problem)
@@ -121,7 +121,7 @@ func TestUpgradeThatWasAskedFor(t *testing.T) {
 	}
 }
 
-// A driver that acceld did not choose is never touched, unless somebody allows it.
+// TestForeignDriver: a driver that acceld did not choose is never touched unless the definition allows it.
 func TestForeignDriver(t *testing.T) {
 	for _, adopt := range []bool{false, true} {
 		m := newMachine(t)
@@ -167,8 +167,8 @@ func TestUpgradeInUse(t *testing.T) {
 	m.clean(d)
 }
 
-// TestRollBack has a row for each way in which a new driver fails: the old one serves again, the reason says what
-// failed, and it is not tried again before something changes.
+// TestRollBack has a row for each way in which a new driver fails. The old one serves again, the reason says what
+// failed, and the new one is not tried again until something changes.
 func TestRollBack(t *testing.T) {
 	for how, says := range map[string]string{
 		"refused": "cannot allocate memory", "unbound": "not bound", "wrong": `gave "0" instead of "3628800"`,
@@ -197,13 +197,13 @@ func TestRollBack(t *testing.T) {
 			if len(m.loads)+len(m.unloads) != 0 {
 				t.Errorf("it was tried again: %v %v", m.loads, m.unloads)
 			}
-			// Nor at the next boot.
+			// Not at the next boot either.
 			m.powerCut()
 			if have, problem = m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil ||
 				have.Version != "1.0.0" || len(m.loads) != 1 {
 				t.Fatalf("%+v %v %v", have, problem, m.loads)
 			}
-			// Another driver in the same version is tried, and so is the same one when somebody asks.
+			// Another driver of the same version is tried, and so is the same one if somebody requests it.
 			delete(m.bad, "2.0.0")
 			def.Driver.Upgrade.Asked = time.Unix(100, 0)
 			if have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem != nil ||
@@ -223,7 +223,7 @@ func TestRollBackFails(t *testing.T) {
 		"instead of") || !strings.Contains(problem.Message, "cannot allocate memory") {
 		t.Fatalf("%+v %v", have, problem)
 	}
-	for range 2 { // it stays loud, and only the old one is tried
+	for range 2 { // the problem stays reported, and only the old driver is tried
 		if _, problem = d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
 			problem.Reason != accel.RollbackFailed {
 			t.Fatal(problem)
@@ -251,11 +251,11 @@ func (m *testMachine) powerCut() {
 	m.reboot(fmt.Sprintf("boot-%d", time.Now().UnixNano()))
 }
 
-// killed is what a test's kill -9 panics with.
+// killed is the panic value of a simulated kill -9.
 type killed struct{}
 
-// killAt runs do and ends it as kill -9 does at the nth point, counted from 0. It returns the names of the points that
-// were passed, and whether do was ended.
+// killAt runs do and kills it, like kill -9, at the nth point, counted from 0. It returns the names of the points
+// that were passed, and whether do was killed.
 func (m *testMachine) killAt(d *Driver, n int, do func()) (points []string, dead bool) {
 	at := func(name string) {
 		points = append(points, name)
@@ -277,8 +277,8 @@ func (m *testMachine) killAt(d *Driver, n int, do func()) (points []string, dead
 	return points, false
 }
 
-// TestUpgradeKilledAtEveryPoint ends the agent before and after everything that outlives it, in an upgrade that
-// succeeds and in one that is taken back, and goes on as another process, after kill -9 and after a power cut.
+// TestUpgradeKilledAtEveryPoint kills the agent before and after everything that outlives it, in an upgrade that
+// succeeds and in one that is rolled back. It continues in another process, after kill -9 and after a power cut.
 func TestUpgradeKilledAtEveryPoint(t *testing.T) {
 	for _, how := range []string{"", "wrong"} {
 		for _, power := range []bool{false, true} {
@@ -294,7 +294,7 @@ func TestUpgradeKilledAtEveryPoint(t *testing.T) {
 	}
 }
 
-// killEverywhere goes through the points of one upgrade, whose new driver fails in the way of how.
+// killEverywhere goes through the points of one upgrade. How says in which way the new driver fails.
 func killEverywhere(t *testing.T, how string, power bool) {
 	seen := map[string]bool{}
 	for n := 0; ; n++ {
@@ -318,7 +318,7 @@ func killEverywhere(t *testing.T, how string, power bool) {
 		}
 		d = m.driver(Options{})
 		have, problem := d.EnsureWith(t.Context(), def, m.Facts(), m.accs(), source.Options{NoBuild: true})
-		// With nothing begun, the boot itself may try the new driver, and take it back.
+		// If nothing has begun, the boot itself may try the new driver and roll it back.
 		if problem != nil && problem.Reason != accel.RolledBack || !have.Right || m.liveVersion() != have.Version {
 			t.Errorf("%s: %+v %v", at, have, problem)
 			continue
@@ -346,9 +346,9 @@ func killEverywhere(t *testing.T, how string, power bool) {
 	}
 }
 
-// TestUpgradeInterruptedByABootOfAnotherKernel: the machine ends in the middle of an upgrade and comes back with
-// another kernel, on which a driver served before. What the upgrade was about to note is about the previous kernel, and
-// neither chooses nor rejects a driver of this one.
+// TestUpgradeInterruptedByABootOfAnotherKernel: the machine goes down in the middle of an upgrade and boots another
+// kernel, on which a driver served before. What the upgrade was about to note concerns the previous kernel. It
+// neither chooses nor rejects a driver for this one.
 func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 	for _, c := range []struct {
 		how  string // the new driver fails on the previous kernel
@@ -415,7 +415,7 @@ func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 	}
 }
 
-// A driver that ends its agent each time it is loaded is taken back.
+// TestUpgradeInterruptedForEver: a driver that kills its agent each time it is loaded is rolled back.
 func TestUpgradeInterruptedForEver(t *testing.T) {
 	m, d := serving(t)
 	def := wants("2.0.0")
@@ -444,13 +444,14 @@ func TestUpgradeInterruptedForEver(t *testing.T) {
 			}
 			return
 		}
-		_ = m.Unload(t.Context(), "edu") // what the kernel has then is not the point here
+		_ = m.Unload(t.Context(), "edu") // the module's state afterwards does not matter here
 		d = m.driver(Options{})
 	}
 	t.Error("it is tried for ever")
 }
 
-// Two loads of the new driver that the machine does not survive: the third boot serves the old one and does not try.
+// TestUpgradeThatCrashesTheMachine: the machine does not survive two loads of the new driver. The third boot serves
+// the old driver without trying the new one.
 func TestUpgradeThatCrashesTheMachine(t *testing.T) {
 	m, d := serving(t)
 	def := wants("2.0.0")
@@ -479,7 +480,8 @@ func TestUpgradeThatCrashesTheMachine(t *testing.T) {
 	}
 }
 
-// The package manager has put the new driver into the place of the old one: going back works all the same.
+// TestRollBackOfAnInstalledDriver: the package manager replaced the old driver by the new one; a rollback still
+// works.
 func TestRollBackOfAnInstalledDriver(t *testing.T) {
 	m := newMachine(t)
 	m.bad = map[string]string{"2.0.0": "wrong"}
@@ -501,7 +503,7 @@ func TestRollBackOfAnInstalledDriver(t *testing.T) {
 	}
 }
 
-// A wanted version that is not to be had leaves the last good one at the next boot.
+// TestBootWithoutTheWantedDriver: if the configured version is not available, the next boot keeps the last good one.
 func TestBootWithoutTheWantedDriver(t *testing.T) {
 	m, _ := serving(t)
 	m.powerCut()
@@ -517,7 +519,7 @@ func TestBootWithoutTheWantedDriver(t *testing.T) {
 	}
 }
 
-// A device that did not work with the old driver does not condemn the new one.
+// TestUpgradeWithABadDevice: a device that did not work with the old driver does not count against the new one.
 func TestUpgradeWithABadDevice(t *testing.T) {
 	m, d := serving(t)
 	m.AddDevice("0000:02:00.0")
@@ -530,16 +532,16 @@ func TestUpgradeWithABadDevice(t *testing.T) {
 
 func TestUpgradeWithoutSpaceChangesNothing(t *testing.T) {
 	m, d := serving(t)
-	m.Write(d.o.StateDir+"/journal", "in the way") // no directory can be made
+	m.Write(d.o.StateDir+"/journal", "in the way") // no directory can be created
 	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
 	if problem == nil || !have.Right || have.Version != "1.0.0" || len(m.unloads) != 0 {
 		t.Errorf("%+v %v %v", have, problem, m.unloads)
 	}
 }
 
-// TestUpgradeThatTheMachineRefuses: the disk gets full, read-only or unusable, or the kernel forbids to load, when the
-// old driver is gone already. It is loaded back although that cannot be noted, and the new one, which is not to blame,
-// comes when the machine is mended.
+// TestUpgradeThatTheMachineRefuses: after the old driver is unloaded, the disk becomes full, read-only or unusable,
+// or the kernel forbids loading. The old driver is loaded again, although that cannot be noted. The new one is not to
+// blame and is loaded once the machine is repaired.
 func TestUpgradeThatTheMachineRefuses(t *testing.T) {
 	mounted := func(options string, flags uintptr) func(*testing.T, *testMachine, string) {
 		return func(t *testing.T, _ *testMachine, dir string) {
@@ -627,8 +629,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestCollectKilled: who is stopped while an entry is removed leaves none that says it has modules: it would be
-// preferred to every source, and refused.
+// TestCollectKilled: a process that is killed while it removes an entry leaves no entry that claims to have modules.
+// Such an entry would be preferred to every source, and then refused.
 func TestCollectKilled(t *testing.T) {
 	m, _ := serving(t)
 	d := m.driver(Options{StoreEntries: -1})
@@ -646,7 +648,7 @@ func TestCollectKilled(t *testing.T) {
 		}
 		_, _ = d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
 	}()
-	if err := os.Remove(m.Path(old.Path + "/edu.ko")); err != nil { // in which order files go nobody knows
+	if err := os.Remove(m.Path(old.Path + "/edu.ko")); err != nil { // files may be removed in any order
 		t.Fatal(err)
 	}
 	d = m.driver(Options{})

@@ -22,8 +22,7 @@ import (
 	"github.com/acceld/acceld/test/ko/signed"
 )
 
-// TestVerify has a row for each way in which a module file is wrong; each ends in its own reason without the kernel
-// being asked.
+// TestVerify has a row for each defect of a module file. Each has its own reason, found without calling the kernel.
 func TestVerify(t *testing.T) {
 	with := func(change func(*ko.Module)) ko.Module {
 		x := ko.Edu()
@@ -113,7 +112,7 @@ func TestVerify(t *testing.T) {
 `)
 			m.Write("/proc/kallsyms", "0000000000000000 T startup\n0000000000000000 r __ksymtab_of_live\t[live]\n")
 			m.Install("updates/edu.ko", c.module)
-			// The file's name says edu whatever the module inside says.
+			// The file name says edu, whatever the module inside says.
 			def := ko.Definition()
 			def.Driver.Modules[0].Parameters = c.parameters
 			facts := m.Facts()
@@ -238,7 +237,7 @@ func TestCheckFile(t *testing.T) {
 	}
 }
 
-// TestSymbolVersions has a row for where the versions of the kernel's symbols come from.
+// TestSymbolVersions has a row for each origin of the kernel's symbol versions.
 func TestSymbolVersions(t *testing.T) {
 	const line = "0x00000001\tmodule_layout\tvmlinux\tEXPORT_SYMBOL\t\n0x00000003\tprintk\tvmlinux\tEXPORT_SYMBOL\t\n0x00000007\tof_gpl\tvmlinux\tEXPORT_SYMBOL_GPL\t\n0x00000008\tof_peer\tdrivers/peer\tEXPORT_SYMBOL\t\n"
 	gz := func(text string) string {
@@ -358,7 +357,7 @@ func ofRelease(x ko.Module, release string) ko.Module {
 	return x
 }
 
-// TestGraph has a row for each shape of what modules need of each other.
+// TestGraph has a row for each shape of dependencies between modules.
 func TestGraph(t *testing.T) {
 	module := func(name string, info ...string) ko.Module { return ko.Module{Name: name, BuildID: "aa", Info: info} }
 	for _, c := range []struct {
@@ -481,7 +480,7 @@ func TestGraph(t *testing.T) {
 	}
 }
 
-// TestVerifyShowsEverything: one bad thing does not hide another, and whose word a parameter is can be seen.
+// TestVerifyShowsEverything: one defect does not hide another, and the origin of each parameter is visible.
 func TestVerifyShowsEverything(t *testing.T) {
 	m := newMachine(t)
 	x := ko.Edu()
@@ -518,7 +517,7 @@ func TestVerifyShowsEverything(t *testing.T) {
 	}
 }
 
-// TestVerifyRemembers: what passes after a problem does not hide it.
+// TestVerifyRemembers: a later check that passes does not hide an earlier problem.
 func TestVerifyRemembers(t *testing.T) {
 	m := newMachine(t)
 	x := ko.Edu()
@@ -530,8 +529,8 @@ func TestVerifyRemembers(t *testing.T) {
 	}
 }
 
-// TestRealModule is injection 10 on a real module file: as it is it passes, and each change of its bytes is refused
-// with its own reason, with no call of the kernel.
+// TestRealModule is injection 10 on a real module file: unchanged, it passes; each change of its bytes is refused
+// with its own reason, without calling the kernel.
 func TestRealModule(t *testing.T) {
 	found, _ := filepath.Glob("/lib/modules/*/kernel/drivers/gpu/drm/drm.ko*")
 	if len(found) == 0 {
@@ -606,7 +605,7 @@ func TestRealModule(t *testing.T) {
 	}
 }
 
-// TestVerifyOtherKernel: what runs says nothing about a kernel that does not, neither its symbols nor its modules.
+// TestVerifyOtherKernel: the running kernel's symbols and modules say nothing about a kernel that is not running.
 func TestVerifyOtherKernel(t *testing.T) {
 	m := newMachine(t)
 	m.Write("/proc/kallsyms", "0000000000000000 T startup\n")
