@@ -22,12 +22,12 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Limits bound what one artifact may make this host read, hold and write. They are far above the largest driver known
-// (an accelerator's open kernel modules and firmware: 95 MB with debug information) and far below what hurts a host.
+// Limits bound what one artifact may make this host read, hold and write. They are far above the largest known driver
+// (an accelerator's open kernel modules and firmware: 95 MB with debug information) and far below what harms a host.
 type Limits struct {
 	Manifest int64 // bytes of a manifest, a configuration or a signature
-	Packed   int64 // bytes of all layers as they travel
-	Unpacked int64 // bytes of all layers unpacked
+	Packed   int64 // compressed bytes of all layers
+	Unpacked int64 // uncompressed bytes of all layers
 	Files    int
 	Layers   int
 }
@@ -36,11 +36,11 @@ func defaultLimits() Limits {
 	return Limits{Manifest: 4 << 20, Packed: 1 << 30, Unpacked: 4 << 30, Files: 10_000, Layers: 128}
 }
 
-// decompressor returns the content of r by its first bytes, as container runtimes do: gzip, zstd or neither. Close
-// frees it.
+// decompressor detects the compression from the first bytes, as container runtimes do: gzip, zstd or none. Closed
+// frees the decoder.
 func decompressor(r io.Reader) (content io.Reader, closed func(), err error) {
 	in := bufio.NewReaderSize(r, 64<<10)
-	magic, _ := in.Peek(4) // shorter ones are neither
+	magic, _ := in.Peek(4) // a shorter stream is neither gzip nor zstd
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(in)
@@ -55,13 +55,14 @@ func decompressor(r io.Reader) (content io.Reader, closed func(), err error) {
 	return in, func() {}, nil
 }
 
-// bounded fails once more than its limit was read: io.LimitReader would end a bomb like a well-made archive.
+// bounded fails once more than its limit was read. With io.LimitReader, a decompression bomb would end like a valid
+// archive.
 type bounded struct {
 	r    io.Reader
 	left *int64
 }
 
-// errTooLarge is what a bounded reader fails with.
+// errTooLarge is the error of a bounded reader past its limit.
 var errTooLarge = errors.New("it unpacks to more than an artifact may have")
 
 func (b bounded) Read(p []byte) (int, error) {
@@ -75,7 +76,7 @@ func (b bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// extraction unpacks layers into a directory that is empty.
+// extraction unpacks layers into an empty directory.
 type extraction struct {
 	h      *host.Host
 	dir    string
@@ -89,8 +90,8 @@ func newExtraction(h *host.Host, dir string, limits Limits) *extraction {
 	return &extraction{h: h, dir: dir, limits: limits, left: limits.Unpacked, sync: (*os.File).Sync}
 }
 
-// each calls do for every entry of one layer, until the layer's last byte. What is wrong with the layer is an
-// ArtifactInvalid; an error of its reader is returned as it is.
+// each calls do for every entry of one layer and reads the layer to its last byte. A defect of the layer is an
+// ArtifactInvalid; an error of the reader r is returned unchanged.
 func (x *extraction) each(r io.Reader, do func(*tar.Header, string, io.Reader) error) error {
 	source := &remembering{r: r}
 	invalid := func(err error) error {
@@ -131,7 +132,7 @@ func (x *extraction) each(r io.Reader, do func(*tar.Header, string, io.Reader) e
 			return invalid(err)
 		}
 	}
-	if _, err := io.Copy(io.Discard, bounded{content, &x.left}); err != nil { // the digest is over all of it
+	if _, err := io.Copy(io.Discard, bounded{content, &x.left}); err != nil { // the digest covers the whole layer
 		return invalid(err)
 	}
 	if _, err := io.Copy(io.Discard, source); err != nil {
@@ -140,7 +141,7 @@ func (x *extraction) each(r io.Reader, do func(*tar.Header, string, io.Reader) e
 	return nil
 }
 
-// remembering keeps the error of a reader apart from those of what reads it.
+// remembering records the errors of its reader, to tell them from those of the code that reads it.
 type remembering struct {
 	r   io.Reader
 	err error
@@ -154,7 +155,7 @@ func (m *remembering) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// write puts one file into the directory, on the disk when it returns, and returns its digest.
+// write writes and syncs one file below the directory, and returns its digest.
 func (x *extraction) write(name string, r io.Reader) (string, error) {
 	to := path.Join(x.dir, name)
 	if err := x.h.MkdirAll(path.Dir(to), 0o700); err != nil {
@@ -174,7 +175,7 @@ func (x *extraction) write(name string, r io.Reader) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// writing keeps the error of a writer apart from those of what it is written from.
+// writing records the errors of its writer, to tell them from those of the source that is copied to it.
 type writing struct {
 	w   io.Writer
 	err error
@@ -189,18 +190,19 @@ func (w *writing) Write(p []byte) (int, error) {
 func writeProblem(err error, name string) *accel.Problem {
 	otherwise := accel.InternalError
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG) {
-		otherwise = accel.ArtifactInvalid // two entries want one place
+		otherwise = accel.ArtifactInvalid // two entries with conflicting paths
 	}
 	return accel.Problemf(accel.ReasonForError(err, otherwise), "cannot write %q: %v", name, err)
 }
 
-// native unpacks the one layer of an artifact: exactly the files that its configuration names, with their digests.
+// native unpacks the only layer of an artifact. It must contain exactly the files that the configuration names, with
+// their digests.
 func (x *extraction) native(r io.Reader, c Config) error {
 	want, have := c.files(), map[string]bool{}
 	err := x.each(r, func(header *tar.Header, name string, content io.Reader) error {
 		switch header.Typeflag {
 		case tar.TypeDir:
-			return nil // made where a file needs it
+			return nil // directories are created when a file needs them
 		case tar.TypeReg:
 		default:
 			return accel.Problemf(accel.ArtifactInvalid, "its layer has %q, which is neither a file nor a directory",
@@ -233,7 +235,8 @@ func (x *extraction) native(r io.Reader, c Config) error {
 	return nil
 }
 
-// pack writes the layer of an artifact: the same bytes for the same files. Files are read from where paths says.
+// pack writes the layer of an artifact; the same files always yield the same bytes. The paths map says where to read
+// each file.
 func pack(w io.Writer, h *host.Host, names []string, paths map[string]string) error {
 	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
 	if err != nil {

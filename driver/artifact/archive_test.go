@@ -19,7 +19,7 @@ import (
 // entry is one file of a layer.
 type entry struct{ name, text string }
 
-// packed makes a layer of files, in their order, uncompressed.
+// packed makes an uncompressed layer of files, in the given order.
 func packed(t *testing.T, files ...entry) io.Reader {
 	t.Helper()
 	var out bytes.Buffer
@@ -61,7 +61,7 @@ func (b *workbench) tree(dir string) map[string]string {
 	return out
 }
 
-// TestLayer: a layer has exactly the files that the configuration names, each once and with its digest.
+// TestLayer: a layer must have exactly the files that the configuration names, each once and with its digest.
 func TestLayer(t *testing.T) {
 	module, firmware := entry{"edu.ko", "the module"}, entry{"firmware/a/edu.bin", "the firmware"}
 	for name, c := range map[string]struct {
@@ -94,7 +94,7 @@ func TestLayer(t *testing.T) {
 	}
 }
 
-// TestManyFiles: no more files are written than an artifact may have, over all layers of an image.
+// TestManyFiles: the limit on files applies to all layers of an image together.
 func TestManyFiles(t *testing.T) {
 	const limit = 4
 	for name, layers := range map[string][]int{
@@ -126,7 +126,7 @@ func TestManyFiles(t *testing.T) {
 	}
 }
 
-// TestPowerCut: what is not synced may be empty after a power cut, and nothing of an unpacked layer is.
+// TestPowerCut: an unsynced file may be empty after a power cut; every file of an unpacked layer is synced.
 func TestPowerCut(t *testing.T) {
 	b := newWorkbench(t)
 	dir := b.empty()
@@ -146,7 +146,7 @@ func TestPowerCut(t *testing.T) {
 	if diff := cmp.Diff(b.tree(dir), disk); diff != "" {
 		t.Errorf("what the disk has (-written +synced):\n%s", diff)
 	}
-	// A disk that did not take it is said to be at fault, and not the artifact.
+	// If the disk fails, the problem blames the disk, not the artifact.
 	x = newExtraction(b.h, b.empty(), defaultLimits())
 	x.sync = func(*os.File) error { return fs.ErrInvalid }
 	if err := x.native(packed(t, files...), content().Config); err == nil ||

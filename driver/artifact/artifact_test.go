@@ -40,7 +40,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// workbench is a host in a directory with one driver on it.
+// workbench is a host in a directory, with one driver.
 type workbench struct {
 	t    *testing.T
 	h    *host.Host
@@ -81,7 +81,7 @@ func (b *workbench) read(name string) string {
 	return string(text)
 }
 
-// empty makes a directory to unpack into.
+// empty creates an empty directory to unpack into.
 func (b *workbench) empty() string {
 	b.t.Helper()
 	dir, err := os.MkdirTemp(filepath.Join(b.root, "tmp"), "")
@@ -157,19 +157,20 @@ func TestThereAndBack(t *testing.T) {
 	if b.read(dir+"/edu.ko") != "the module" || b.read(dir+"/firmware/a/edu.bin") != "the firmware" {
 		t.Error("other files came back")
 	}
-	// A kernel without a build-id is found by its release, and by its `uname -v`, which the artifact does not say.
+	// A kernel without a build-id is found by its release. The artifact does not state its `uname -v`.
 	w := this()
 	w.KernelBuildID = ""
 	if _, problem := b.c.Pull(t.Context(), s, w, b.empty()); problem != nil {
 		t.Error(problem)
 	}
-	// What is there is left to who was first.
+	// An existing artifact stays, because somebody else was first.
 	if kept := b.push(s, PushOptions{Keep: true}); !kept.Kept || kept.Digest != first.Digest {
 		t.Errorf("%+v", kept)
 	}
 }
 
-// TestPrivateAuthority: a registry whose certificate nobody knows is not believed, and with its authority it is.
+// TestPrivateAuthority: a registry with an unknown certificate is rejected; with its authority configured it is
+// accepted.
 func TestPrivateAuthority(t *testing.T) {
 	b := newWorkbench(t)
 	server := httptest.NewTLSServer(newRegistry())
@@ -197,7 +198,7 @@ func TestPrivateAuthority(t *testing.T) {
 	if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem != nil {
 		t.Error(problem)
 	}
-	// In a container the machine's own bundle counts.
+	// In a container, the machine's own bundle is used too.
 	s.CA = ""
 	b.write("/etc/pki/tls/certs/ca-bundle.crt", b.read("/etc/ca.pem"))
 	if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem != nil {
@@ -205,7 +206,7 @@ func TestPrivateAuthority(t *testing.T) {
 	}
 }
 
-// TestPlainHTTP: only loopback, and what is allowed, is asked without TLS; a private address is not.
+// TestPlainHTTP: only loopback and explicitly allowed registries are used without TLS, not private addresses.
 func TestPlainHTTP(t *testing.T) {
 	for repository, want := range map[string]bool{
 		"127.0.0.1:5000/x": true, "localhost/x": true, "[::1]:5000/x": true,
@@ -257,8 +258,8 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestCredentials: the most specific entry of the file counts, nothing of it is ever said, and it goes to its registry
-// alone.
+// TestCredentials: the most specific entry of the file applies, no message contains any of it, and it is sent only to
+// its registry.
 func TestCredentials(t *testing.T) {
 	b := newWorkbench(t)
 	inner := newRegistry()
@@ -318,7 +319,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestKeys signs and verifies with each kind of key, and shows that a signature is for one artifact and one key.
+// TestKeys signs and verifies with each type of key, and shows that a signature is valid for one artifact and one key
+// only.
 func TestKeys(t *testing.T) {
 	p256, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	p384, _ := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
@@ -375,15 +377,15 @@ func (b *workbench) public(name string, key crypto.PublicKey) {
 	b.write(name, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
 }
 
-// TestReferredSignature takes a Sigstore bundle that names the artifact as its subject, as newer versions of cosign
-// write it, also from a registry that knows no referrers and keeps them under a tag.
+// TestReferredSignature accepts a Sigstore bundle that names the artifact as its subject, as newer versions of cosign
+// write it. The registry may lack the referrers API, so that the bundle is kept under a tag.
 func TestReferredSignature(t *testing.T) {
 	private, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	for _, row := range []struct {
 		name      string
 		referrers bool
 		predicate string
-		subject   string // the artifact when empty
+		subject   string // when empty, the artifact
 		good      bool
 	}{
 		{"referrers", true, signPredicate, "", true},
@@ -426,7 +428,7 @@ func TestReferredSignature(t *testing.T) {
 	}
 }
 
-// image pushes an image in the layout of others, with one layer, under a tag, and returns its descriptor.
+// image pushes an image in a foreign layout, with one layer, under a tag, and returns its descriptor.
 func (b *workbench) image(s accel.Source, tag string, files map[string]string) v1.Descriptor {
 	b.t.Helper()
 	var layer bytes.Buffer
@@ -470,13 +472,13 @@ func (b *workbench) upload(s accel.Source, a assembled, tag string) {
 	}
 }
 
-// TestForeignImageStaysInItsPlace: the paths of somebody's image are relative and lead nowhere else.
+// TestForeignImageStaysInItsPlace: the paths of a foreign image are relative and stay below the directory.
 func TestForeignImageStaysInItsPlace(t *testing.T) {
 	const modules = "opt/lib/modules/6.1.0-9-amd64/"
 	for _, name := range []string{
 		"firmware/../../../../etc/cron.d/x", // the root of the machine
-		"firmware/../../../x",               // beside where it is unpacked
-		"firmware/../other.ko",              // a module that is in no folder of modules
+		"firmware/../../../x",               // next to the directory it is unpacked into
+		"firmware/../other.ko",              // a module outside the modules directory
 		"/firmware/absolute",
 	} {
 		b := newWorkbench(t)
@@ -505,8 +507,7 @@ func TestForeignImageStaysInItsPlace(t *testing.T) {
 	}
 }
 
-// TestIndex: of an image for several architectures either the one that is taken or the index is signed, and one is
-// enough.
+// TestIndex: for a multi-architecture image, a signature of either the selected image or the index is enough.
 func TestIndex(t *testing.T) {
 	private, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	stranger, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -583,7 +584,7 @@ func TestCalledOff(t *testing.T) {
 	}
 }
 
-// FuzzUnpack: whatever a layer has, nothing is written outside of its directory and nothing panics.
+// FuzzUnpack: whatever a layer contains, nothing is written outside its directory and nothing panics.
 func FuzzUnpack(f *testing.F) {
 	b := &workbench{t: &testing.T{}, root: f.TempDir()}
 	h, err := host.New(b.root)

@@ -38,10 +38,10 @@ type bundle struct {
 	limit int64 // of a manifest
 }
 
-// section is where the tar file has a file.
+// section is the location of one file within the tar file.
 type section struct{ offset, size int64 }
 
-// openBundle opens a bundle. What is not there is ArtifactNotFound, what is no bundle ArtifactInvalid.
+// openBundle opens a bundle. A missing file is ArtifactNotFound, a file that is not a bundle ArtifactInvalid.
 func openBundle(h *host.Host, name string, limits Limits) (*bundle, error) {
 	b := &bundle{h: h, name: name, limit: limits.Manifest}
 	st, err := h.Stat(name)
@@ -72,10 +72,10 @@ func (b *bundle) close() {
 	}
 }
 
-// scan notes where the files of a tar are; nothing of their content is read.
+// scan notes where each file of a tar is. It reads none of their content.
 func (b *bundle) scan(limits Limits) error {
 	b.parts = map[string]section{}
-	archive := tar.NewReader(b.file) // which seeks over what is not read, and buffers nothing
+	archive := tar.NewReader(b.file) // the reader seeks over unread content and buffers nothing
 	for n := 0; ; n++ {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
@@ -181,7 +181,7 @@ func (b *bundle) referrers(ctx context.Context, digest v1.Hash) ([]v1.Descriptor
 	return out, nil
 }
 
-// refs lists the digests of what may be an artifact: everything that is no signature.
+// refs lists the digests of possible artifacts: everything that is not a signature.
 func (b *bundle) refs() []string {
 	var out []string
 	for _, d := range b.index.Manifests {
@@ -192,7 +192,7 @@ func (b *bundle) refs() []string {
 	return out
 }
 
-// PullBundle is [Client.Pull] from the file or directory that s.Path names; s.Digest and s.Keys count too.
+// PullBundle is [Client.Pull] from the file or directory s.Path. It also honours s.Digest and s.Keys.
 func (c *Client) PullBundle(ctx context.Context, s accel.Source, w Wanted, dir string) (Pulled, *accel.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
@@ -222,8 +222,8 @@ type Bundled struct {
 	Config Config
 }
 
-// ListBundle lists the artifacts of a bundle. Images in a foreign layout, which do not say what they are for, are left
-// out.
+// ListBundle lists the artifacts of a bundle. It omits images in a foreign layout, because they do not say what they
+// are for.
 func (c *Client) ListBundle(ctx context.Context, file string) ([]Bundled, *accel.Problem) {
 	b, err := openBundle(c.h, file, c.o.Limits)
 	if err != nil {
@@ -249,8 +249,8 @@ func (c *Client) ListBundle(ctx context.Context, file string) ([]Bundled, *accel
 	return out, nil
 }
 
-// Export writes a bundle of contents to file, which appears whole or not at all. It packs into dir. Key signs each
-// artifact when it is not nil.
+// Export writes a bundle of contents to file, which appears complete or not at all. It packs into dir. If key is not
+// nil, it signs each artifact.
 func (c *Client) Export(file string, contents []Content, dir string, key *Key) ([]Pushed, *accel.Problem) {
 	var all []assembled
 	var names []string
@@ -277,7 +277,7 @@ func (c *Client) Export(file string, contents []Content, dir string, key *Key) (
 	}
 	temporary := path.Join(path.Dir(file), "."+path.Base(file)+".tmp")
 	if err := c.writeBundle(temporary, all, names); err != nil {
-		_ = c.h.Remove(temporary) // the error that matters is the one before
+		_ = c.h.Remove(temporary) // the earlier error is the one that matters
 		return nil, writeProblem(err, file)
 	}
 	if err := c.h.Rename(temporary, file); err != nil {

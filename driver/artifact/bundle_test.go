@@ -8,7 +8,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestLargeIndex: an index above the limit is not read, in a file as in a directory.
+// TestLargeIndex: an index above the limit is not read, neither in a file nor in a directory.
 func TestLargeIndex(t *testing.T) {
 	const limit = 1000
 	for size, want := range map[int]accel.Reason{

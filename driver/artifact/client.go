@@ -13,21 +13,21 @@ import (
 // Options of a [Client]. The zero value of each field is usable.
 type Options struct {
 	Log *slog.Logger
-	// Progress is told how far each transfer is, some times a second, by goroutines of its own; it must be quick. The
-	// kind is empty: the caller knows it. Nil when nobody looks.
+	// Progress receives progress reports of each transfer, a few times a second, from several goroutines. It must
+	// return quickly. The kind is empty, because only the caller knows it. Nil discards the reports.
 	Progress func(accel.Progress)
-	// Limits replaces the built-in ones when its fields are set.
+	// Limits replaces all built-in limits if any of its fields is set.
 	Limits Limits
-	// Backoff is the pause before a registry is asked a second time, three times that before the third and last; 1 s
-	// when zero.
+	// Backoff is the pause, with jitter, before the second attempt at a registry. The pause before the third and last
+	// attempt is three times as long. 1 s when zero.
 	Backoff time.Duration
-	// Stall is how long a transfer may stand still; 30 s when zero.
+	// Stall is how long a transfer may make no progress; 30 s when zero.
 	Stall time.Duration
-	// Timeout bounds one call; 10 min when zero.
+	// Timeout bounds one pull or push; 10 min when zero.
 	Timeout time.Duration
 }
 
-// Client moves artifacts. It is safe for concurrent use.
+// Client pulls, pushes and exports artifacts. It is safe for concurrent use.
 type Client struct {
 	h *host.Host
 	o Options
@@ -56,10 +56,10 @@ func New(h *host.Host, o Options) *Client {
 	return &Client{h: h, o: o}
 }
 
-// attempts is how often one registry is asked for one artifact.
+// attempts is how often one registry is tried for one artifact.
 const attempts = 3
 
-// try does f until it succeeds, fails for good, or was done often enough, and tells t of each further attempt.
+// try calls f until it succeeds, fails permanently or has been called attempts times. It reports each retry to t.
 func (c *Client) try(ctx context.Context, t *transfer, f func() error) error {
 	pause := c.o.Backoff
 	for n := 1; ; n++ {
@@ -75,7 +75,7 @@ func (c *Client) try(ctx context.Context, t *transfer, f func() error) error {
 	}
 }
 
-// asProblem makes the error of a public call; a nil error stays nil.
+// asProblem converts an error to the result of an exported method; a nil error stays nil.
 func asProblem(err error) *accel.Problem {
 	if err == nil {
 		return nil

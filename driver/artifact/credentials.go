@@ -11,8 +11,9 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// credentials returns those for a repository from a file as `docker login` writes it; the most specific entry counts,
-// as in containers-auth.json(5). Without a file or an entry it is nobody. Programs that keep credentials are not run.
+// credentials returns those for a repository from a file in the format of `docker login`. The most specific entry
+// applies, as in containers-auth.json(5). Without a file or an entry, access is anonymous. Credential helpers are not
+// run.
 func credentials(h *host.Host, file string, repo name.Repository) (authn.Authenticator, error) {
 	if file == "" {
 		return authn.Anonymous, nil
@@ -47,7 +48,7 @@ func credentials(h *host.Host, file string, repo name.Repository) (authn.Authent
 	return authn.FromConfig(auth), nil
 }
 
-// serverOf makes an entry a registry, or a registry with a path: old entries are URLs.
+// serverOf turns an entry into a registry, or a registry with a path: old entries are URLs.
 func serverOf(entry string) string {
 	_, rest, isURL := strings.Cut(entry, "://")
 	if !isURL {

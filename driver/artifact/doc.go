@@ -1,19 +1,20 @@
 // Package artifact moves prebuilt kernel modules between registries, bundles (an OCI image layout in a tar file or a
-// directory) and a directory of the host. It knows the format, asks registries, checks digests and signatures, and
-// unpacks what is safe to unpack. It may write below the directory that its caller names and nowhere else; it neither
-// chooses a driver nor judges whether a kernel should load one.
+// directory) and a directory of the host. It knows the format, talks to registries, checks digests and signatures,
+// and unpacks only what is safe to unpack. It may write below the directory that its caller names and nowhere else;
+// it neither chooses a driver nor judges whether a kernel should load one.
 //
 // # The format
 //
 // An artifact is an OCI image manifest of artifact type [ArtifactType] with a JSON configuration ([Config]) and one
 // layer, a zstd-compressed tar of the module files and, below "firmware/", firmware files. The configuration decides
-// what an artifact is for; tags are an index that may be wrong. Images in the layout of the kernel module management
-// operator (/opt/lib/modules/<release>/*.ko and /firmware) are read too, never written.
+// what an artifact is for; tags are only an index and may be wrong. Images in the layout of the kernel module
+// management operator (/opt/lib/modules/<release>/*.ko and /firmware) are also read, but never written.
 //
 // # Failures
 //
-// Every failure is an *accel.Problem. ArtifactNotFound, RegistryUnreachable and RegistryDenied, and KernelMismatch and
-// ArchMismatch of a pinned artifact or a bundle, say that there is nothing here for this machine: another source may
-// have it. DigestMismatch, ArtifactInvalid and SignatureInvalid say that what is here is not what was asked for: that
-// is not followed by another source, or whoever can damage an artifact could choose what a host runs instead.
+// Every failure is an *accel.Problem. Some say that there is nothing here for this machine, and another source may
+// have it: ArtifactNotFound, RegistryUnreachable, RegistryDenied, and, for a pinned artifact or a bundle,
+// KernelMismatch and ArchMismatch. Others say that what is here is not what was requested: DigestMismatch,
+// ArtifactInvalid and SignatureInvalid. No other source is tried after those; otherwise whoever can damage an
+// artifact could choose what a host runs instead.
 package artifact

@@ -12,8 +12,8 @@ import (
 )
 
 // foreign collects the modules and the firmware of one kernel from the layers of an image in the layout of the kernel
-// module management operator: /opt/lib/modules/<release>/*.ko, also compressed, and /firmware. The rest of the image,
-// which is somebody's base image, is read over.
+// module management operator: /opt/lib/modules/<release>/*.ko, possibly compressed, and /firmware. It ignores the
+// rest of the image, which is some base image.
 type foreign struct {
 	x       *extraction
 	modules string            // "opt/lib/modules/<release>/"
@@ -23,7 +23,7 @@ type foreign struct {
 
 const whiteout = ".wh." // OCI image specification 1.1, layer.md
 
-// layer applies one layer to what the layers below it left.
+// layer applies one layer on top of the layers below it.
 func (f *foreign) layer(r io.Reader) error {
 	return f.x.each(r, func(header *tar.Header, name string, content io.Reader) error {
 		if base := path.Base(name); strings.HasPrefix(base, whiteout) {
@@ -50,7 +50,7 @@ func (f *foreign) layer(r io.Reader) error {
 	})
 }
 
-// wants reports whether the file of the image is one that counts.
+// wants reports whether the image's file is a module of the kernel or firmware.
 func (f *foreign) wants(name string) bool {
 	if strings.HasPrefix(name, firmwareDir) {
 		return true
@@ -59,7 +59,7 @@ func (f *foreign) wants(name string) bool {
 		func(s string) bool { return strings.HasSuffix(name, s) })
 }
 
-// remove forgets name and everything below it, or everything in dir when the layer makes that opaque.
+// remove removes name and everything below it, or, if the layer marks dir as opaque, everything in dir.
 func (f *foreign) remove(name string, opaque bool, dir string) error {
 	for have, file := range f.files {
 		below := have == name || strings.HasPrefix(have, name+"/")
@@ -77,7 +77,7 @@ func (f *foreign) remove(name string, opaque bool, dir string) error {
 	return nil
 }
 
-// finish gives the files their names: modules in the directory itself, firmware below "firmware".
+// finish gives the files their final names: modules in the directory itself, firmware below "firmware".
 func (f *foreign) finish() error {
 	modules := 0
 	for _, name := range sortedKeys(f.files) {

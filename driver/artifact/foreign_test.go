@@ -8,8 +8,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestForeignLayers: a layer hides what the layers below it have, as in a container, and no module takes the name of
-// another one.
+// TestForeignLayers: a layer hides files of the layers below it, as in a container, and two modules cannot share a
+// name.
 func TestForeignLayers(t *testing.T) {
 	const modules = "opt/lib/modules/6.1.0-9-amd64/"
 	below := []entry{

@@ -20,7 +20,7 @@ const (
 	LayerType    = "application/vnd.acceld.kmod.layer.v1.tar+zstd"
 )
 
-// Schema of [Config]; an artifact of another one is not used.
+// Schema is the version of [Config]; artifacts with another schema are not used.
 const Schema = 1
 
 // Config is the configuration of an artifact: what it is for and what is in it.
@@ -29,19 +29,19 @@ type Config struct {
 	// Profile is the kind of accelerator, such as "qemu-edu".
 	Profile       string `json:"profile"`
 	DriverVersion string `json:"driverVersion,omitempty"`
-	// Arch is that of `uname -m`.
+	// Arch is the machine name of `uname -m`.
 	Arch          string `json:"arch"`
 	KernelRelease string `json:"kernelRelease"`
 	// KernelVersion is `uname -v` and KernelBuildID the hexadecimal build-id; either may be unknown. A release alone
-	// does not name a kernel: distributions build one more than once.
+	// does not identify a kernel: distributions build a release more than once.
 	KernelVersion string    `json:"kernelVersion,omitempty"`
 	KernelBuildID string    `json:"kernelBuildID,omitempty"`
 	Created       time.Time `json:"created,omitzero"`
-	// BuiltBy names the program that built it.
+	// BuiltBy names the program that built the artifact.
 	BuiltBy  string   `json:"builtBy,omitempty"`
 	Modules  []Module `json:"modules"`
 	Firmware []File   `json:"firmware,omitempty"`
-	// Identity is what the builder's store names the driver by. It means something to package driver only.
+	// Identity identifies the driver in the builder's store. Only package driver interprets it.
 	Identity json.RawMessage `json:"identity,omitempty"`
 }
 
@@ -63,7 +63,7 @@ type File struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Wanted is what an artifact must be for.
+// Wanted says what an artifact must be for.
 type Wanted struct {
 	Kind          string
 	Version       string // empty accepts every version
@@ -73,8 +73,8 @@ type Wanted struct {
 	KernelBuildID string
 }
 
-// Tags are the tags that an artifact for w is found by when a source names none: the kernel's build-id, which is
-// exact, then its release.
+// Tags are the tags under which an artifact for w is looked up if a source names none: first with the kernel's
+// build-id, which is exact, then with its release.
 func (w Wanted) Tags() []string {
 	var out []string
 	for _, kernel := range []string{w.KernelBuildID[:min(16, len(w.KernelBuildID))], w.KernelRelease} {
@@ -85,14 +85,15 @@ func (w Wanted) Tags() []string {
 	return out
 }
 
-// tag joins the parts of a tag, which may have 128 of a few characters (OCI distribution specification 1.1).
+// tag joins the parts of a tag. A tag has at most 128 characters from a small set (OCI distribution specification
+// 1.1).
 func tag(parts ...string) string {
 	parts = slices.DeleteFunc(parts, func(p string) bool { return p == "" })
 	text := regexp.MustCompile(`[^A-Za-z0-9_.-]`).ReplaceAllString(strings.Join(parts, "-"), "_")
 	return text[:min(128, len(text))]
 }
 
-// mismatch says why c is not what is wanted, nil when it is.
+// mismatch says why c does not match w; nil if it does.
 func (w Wanted) mismatch(c Config) *accel.Problem {
 	switch {
 	case c.Profile != w.Kind:
@@ -116,7 +117,7 @@ func (w Wanted) mismatch(c Config) *accel.Problem {
 	return nil
 }
 
-// version is the driver's version as the configuration or its modules say it.
+// version is the driver's version according to the configuration, or else to its modules.
 func (c Config) version() string {
 	v := c.DriverVersion
 	for _, m := range c.Modules {
@@ -154,16 +155,16 @@ func parseConfig(data []byte) (Config, error) {
 	return c, nil
 }
 
-// firmwareDir is where a layer has its firmware.
+// firmwareDir is the directory of the firmware in a layer.
 const firmwareDir = "firmware/"
 
-// local reports whether name is a clean relative path that stays where it is put.
+// local reports whether name is a clean relative path that stays below its directory.
 func local(name string) bool {
 	return name != "" && name != "." && !path.IsAbs(name) && path.Clean(name) == name && name != ".." &&
 		!strings.HasPrefix(name, "../") && !strings.ContainsAny(name, "\x00\n")
 }
 
-// files returns the digest of every file in the layer by its name there.
+// files returns the digests of all files in the layer, by name.
 func (c Config) files() map[string]string {
 	out := map[string]string{}
 	for _, m := range c.Modules {

@@ -20,8 +20,7 @@ import (
 // Key signs artifacts: ECDSA, Ed25519 or RSA.
 type Key struct{ signer crypto.Signer }
 
-// ReadKey reads a private key in PEM that is not encrypted, as `openssl genpkey` writes it. Name is as the host sees
-// it.
+// ReadKey reads an unencrypted private key in PEM, as `openssl genpkey` writes it. Name is a path on the host.
 func ReadKey(h *host.Host, name string) (*Key, *accel.Problem) {
 	text, err := h.ReadFile(name)
 	if err != nil {
@@ -54,7 +53,7 @@ func parsePrivate(text []byte) (crypto.Signer, error) {
 		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
 	}
 	if err != nil {
-		return nil, errors.New("not a private key") // what the parser says may hold a part of it
+		return nil, errors.New("not a private key") // the parser's error may contain part of the key
 	}
 	switch k := key.(type) {
 	case *ecdsa.PrivateKey:
@@ -67,7 +66,8 @@ func parsePrivate(text []byte) (crypto.Signer, error) {
 	return nil, errors.New("neither ECDSA, Ed25519 nor RSA")
 }
 
-// sign signs a message as cosign does with keys: SHA-256 and ASN.1 or PKCS #1 v1.5, or plain Ed25519.
+// sign signs a message as cosign does with keys: over its SHA-256 with ECDSA (ASN.1) or RSA (PKCS #1 v1.5), or with
+// plain Ed25519.
 func (k *Key) sign(message []byte) ([]byte, error) {
 	if _, ok := k.signer.(ed25519.PrivateKey); ok {
 		return k.signer.Sign(rand.Reader, message, crypto.Hash(0))
@@ -76,7 +76,7 @@ func (k *Key) sign(message []byte) ([]byte, error) {
 	return k.signer.Sign(rand.Reader, sum[:], crypto.SHA256)
 }
 
-// readPublic reads the public keys that artifacts may be signed with.
+// readPublic reads the public keys of the accepted signers.
 func readPublic(h *host.Host, names []string) ([]crypto.PublicKey, error) {
 	var out []crypto.PublicKey
 	for _, name := range names {
@@ -125,7 +125,7 @@ func parsePublic(block *pem.Block) (crypto.PublicKey, error) {
 	return nil, errors.New("neither ECDSA, Ed25519 nor RSA")
 }
 
-// verifies reports whether signature is that of message by key.
+// verifies reports whether signature is a valid signature of message by key.
 func verifies(key crypto.PublicKey, message, signature []byte) bool {
 	sum := sha256.Sum256(message)
 	switch k := key.(type) {

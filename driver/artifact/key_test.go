@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestVerifies: a signature is that of one message by one key, of each kind.
+// TestVerifies: a signature is valid for one message and one key, for each type of key.
 func TestVerifies(t *testing.T) {
 	for name, generate := range map[string]func() (crypto.Signer, error){
 		"ECDSA":   func() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) },

@@ -19,18 +19,18 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// place is where artifacts lie: one repository of a registry, or a bundle. Its errors are *accel.Problem where it knows
-// the reason; ArtifactNotFound is that of what is not there.
+// place is where artifacts are stored: one repository of a registry, or a bundle. Its errors are *accel.Problem if it
+// knows the reason; a missing item is ArtifactNotFound.
 type place interface {
 	// manifest returns the manifest of a tag or a digest.
 	manifest(ctx context.Context, ref string) (manifest, error)
-	// blob opens a blob. What it gives is not trusted: callers read it through open.
+	// blob opens a blob. Its content is not verified: callers read it through open.
 	blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error)
 	// referrers lists the manifests that name digest as their subject.
 	referrers(ctx context.Context, digest v1.Hash) ([]v1.Descriptor, error)
 }
 
-// manifest is an image manifest or an index of them; its digest was computed here.
+// manifest is an image manifest or an image index; its digest was computed here.
 type manifest struct {
 	raw    []byte
 	digest v1.Hash
@@ -42,8 +42,8 @@ func newManifest(raw []byte, kind types.MediaType) manifest {
 	return manifest{raw: raw, digest: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}, kind: kind}
 }
 
-// open opens a blob for reading once: its reader fails with a DigestMismatch at its end when the bytes are not those
-// of the descriptor.
+// open opens a blob for reading once. At the end, the reader fails with a DigestMismatch if the bytes do not match
+// the descriptor.
 func open(ctx context.Context, from place, d v1.Descriptor, limit int64) (io.ReadCloser, error) {
 	if d.Digest.Algorithm != "sha256" || d.Size < 0 || d.Size > limit {
 		return nil, accel.Problemf(accel.ArtifactInvalid,
@@ -82,7 +82,7 @@ func (c *checking) Read(p []byte) (int, error) {
 		return n, accel.Problemf(accel.DigestMismatch, "its blob %s is %d bytes with SHA-256 %s, wanted are %d",
 			c.want.Digest, c.n, got, c.want.Size)
 	case !errors.Is(err, io.EOF) && c.n == c.want.Size && got == c.want.Digest.Hex:
-		return n, io.EOF // all of it came: how the connection ended does not matter
+		return n, io.EOF // all bytes arrived: how the connection ended does not matter
 	case !errors.Is(err, io.EOF) && !network(err): // the registry library compares the digest too
 		return n, accel.Problemf(accel.DigestMismatch, "its blob %s is %d bytes with SHA-256 %s, wanted are %d",
 			c.want.Digest, c.n, got, c.want.Size)
@@ -92,7 +92,7 @@ func (c *checking) Read(p []byte) (int, error) {
 
 func (c *checking) Close() error { return c.r.Close() }
 
-// readBlob returns the whole of a small blob.
+// readBlob reads a small blob into memory.
 func readBlob(ctx context.Context, from place, d v1.Descriptor, limit int64) ([]byte, error) {
 	r, err := open(ctx, from, d, limit)
 	if err != nil {
@@ -102,7 +102,7 @@ func readBlob(ctx context.Context, from place, d v1.Descriptor, limit int64) ([]
 	return io.ReadAll(r)
 }
 
-// image resolves a manifest to the one of an image for an architecture (GOARCH).
+// image resolves a manifest or index to the image manifest for an architecture (GOARCH).
 func image(ctx context.Context, from place, m manifest, arch string) (v1.Manifest, manifest, error) {
 	if m.kind.IsIndex() {
 		index, err := decode[v1.IndexManifest](m)
@@ -136,7 +136,7 @@ func decode[T any](m manifest) (T, error) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// invalidf is what is wrong with an artifact.
+// invalidf returns an ArtifactInvalid problem.
 func invalidf(format string, args ...any) error {
 	return accel.Problemf(accel.ArtifactInvalid, "%s", fmt.Sprintf(format, args...))
 }

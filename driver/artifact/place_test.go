@@ -36,7 +36,7 @@ func (s *shelf) blob(_ context.Context, d v1.Descriptor) (io.ReadCloser, error) 
 
 func (*shelf) referrers(context.Context, v1.Hash) ([]v1.Descriptor, error) { return nil, nil }
 
-// flood gives zeros for ever, or nearly: a test that reads all of it shall still end.
+// flood returns zeros almost without end: a test that reads all of it must still finish.
 type flood struct{ given int }
 
 func (f *flood) Read(p []byte) (int, error) {
@@ -47,7 +47,7 @@ func (f *flood) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestBlob: a blob is what its descriptor says, and what says or sends more than that is not read on.
+// TestBlob: a blob must match its descriptor. Reading stops once its size, as declared or as sent, is too large.
 func TestBlob(t *testing.T) {
 	const limit = 1000
 	good, large := bytes.Repeat([]byte("x"), limit), bytes.Repeat([]byte("x"), limit+1)
@@ -58,7 +58,7 @@ func TestBlob(t *testing.T) {
 		d      v1.Descriptor
 		sent   io.Reader
 		want   accel.Reason
-		unread bool // not even asked for
+		unread bool // not even requested
 	}{
 		"as large as allowed": {d: of(good), sent: bytes.NewReader(good)},
 		"a byte too large": {
@@ -98,7 +98,7 @@ func TestBlob(t *testing.T) {
 	}
 }
 
-// TestBounded: an image is refused by what its manifest says, also when each of its layers would be allowed.
+// TestBounded: an image is refused because of its manifest, even if each of its layers alone would be allowed.
 func TestBounded(t *testing.T) {
 	c := New(nil, Options{Limits: Limits{Packed: 100, Layers: 3}})
 	for name, row := range map[string]struct {

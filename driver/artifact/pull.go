@@ -15,18 +15,18 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Pulled is an artifact that was unpacked.
+// Pulled is an unpacked artifact.
 type Pulled struct {
-	// Reference is where it came from, with its digest: "registry.example/edu@sha256:…", or a bundle's file with it.
+	// Reference is where it came from, with its digest: "registry.example/edu@sha256:…", or the file of a bundle.
 	Reference string
 	Digest    string
-	// Config is the artifact's own; without a schema for an image in a foreign layout, which has none.
+	// Config is the artifact's own. It is empty for an image in a foreign layout, which has none.
 	Config Config
 }
 
-// Pull finds the artifact that s names for w and unpacks it into dir, which must be there and empty: modules in it,
-// firmware in "firmware" below it. S is a source of type oci with its templates filled; its registries are asked in
-// order, mirrors first. What a failed pull wrote stays in dir, for the caller removes that.
+// Pull finds the artifact that s names for w and unpacks it into dir, which must exist and be empty: modules into dir
+// itself, firmware into "firmware" below it. S is a source of type oci with its templates filled in; its registries
+// are tried in order, mirrors first. A failed pull may leave files in dir; the caller removes them.
 func (c *Client) Pull(ctx context.Context, s accel.Source, w Wanted, dir string) (Pulled, *accel.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
@@ -55,13 +55,13 @@ func (c *Client) Pull(ctx context.Context, s accel.Source, w Wanted, dir string)
 		}
 		if local := problem.Reason; local == accel.NoSpace || local == accel.ReadOnly || local == accel.InternalError ||
 			ctx.Err() != nil {
-			break // another registry does not help
+			break // another registry would not help
 		}
 	}
 	return Pulled{}, worst(asked)
 }
 
-// settle moves what was unpacked to where the caller wants it.
+// settle moves the unpacked files to the caller's directory.
 func (c *Client) settle(from, dir string) *accel.Problem {
 	entries, err := c.h.ReadDir(from)
 	for _, e := range entries {
@@ -78,8 +78,8 @@ func (c *Client) settle(from, dir string) *accel.Problem {
 	return nil
 }
 
-// worst chooses the reason of a source whose registries all failed: what is wrong with an artifact comes before what
-// only is not there, and of that what a person must see before the rest. The message has all of them.
+// worst chooses the reason if all registries of a source failed. A defective artifact outranks a missing one; of the
+// reasons for a missing one, RegistryDenied comes first, then RegistryUnreachable. The message contains all of them.
 func worst(all []*accel.Problem) *accel.Problem {
 	rank := func(r accel.Reason) int {
 		switch r {
@@ -114,7 +114,7 @@ func (c *Client) pullFrom(ctx context.Context, s accel.Source, repository string
 	return c.pullPlace(ctx, from, repository, r.refs(w), r.digest != "", w, keys, dir)
 }
 
-// pullPlace takes the first of refs that is for this machine.
+// pullPlace takes the first of refs that matches this machine.
 func (c *Client) pullPlace(ctx context.Context, from place, where string, refs []string, pinned bool, w Wanted,
 	keys []crypto.PublicKey, dir string,
 ) (Pulled, *accel.Problem) {
@@ -136,7 +136,7 @@ func (c *Client) pullPlace(ctx context.Context, from place, where string, refs [
 		p := explain(err)
 		switch {
 		case !pinned && (p.Reason == accel.KernelMismatch || p.Reason == accel.ArchMismatch):
-			p.Reason = accel.ArtifactNotFound // a tag is an index: somebody may push what is wanted
+			p.Reason = accel.ArtifactNotFound // a tag is only an index: somebody may still push what is needed
 		case p.Reason == accel.RegistryUnreachable && errors.Is(ctx.Err(), context.DeadlineExceeded):
 			p.Message = fmt.Sprintf("did not deliver within %v", c.o.Timeout)
 		}
@@ -151,7 +151,7 @@ func (c *Client) pullPlace(ctx context.Context, from place, where string, refs [
 	return Pulled{}, accel.Problemf(accel.ArtifactNotFound, "%s", strings.Join(texts, ", "))
 }
 
-// named is the whole name of a tag or a digest.
+// named returns the full name of a tag or a digest.
 func named(where, ref string) string {
 	if strings.HasPrefix(ref, "sha256:") {
 		return where + "@" + ref
@@ -159,7 +159,7 @@ func named(where, ref string) string {
 	return where + ":" + ref
 }
 
-// empty makes dir empty for another try.
+// empty empties dir for another attempt.
 func (c *Client) empty(dir string) error {
 	entries, err := c.h.ReadDir(dir)
 	if err != nil {
@@ -187,7 +187,7 @@ func (c *Client) take(ctx context.Context, t *transfer, from place, where, ref s
 	}
 	out := Pulled{Reference: where + "@" + m.digest.String(), Digest: m.digest.String()}
 	native := img.ArtifactType == ArtifactType || string(img.Config.MediaType) == ConfigType
-	if native { // before the signature is asked for: one that is for another kernel need not have one
+	if native { // before the signature: an artifact for another kernel needs none
 		if out.Config, err = c.config(ctx, from, img); err != nil {
 			return out, err
 		}
@@ -237,7 +237,7 @@ func (c *Client) config(ctx context.Context, from place, img v1.Manifest) (Confi
 	return config, nil
 }
 
-// bounded refuses an image that is too large before any of it is fetched; it returns how many bytes that will be.
+// bounded refuses an image that is too large, before any layer is fetched. It returns the total size of the layers.
 func (c *Client) bounded(img v1.Manifest) (total int64, err error) {
 	for _, l := range img.Layers {
 		if l.Size < 0 || l.Size > c.o.Limits.Packed {
@@ -252,7 +252,7 @@ func (c *Client) bounded(img v1.Manifest) (total int64, err error) {
 	return total, nil
 }
 
-// each gives every layer to do, in order.
+// each calls do for every layer, in order.
 func (c *Client) each(ctx context.Context, t *transfer, from place, layers []v1.Descriptor,
 	do func(io.Reader) error,
 ) error {
@@ -262,7 +262,7 @@ func (c *Client) each(ctx context.Context, t *transfer, from place, layers []v1.
 			return err
 		}
 		err = do(t.reader(r))
-		_ = r.Close() // it was read to its end, or failed
+		_ = r.Close() // it was read to the end, or failed
 		if err != nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func (c *Client) each(ctx context.Context, t *transfer, from place, layers []v1.
 	return nil
 }
 
-// reference is the image of a source in its parts.
+// reference is the image name of a source, in parts.
 type reference struct {
 	server, repository string
 	tag, digest        string // either may be empty
@@ -305,7 +305,7 @@ func parseReference(s accel.Source) (reference, error) {
 	return r, nil
 }
 
-// repositories lists where the image may be, in the order to ask.
+// repositories lists where the image may be, in the order to try.
 func (r reference) repositories(mirrors []string) []string {
 	var out []string
 	for _, m := range mirrors {
@@ -314,7 +314,7 @@ func (r reference) repositories(mirrors []string) []string {
 	return append(out, r.server+"/"+r.repository)
 }
 
-// refs lists the digest or the tags to ask for.
+// refs lists the digest or the tags to look up.
 func (r reference) refs(w Wanted) []string {
 	switch {
 	case r.digest != "":

@@ -10,7 +10,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestMirrorBreaksOff: of what a mirror sent before it failed nothing is among the files of the registry.
+// TestMirrorBreaksOff: nothing that a mirror sent before it failed ends up among the files from the registry.
 func TestMirrorBreaksOff(t *testing.T) {
 	b := newWorkbench(t)
 	c, _ := b.large()
@@ -34,8 +34,8 @@ func TestMirrorBreaksOff(t *testing.T) {
 	}
 }
 
-// TestWorst: of several failures the one that a person must see is the reason, in whatever order they came, and the
-// message has all.
+// TestWorst: of several failures, the most important one is the reason, in whatever order they came. The message has
+// all of them.
 func TestWorst(t *testing.T) {
 	for _, c := range []struct{ one, other, want accel.Reason }{
 		{accel.ArtifactNotFound, accel.ArtifactNotFound, accel.ArtifactNotFound},

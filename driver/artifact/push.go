@@ -20,16 +20,16 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Content is an artifact to make: its configuration and where the host has the files that it names.
+// Content describes an artifact to create: its configuration, and where the files that it names are on the host.
 type Content struct {
 	Config Config
-	// Paths are by the file's name in the layer: "edu.ko", "firmware/edu.bin".
+	// Paths are keyed by the file's name in the layer: "edu.ko", "firmware/edu.bin".
 	Paths map[string]string
 }
 
 // PushOptions change how [Client.Push] works.
 type PushOptions struct {
-	// Keep leaves what is there when it is for the same driver and kernel: somebody else was first.
+	// Keep leaves an existing artifact alone if it is for the same driver and kernel: somebody else was first.
 	Keep bool
 	// Key signs the artifact; nil leaves it unsigned.
 	Key *Key
@@ -37,15 +37,15 @@ type PushOptions struct {
 
 // Pushed is an artifact in a registry.
 type Pushed struct {
-	// Reference has tag and digest: "registry.example/edu:1.0.0-6.1.0-9-amd64-x86_64@sha256:…".
+	// Reference includes tag and digest: "registry.example/edu:1.0.0-6.1.0-9-amd64-x86_64@sha256:…".
 	Reference string
 	Digest    string
-	// Kept is true when it was there before.
+	// Kept is true if the artifact already existed.
 	Kept bool
 }
 
-// Push makes the artifact of content and pushes it to the image that s names, not to its mirrors, under the tag of the
-// image or, without one, under all of w's. It packs into dir, which must be there.
+// Push creates the artifact of content and pushes it to the image that s names, not to its mirrors. It uses the tag
+// of the image or, if that has none, all of w's tags. It packs into dir, which must exist.
 func (c *Client) Push(ctx context.Context, s accel.Source, w Wanted, content Content, dir string,
 	o PushOptions,
 ) (Pushed, *accel.Problem) {
@@ -84,7 +84,7 @@ func (c *Client) Push(ctx context.Context, s accel.Source, w Wanted, content Con
 	return out, nil
 }
 
-// send uploads an artifact, its signature before it, so that nobody finds it without.
+// send uploads an artifact. The signature goes first, so that nobody finds the artifact without it.
 func (c *Client) send(ctx context.Context, to *registry, repository string, a assembled, tags []string,
 	key *Key,
 ) (err error) {
@@ -110,7 +110,7 @@ func prefixed(where string, err error) *accel.Problem {
 	return accel.Problemf(p.Reason, "%s: %s", where, p.Message)
 }
 
-// present reports whether a tag has an artifact for w.
+// present reports whether a tag has an artifact that matches w.
 func (c *Client) present(ctx context.Context, at place, tag string, w Wanted) (digest string, there bool) {
 	m, err := at.manifest(ctx, tag)
 	if err != nil {
@@ -135,13 +135,13 @@ func memoryBlob(kind types.MediaType, data []byte) blob {
 	return blob{d, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
 }
 
-// assembled is a manifest with everything that it names.
+// assembled is a manifest with all blobs that it names.
 type assembled struct {
 	manifest manifest
 	blobs    []blob
 }
 
-// size is that of all blobs.
+// size is the total size of all blobs.
 func (a assembled) size() (n int64) {
 	for _, b := range a.blobs {
 		n += b.Size
@@ -158,7 +158,7 @@ func assemble(m v1.Manifest, config blob, layers ...blob) (assembled, error) {
 	return assembled{newManifest(raw, m.MediaType), append([]blob{config}, layers...)}, err
 }
 
-// prepare packs the layer into dir and makes the manifest.
+// prepare packs the layer into dir and creates the manifest.
 func (c *Client) prepare(content Content, dir string) (assembled, error) {
 	content.Config.Schema = Schema
 	config, err := json.Marshal(content.Config)
@@ -233,11 +233,11 @@ func (c *Client) upload(ctx context.Context, t *transfer, to *registry, a assemb
 	return nil
 }
 
-// RawManifest and MediaType make a manifest something that can be put under a tag.
+// RawManifest and MediaType let a manifest be put under a tag.
 func (m manifest) RawManifest() ([]byte, error)        { return m.raw, nil }
 func (m manifest) MediaType() (types.MediaType, error) { return m.kind, nil }
 
-// layerOf is a blob as the registry library wants it.
+// layerOf adapts a blob to the registry library.
 type layerOf struct {
 	b blob
 	t *transfer

@@ -22,7 +22,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// How long a registry may take to do one thing. A transfer has no limit of its own, but it must go on.
+// Time limits for single steps at a registry. A transfer has no time limit of its own, but must not stall.
 const (
 	dialTimeout   = 10 * time.Second
 	headerTimeout = 30 * time.Second
@@ -34,11 +34,11 @@ type registry struct {
 	puller *remote.Puller
 	pusher *remote.Pusher
 	http   *http.Transport
-	stall  time.Duration // how long a transfer may stand still
+	stall  time.Duration // how long a transfer may make no progress
 	limits Limits
 }
 
-// dial prepares the way to a repository; nothing is sent yet. The caller closes it.
+// dial prepares access to a repository without sending anything. The caller closes the result.
 func dial(ctx context.Context, h *host.Host, s accel.Source, repository string, stall time.Duration,
 	limits Limits,
 ) (*registry, error) {
@@ -59,7 +59,7 @@ func dial(ctx context.Context, h *host.Host, s accel.Source, repository string, 
 	if s.Proxy != "" {
 		u, err := url.Parse(s.Proxy)
 		if err != nil || u.Host == "" {
-			return nil, accel.Problemf(accel.ConfigInvalid, "the proxy is not a URL") // it may hold a password
+			return nil, accel.Problemf(accel.ConfigInvalid, "the proxy is not a URL") // do not quote it: it may contain a password
 		}
 		proxy = http.ProxyURL(u)
 	}
@@ -76,7 +76,7 @@ func dial(ctx context.Context, h *host.Host, s accel.Source, repository string, 
 	options := []remote.Option{
 		remote.WithContext(ctx), remote.WithTransport(guard{tr, plain}), remote.WithAuth(auth),
 		remote.WithUserAgent("acceld"),
-		// the whole is tried again, see Client.try
+		// Client.try retries the whole operation.
 		remote.WithRetryBackoff(remote.Backoff{Steps: 1}), remote.WithRetryStatusCodes(),
 	}
 	puller, err := remote.NewPuller(options...)
@@ -103,7 +103,7 @@ func loopback(repository string) bool {
 	return hostname == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// guard lets nothing go over the wire in the clear that may not. The registry library would, to private addresses.
+// guard blocks plain HTTP unless it is allowed. The registry library on its own would use it for private addresses.
 type guard struct {
 	next  http.RoundTripper
 	plain bool
@@ -118,15 +118,15 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(r)
 }
 
-// authorities returns the certificate authorities that a registry may be signed by: the machine's own, which a
-// container does not have, this process's, and those of the file.
+// authorities returns the certificate authorities that may sign for a registry: those of this process; those of the
+// machine, if its root is not the process's own, as in a container; and those of the file.
 func authorities(h *host.Host, file string) (*x509.CertPool, error) {
 	pool, err := x509.SystemCertPool()
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
 	if h.Root() != "/" {
-		// The bundles of Debian and Alpine, Red Hat, SUSE (crypto/x509, root_linux.go).
+		// The bundles of Debian and Alpine, of Red Hat, and of SUSE (crypto/x509, root_linux.go).
 		for _, name := range []string{
 			"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
 			"/etc/ssl/ca-bundle.pem",
@@ -154,10 +154,10 @@ func (r *registry) manifest(ctx context.Context, ref string) (manifest, error) {
 	if strings.HasPrefix(ref, "sha256:") {
 		return r.get(ctx, reference)
 	}
-	if strings.Contains(ref, ":") { // which no tag has
+	if strings.Contains(ref, ":") { // no tag contains a colon
 		return manifest{}, invalidf("its digest %q is not sha256", ref)
 	}
-	// Asking whether it is there costs no rate limit, and what is got by its digest is what was there.
+	// HEAD does not count against rate limits. A GET by the returned digest then gets exactly that manifest.
 	d, err := r.puller.Head(ctx, reference)
 	if err == nil {
 		return r.get(ctx, r.repo.Digest(d.Digest.String()))
@@ -170,7 +170,7 @@ func (r *registry) manifest(ctx context.Context, ref string) (manifest, error) {
 	if errors.As(err, &failed) {
 		return manifest{}, err
 	}
-	return r.get(ctx, reference) // an answer without a digest or a length
+	return r.get(ctx, reference) // the answer lacked a digest or a length
 }
 
 func (r *registry) reference(ref string) name.Reference {
@@ -215,10 +215,10 @@ func (r *registry) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, er
 	return nil, err
 }
 
-// watched ends a transfer that stands still.
+// watched aborts a transfer that stalls.
 type watched struct {
 	io.ReadCloser
-	cause  func() error // why it was ended
+	cause  func() error // why it was aborted
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 	stall  time.Duration
@@ -251,7 +251,8 @@ func (r *registry) referrers(ctx context.Context, digest v1.Hash) ([]v1.Descript
 	return m.Manifests, nil
 }
 
-// network reports whether an error came from the way to the registry or from its answer, rather than from what it sent.
+// network reports whether an error is about the connection or the registry's status, not about the content that it
+// sent.
 func network(err error) bool {
 	var answered *transport.Error
 	var failed *url.Error
@@ -261,7 +262,7 @@ func network(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// temporary reports whether asking again may help.
+// temporary reports whether a retry may help.
 func temporary(err error) bool {
 	var p *accel.Problem
 	if errors.As(err, &p) {
@@ -281,14 +282,14 @@ func temporary(err error) bool {
 	return true
 }
 
-// explain gives an error of a registry its reason. Addresses in it may hold a signature, so only what went wrong with
-// them is said.
+// explain gives a registry error its reason. It drops the URL, which may contain a signature, and keeps only what
+// went wrong.
 func explain(err error) *accel.Problem {
 	var p *accel.Problem
 	if errors.As(err, &p) {
 		return p
 	}
-	// Where both TLS and plain HTTP were tried there are two errors; the one about TLS tells more.
+	// If both TLS and plain HTTP were tried, there are two errors; the one about TLS is more useful.
 	var certificate *tls.CertificateVerificationError
 	if errors.As(err, &certificate) {
 		return accel.Problemf(accel.RegistryUnreachable, "cannot ask the registry: %v", certificate)

@@ -16,7 +16,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// lying is a registry that answers some references of manifests with what it likes.
+// lying is a registry that answers requests for some manifests with arbitrary content.
 type lying struct {
 	http.Handler
 	answers map[string]answer
@@ -25,7 +25,7 @@ type lying struct {
 type answer struct {
 	raw    []byte
 	kind   types.MediaType
-	digest string // what it says that it is
+	digest string // the digest that it claims
 }
 
 func (l *lying) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +43,7 @@ func (l *lying) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// kernelModules makes an image in the layout of others with one module, and as many bytes of annotations.
+// kernelModules makes an image in a foreign layout with one module, and that many bytes of annotations.
 func kernelModules(t *testing.T, text string, annotations int) assembled {
 	t.Helper()
 	layer, err := io.ReadAll(packed(t, entry{"opt/lib/modules/6.1.0-9-amd64/edu.ko", text}))
@@ -61,7 +61,7 @@ func kernelModules(t *testing.T, text string, annotations int) assembled {
 	return a
 }
 
-// TestPinned: a digest pins what comes, whatever the registry says about it, and what pins nothing is refused.
+// TestPinned: a digest pins the content, whatever the registry says about it; an invalid digest is refused.
 func TestPinned(t *testing.T) {
 	wanted, other := kernelModules(t, "the module", 0), kernelModules(t, "of a stranger", 0)
 	sha256, sha512 := wanted.manifest.digest.String(), "sha512:"+strings.Repeat("0", 128)
@@ -124,7 +124,7 @@ func TestPinned(t *testing.T) {
 	}
 }
 
-// TestLargeManifest: a manifest above the limit is not looked at.
+// TestLargeManifest: a manifest above the limit is not parsed.
 func TestLargeManifest(t *testing.T) {
 	for size, want := range map[int]accel.Reason{100: "", 5000: accel.ArtifactInvalid} {
 		b := newWorkbench(t)
@@ -138,11 +138,11 @@ func TestLargeManifest(t *testing.T) {
 	}
 }
 
-// halting sends some bytes of an answer and then nothing more, but does not end it.
+// halting sends some bytes of a response and then stalls without ending it.
 type halting struct {
 	http.ResponseWriter
 	left int
-	gone <-chan struct{} // when the client is
+	gone <-chan struct{} // closed when the client is gone
 }
 
 func (h *halting) Write(p []byte) (int, error) {
@@ -155,8 +155,7 @@ func (h *halting) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// TestStandstill: a transfer that stands still is given up long before the time for all of it is over, wherever it
-// stopped.
+// TestStandstill: a stalled transfer is aborted long before the overall timeout, wherever it stalled.
 func TestStandstill(t *testing.T) {
 	for name, bytes := range map[string]int{"before the first byte": 0, "after some": 10} {
 		b := newWorkbench(t)
@@ -176,7 +175,7 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-// TestAskedAgain: a registry is asked again when that may help, and left alone when its answer will stay the same.
+// TestAskedAgain: a registry is retried if that may help, but not if its answer will stay the same.
 func TestAskedAgain(t *testing.T) {
 	for status, want := range map[int]int32{
 		http.StatusBadRequest:          1,

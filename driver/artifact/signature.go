@@ -14,8 +14,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// What cosign calls the things it stores (sigstore/cosign specs/SIGNATURE_SPEC.md and
-// sigstore/cosign specs/BUNDLE_SPEC.md, 2025).
+// The names that cosign uses for what it stores (sigstore/cosign specs/SIGNATURE_SPEC.md and sigstore/cosign
+// specs/BUNDLE_SPEC.md, 2025).
 const (
 	simpleSigning    = types.MediaType("application/vnd.dev.cosign.simplesigning.v1+json")
 	simpleAnnotation = "dev.cosignproject.cosign/signature"
@@ -25,14 +25,14 @@ const (
 	signPredicate    = "https://sigstore.dev/cosign/sign/v1"
 )
 
-// signatureLimit is how many signatures of one artifact are looked at.
+// signatureLimit is how many signatures of one artifact are checked.
 const signatureLimit = 64
 
-// signatureTag is where cosign puts the signatures of a manifest.
+// signatureTag is the tag under which cosign stores the signatures of a manifest.
 func signatureTag(digest v1.Hash) string { return digest.Algorithm + "-" + digest.Hex + ".sig" }
 
-// authentic checks that one of keys signed the manifest with the digest, offline: no transparency log and no
-// certificate is asked. Nothing there, or nothing good, is SignatureInvalid.
+// authentic checks that one of keys signed the manifest with the digest. The check is offline: it uses no
+// transparency log and no certificate. No signature, or no good one, is SignatureInvalid.
 func authentic(ctx context.Context, from place, digest v1.Hash, keys []crypto.PublicKey, limits Limits) error {
 	seen := 0
 	for _, find := range []func(context.Context, place, v1.Hash) ([]v1.Descriptor, error){tagged, referred} {
@@ -60,7 +60,7 @@ func authentic(ctx context.Context, from place, digest v1.Hash, keys []crypto.Pu
 		digest, seen)
 }
 
-// tagged lists the signatures below cosign's tag.
+// tagged lists the signatures under cosign's tag.
 func tagged(ctx context.Context, from place, digest v1.Hash) ([]v1.Descriptor, error) {
 	return layersOf(ctx, from, signatureTag(digest))
 }
@@ -97,8 +97,8 @@ func layersOf(ctx context.Context, from place, ref string) ([]v1.Descriptor, err
 	return parsed.Layers, err
 }
 
-// signedBy reports whether one layer holds a good signature. What cannot be read is no signature; what cannot be
-// fetched is an error.
+// signedBy reports whether one layer holds a good signature. An invalid layer is not a signature; a layer that cannot
+// be fetched is an error.
 func signedBy(ctx context.Context, from place, d v1.Descriptor, digest v1.Hash, keys []crypto.PublicKey,
 	limits Limits,
 ) (bool, error) {
@@ -142,15 +142,15 @@ type simplePayload struct {
 	Optional map[string]any `json:"optional"`
 }
 
-// simpleNames reports whether a payload is about the manifest. The reference in it is not compared: mirrors have
-// other names.
+// simpleNames reports whether a payload is about the manifest. It does not compare the reference: mirrors have other
+// names.
 func simpleNames(text []byte, digest v1.Hash) bool {
 	var p simplePayload
 	return json.Unmarshal(text, &p) == nil && p.Critical.Type == simpleType &&
 		p.Critical.Image.Digest == digest.String()
 }
 
-// sigstoreBundle is what is needed of a Sigstore bundle with a DSSE envelope.
+// sigstoreBundle has the fields that are needed of a Sigstore bundle with a DSSE envelope.
 type sigstoreBundle struct {
 	Envelope struct {
 		Payload     []byte `json:"payload"`
@@ -161,7 +161,7 @@ type sigstoreBundle struct {
 	} `json:"dsseEnvelope"`
 }
 
-// envelope returns the message that a bundle's signatures are over (DSSE v1, pre-authentication encoding).
+// envelope returns the signed message of a bundle and its signatures (DSSE v1, pre-authentication encoding).
 func envelope(text []byte) (message []byte, signatures []string) {
 	var b sigstoreBundle
 	if json.Unmarshal(text, &b) != nil || b.Envelope.PayloadType != statementType {
@@ -177,8 +177,8 @@ func encoded(kind string, payload []byte) []byte {
 	return append(fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(kind), kind, len(payload)), payload...)
 }
 
-// statementNames reports whether a bundle's statement says that the manifest is signed. A statement of another kind,
-// such as a list of ingredients, is no signature.
+// statementNames reports whether a bundle's statement says that the manifest is signed. A statement of another type,
+// such as an SBOM, is not a signature.
 func statementNames(text []byte, digest v1.Hash) bool {
 	var b sigstoreBundle
 	if json.Unmarshal(text, &b) != nil {
@@ -201,7 +201,7 @@ func statementNames(text []byte, digest v1.Hash) bool {
 	return false
 }
 
-// signature makes the image that holds a signature of the manifest with the digest, as cosign does.
+// signature creates the image that holds a signature of the manifest with the digest, as cosign does.
 func signature(k *Key, reference string, digest v1.Hash) (assembled, error) {
 	var p simplePayload
 	p.Critical.Identity.Reference, p.Critical.Image.Digest, p.Critical.Type = reference, digest.String(), simpleType

@@ -15,7 +15,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestManySignatures: a good signature is found among others, and among very many nobody looks for it.
+// TestManySignatures: a good signature is found among others, up to a limit.
 func TestManySignatures(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

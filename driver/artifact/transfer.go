@@ -8,35 +8,35 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// tellEvery is the shortest time between two reports of a transfer.
+// tellEvery is the minimum time between two progress reports of a transfer.
 const tellEvery = 200 * time.Millisecond
 
-// transfer tells how far an artifact is on its way. What reads it may be a goroutine of a decoder or of an HTTP client,
-// which may outlive the transfer.
+// transfer reports the progress of one artifact's transfer. Its reader may run in a goroutine of a decoder or of an
+// HTTP client, which may outlive the transfer.
 type transfer struct {
 	tell func(accel.Progress)
 
 	mu   sync.Mutex
 	p    accel.Progress
-	base int64 // what the parts before have
-	turn int   // of the reader whose bytes count
+	base int64 // bytes of the completed parts
+	turn int   // number of the current reader; only its bytes count
 	said time.Time
 }
 
-// begin tells of a transfer whose size is not known yet.
+// begin reports a transfer whose size is not known yet.
 func (c *Client) begin(stage accel.Stage, what string) *transfer {
 	t := &transfer{tell: c.o.Progress, p: accel.Progress{Stage: stage, What: what, Since: time.Now()}}
 	t.say()
 	return t
 }
 
-// say tells how far it is; the lock is held, or nobody else has t yet.
+// say reports the progress; the caller holds the lock, or has not shared t yet.
 func (t *transfer) say() {
 	t.said = time.Now()
 	t.tell(t.p)
 }
 
-// size says what it is that is transferred, and how many bytes it has.
+// size sets what is transferred, and its size in bytes.
 func (t *transfer) size(what string, total int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -44,18 +44,18 @@ func (t *transfer) size(what string, total int64) {
 	t.say()
 }
 
-// again says that the attempt failed and another one begins.
+// again reports that an attempt failed and another one begins.
 func (t *transfer) again(attempt int, why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.p.Stage == accel.StagePull { // all of it
+	if t.p.Stage == accel.StagePull { // a pull starts over
 		t.base, t.p.Again = 0, time.Now()
 	}
 	t.p.Attempt, t.p.Problem, t.p.Done = attempt, explain(why).Message, t.base
 	t.say()
 }
 
-// part says that a part of n bytes is there, also when none of them had to be transferred.
+// part reports that a part of n bytes is complete, even if it did not have to be transferred.
 func (t *transfer) part(n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,7 +64,7 @@ func (t *transfer) part(n int64) {
 	t.say()
 }
 
-// reader returns r with its bytes counted, until there is another reader.
+// reader returns r and counts its bytes until there is another reader.
 func (t *transfer) reader(r io.ReadCloser) io.ReadCloser {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,7 +72,7 @@ func (t *transfer) reader(r io.ReadCloser) io.ReadCloser {
 	return counted{r, t, t.turn}
 }
 
-// add counts bytes of a reader.
+// add counts bytes that a reader has read.
 func (t *transfer) add(turn, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,7 +85,7 @@ func (t *transfer) add(turn, n int) {
 	}
 }
 
-// end tells of the end; err is nil when all of it was transferred.
+// end reports the end; err is nil if everything was transferred.
 func (t *transfer) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,7 +96,7 @@ func (t *transfer) end(err error) {
 	t.say()
 }
 
-// counted is a reader whose bytes count.
+// counted is a reader that counts its bytes for a transfer.
 type counted struct {
 	io.ReadCloser
 	t    *transfer

@@ -15,7 +15,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// witness keeps what a client tells.
+// witness records the progress that a client reports.
 type witness struct {
 	mu  sync.Mutex
 	all []accel.Progress
@@ -27,7 +27,7 @@ func (w *witness) see(p accel.Progress) {
 	w.all = append(w.all, p)
 }
 
-// judge checks that what was told is one transfer as it must be, and returns its end.
+// judge checks that the reports describe one valid transfer, and returns the last report.
 func (w *witness) judge(t *testing.T, stage accel.Stage) accel.Progress {
 	t.Helper()
 	w.mu.Lock()
@@ -55,7 +55,7 @@ func (w *witness) judge(t *testing.T, stage accel.Stage) accel.Progress {
 	return last
 }
 
-// large gives the workbench an artifact with 3 MB that cannot be compressed, and a client that tells a witness.
+// large gives the workbench an artifact with 3 MB of incompressible data, and a client that reports to a witness.
 func (b *workbench) large() (Content, *witness) {
 	c := content()
 	bytes := make([]byte, 3_000_000)
@@ -67,7 +67,7 @@ func (b *workbench) large() (Content, *witness) {
 	return c, w
 }
 
-// meddling does something to the answers of a registry.
+// meddling modifies the responses of a registry.
 type meddling struct {
 	http.Handler
 	with atomic.Pointer[func(http.ResponseWriter, *http.Request) http.ResponseWriter]
@@ -80,11 +80,11 @@ func (m *meddling) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.Handler.ServeHTTP(w, r)
 }
 
-// piecemeal sends an answer in pieces, without a length, and cuts the connection after some bytes.
+// piecemeal sends a response in pieces, without a length, and cuts the connection after some bytes.
 type piecemeal struct {
 	http.ResponseWriter
 	pause time.Duration
-	cut   int // 0 for never
+	cut   int // 0 means never
 	sent  int
 }
 
@@ -108,8 +108,8 @@ func (p *piecemeal) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestTransfer: bytes are told as they come and only grow, up to the size that the manifest has said before, whether or
-// not the registry says a length.
+// TestTransfer: bytes are reported as they arrive and only grow, up to the size from the manifest, whether or not the
+// registry sends a length.
 func TestTransfer(t *testing.T) {
 	b := newWorkbench(t)
 	c, w := b.large()
@@ -124,7 +124,7 @@ func TestTransfer(t *testing.T) {
 		end.What) {
 		t.Errorf("the end of the push: %+v", end)
 	}
-	// What is there already needs no transfer, and counts all the same.
+	// A blob that exists already is not transferred, but still counts.
 	if _, problem := b.c.Push(t.Context(), s, this(), c, b.empty(), PushOptions{}); problem != nil {
 		t.Fatal(problem)
 	}
@@ -152,7 +152,7 @@ func TestTransfer(t *testing.T) {
 		end.What != pulled.Reference {
 		t.Errorf("the end of the pull: %+v", end)
 	}
-	// A file is told as a registry is.
+	// A file is reported like a registry.
 	file := "/tmp/edu.tar"
 	if _, problem := b.c.Export(file, []Content{c}, b.empty(), nil); problem != nil {
 		t.Fatal(problem)
@@ -167,8 +167,8 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// TestTransferCut: after a connection that was cut the bytes begin again with another attempt, which says why; when
-// there is no further attempt the end says so.
+// TestTransferCut: after the connection is cut, the byte count restarts with another attempt, whose report has the
+// cause. If there is no further attempt, the last report has it.
 func TestTransferCut(t *testing.T) {
 	b := newWorkbench(t)
 	c, w := b.large()
@@ -216,7 +216,7 @@ func TestTransferCut(t *testing.T) {
 	if end := w.judge(t, accel.StagePull); end.Attempt != attempts || end.Problem == "" || end.Done >= end.Total {
 		t.Errorf("the end without success: %+v", end)
 	}
-	// What is not there has an end too, and no size.
+	// A pull of a missing artifact also has an end, but no size.
 	w.all = nil
 	if _, problem := b.c.Pull(t.Context(), accel.Source{Image: s.Image + "/other:tag"}, this(),
 		b.empty()); problem == nil {
@@ -228,7 +228,7 @@ func TestTransferCut(t *testing.T) {
 	}
 }
 
-// TestTransferOfParts: another attempt of a pull begins with the first part, one of a push with the part that failed; a
+// TestTransferOfParts: a retried pull restarts with the first part, a retried push with the part that failed. A
 // reader that outlives its attempt does not count.
 func TestTransferOfParts(t *testing.T) {
 	for stage, want := range map[accel.Stage]int64{accel.StagePull: 0, accel.StagePush: 4} {
