@@ -12,38 +12,38 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// inspection is what the modules of one plan are judged by. A module is read as the kernel and its policy would, and
-// stricter: a kernel with symbol versions loads a module of another release, with forced loading even one without
-// versions, and every kernel ignores a parameter that it does not know. A refusal here means that the kernel is not
-// asked.
+// inspection holds what the modules of one plan are judged by. It checks a module as the kernel and its policy would,
+// but more strictly. A kernel with symbol versions loads a module of another release, and with forced loading even
+// one without versions; every kernel ignores a parameter that it does not know. If a module is refused here, the
+// kernel is never asked.
 type inspection struct {
 	h       *host.Host
 	log     *slog.Logger
 	def     *accel.Definition
 	kernel  accel.Kernel
 	index   *Index
-	flags   string // of the kernel's own modules in vermagic; empty when they need not be compared
-	running bool   // the kernel is the one that runs
+	flags   string // vermagic flags of the kernel's own modules; empty when they need not be compared
+	running bool   // whether this kernel is the one that is running
 	rules   *modprobe
 	keys    func() *signing.Keyrings
 	bundled []artifact.File // firmware that comes with the driver
-	// conflict says which of it cannot be made visible because something else is in its place.
+	// conflict says which of that firmware cannot be made visible because another file is in its place.
 	conflict func() *accel.Problem
-	// ours are the symbols of the modules that are loaded before, with their versions, 0 where they are not known.
+	// ours are the symbols of the modules that are loaded earlier, with their versions, 0 if unknown.
 	ours map[string]uint32
 }
 
-// Target is what modules are judged for.
+// Target describes what modules are judged for.
 type Target struct {
 	Host  *host.Host
 	Log   *slog.Logger
 	Def   *accel.Definition
 	Facts accel.Facts
-	// Source is where they are from; Key is their entry in the store, empty for others.
+	// Source is where the modules come from; Key is their entry in the store, empty for other sources.
 	Source accel.SourceType
 	Key    string
-	// Firmware comes with the driver; Conflict says which of it cannot be made visible to the kernel because something
-	// else is in its place, nil when nothing is.
+	// Firmware comes with the driver. Conflict says which of it cannot be made visible to the kernel because another
+	// file is in its place; it returns nil if there is none.
 	Firmware []artifact.File
 	Conflict func() *accel.Problem
 }
@@ -54,7 +54,7 @@ func inspect(t Target) *inspection {
 		h: t.Host, log: t.Log, def: t.Def, kernel: k, index: NewIndex(t.Host, k.Release), running: !k.NotRunning,
 		rules: readModprobe(t.Host), bundled: t.Firmware, ours: map[string]uint32{},
 	}
-	// a module of the store was compared when it was built, and its key names this kernel
+	// A module of the store was compared when it was built, and its key identifies this kernel.
 	if t.Source != accel.SourceStore {
 		in.flags = in.index.Flags()
 	}
@@ -66,26 +66,27 @@ func inspect(t Target) *inspection {
 	return in
 }
 
-// subject is one module file on its way to the kernel.
+// subject is one module file that is being judged.
 type subject struct {
 	*Image
 	wants    string // the name that it must have
 	words    []Parameter
-	firmware []string // that must be there
+	firmware []string // files that must exist
 }
 
-// Check is one thing that was looked at before a load.
+// Check is the result of one check before a load.
 type Check struct {
 	// Name is "file", "architecture", "name", "vermagic", "modprobe.d", "parameters", "firmware", "dependencies",
 	// "signature" or "symbols".
 	Name string `json:"name"`
-	// Detail says what was found; empty when there is nothing to say.
+	// Detail says what was found; may be empty.
 	Detail string `json:"detail,omitempty"`
-	// Problem is why the module is not given to the kernel; nil when the check is passed.
+	// Problem is why the module must not be loaded; nil if the check passed.
 	Problem *accel.Problem `json:"problem,omitempty"`
 }
 
-// verify makes the checks of one module, in order. It stops at the first that fails, unless seen wants to know of all.
+// verify runs the checks of one module, in order. It stops at the first failure, unless seen is set to receive all
+// results.
 func (in *inspection) verify(s *subject, seen func(Check)) *accel.Problem {
 	var first *accel.Problem
 	for _, c := range []struct {
@@ -156,8 +157,8 @@ func (in *inspection) checkVermagic(s *subject) (string, *accel.Problem) {
 	return s.Vermagic + "; every symbol version agrees with the running kernel (kabi: weak)", nil
 }
 
-// CheckVermagic compares the release, which must be the kernel's, and the flags, which must be those that the
-// kernel's own modules have.
+// CheckVermagic compares the release and the flags of a module. The release must be the kernel's, and the flags must
+// be own, those of the kernel's own modules; an empty own skips the flags.
 func CheckVermagic(m *Image, k accel.Kernel, own string) *accel.Problem {
 	release, flags, _ := strings.Cut(m.Vermagic, " ")
 	if release != k.Release {
@@ -175,8 +176,9 @@ func (in *inspection) checkRules(s *subject) (string, *accel.Problem) {
 	return strings.Join(in.rules.remarks(s.Name), "; "), in.rules.veto(s.Name)
 }
 
-// checkParameters refuses what the kernel would ignore or refuse. An option of modprobe.d that the module does not have
-// may be for another version of it, and is left out as modprobe leaves it to the kernel to do.
+// checkParameters refuses parameters that the kernel would ignore or refuse. An option of modprobe.d that the module
+// does not have may be for another version of the module. It is dropped: modprobe would pass it on, and the kernel
+// would ignore it.
 func (in *inspection) checkParameters(s *subject) (string, *accel.Problem) {
 	var kept []Parameter
 	var left []string

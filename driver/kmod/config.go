@@ -7,7 +7,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// KernelConfig is the configuration that the kernel of headers was built with; empty when it is not there.
+// KernelConfig returns the configuration of the kernel that the headers belong to; empty if there is none.
 func KernelConfig(h *host.Host, headers string) string {
 	for _, name := range []string{".config", "include/config/auto.conf"} {
 		if config, err := h.ReadFile(path.Join(headers, name)); err == nil {
@@ -17,7 +17,7 @@ func KernelConfig(h *host.Host, headers string) string {
 	return ""
 }
 
-// ConfigValue is the value of one option without its quotes; empty when it is not set.
+// ConfigValue returns the value of one option without quotes; empty if it is not set.
 func ConfigValue(config, option string) string {
 	_, rest, ok := strings.Cut("\n"+config, "\n"+option+"=")
 	if !ok {

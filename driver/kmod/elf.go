@@ -12,7 +12,7 @@ import (
 	"github.com/acceld/acceld/driver/signing"
 )
 
-// Info is what a module file says about itself.
+// Info is the information in a module file.
 type Info struct {
 	machine    elf.Machine
 	Name       string
@@ -21,21 +21,21 @@ type Info struct {
 	BuildID    string
 	Vermagic   string
 	Depends    []string
-	softBefore []string          // modules that are loaded first when they are there ("softdep: pre")
-	softAfter  []string          // and those that are loaded afterwards ("softdep: post")
-	firmware   []string          // files that it may ask for: those of every device it knows
-	parameters map[string]string // their types, such as "array of int"; empty where it does not say
-	namespaces []string          // those of symbols that it imports
+	softBefore []string          // modules to load first, if installed ("softdep: pre")
+	softAfter  []string          // modules to load afterwards ("softdep: post")
+	firmware   []string          // files that it may request, for every device it supports
+	parameters map[string]string // their types, such as "array of int"; empty if not stated
+	namespaces []string          // namespaces of the symbols that it imports
 	license    string
-	Signature  *signing.Signature // nil when it is unsigned
+	Signature  *signing.Signature // nil if it is unsigned
 	CRCs       map[string]uint32  // of each symbol it imports, empty on kernels without symbol versions
 	undefined  []string           // symbols it imports, sorted
-	defined    map[string]bool    // global symbols it has itself
-	exports    map[string]uint32  // symbols it exports with their versions, 0 where it has none
+	defined    map[string]bool    // global symbols that it defines
+	exports    map[string]uint32  // symbols that it exports, with their versions, 0 if it has none
 }
 
-// Read reads a kernel module, an ELF64 relocatable file of size bytes. The file may be anything: what is not
-// such a module, or ends early, is ModuleInvalid.
+// Read reads a kernel module, an ELF64 relocatable file of size bytes. The file may contain anything: if it is not
+// such a module or is truncated, the problem is ModuleInvalid.
 func Read(r io.ReaderAt, size int64) (*Info, *accel.Problem) {
 	f, err := elf.NewFile(io.NewSectionReader(r, 0, size))
 	if err != nil {
@@ -71,8 +71,8 @@ func Read(r io.ReaderAt, size int64) (*Info, *accel.Problem) {
 	return m, nil
 }
 
-// sectionBytes returns a section's bytes. The file's size bounds them: sections were checked to lie inside it, and
-// compressed ones, which only debug information has, are not taken.
+// sectionBytes returns a section's bytes. Their number is bounded by the file's size: Read has checked that sections
+// lie within the file, and compressed sections, which only debug information uses, are rejected.
 func sectionBytes(f *elf.File, name string) ([]byte, bool) {
 	s := f.Section(name)
 	if s == nil || s.Type == elf.SHT_NOBITS || s.Flags&elf.SHF_COMPRESSED != 0 {
@@ -82,7 +82,7 @@ func sectionBytes(f *elf.File, name string) ([]byte, bool) {
 	return b, err == nil
 }
 
-// readInfo reads .modinfo: "name=value" strings, each ended by NUL.
+// readInfo reads .modinfo: "name=value" strings, each terminated by NUL.
 func (m *Info) readInfo(b []byte) {
 	for _, field := range strings.Split(string(b), "\x00") {
 		key, value, ok := strings.Cut(field, "=")
@@ -106,7 +106,7 @@ func (m *Info) readInfo(b []byte) {
 		case "firmware":
 			m.firmware = append(m.firmware, value)
 		case "license":
-			if m.license == "" { // a module of several files repeats it, and the kernel reads the first
+			if m.license == "" { // a module of several files repeats it; the kernel uses the first
 				m.license = value
 			}
 		case "import_ns":
@@ -114,14 +114,14 @@ func (m *Info) readInfo(b []byte) {
 		case "parm", "parmtype":
 			name, text, _ := strings.Cut(value, ":")
 			if key == "parm" {
-				text = m.parameters[name] // that one is for people
+				text = m.parameters[name] // "parm" has only a description
 			}
 			m.parameters[name] = text
 		}
 	}
 }
 
-// names splits a list and spells the names as the kernel does.
+// names splits a list and normalizes the names like the kernel.
 func names(list, separator string) []string {
 	var out []string
 	for _, n := range strings.Split(list, separator) {
@@ -174,7 +174,7 @@ func (m *Info) readVersions(f *elf.File) {
 	}
 }
 
-// readSymbols reads which symbols the module has and which it wants.
+// readSymbols reads which symbols the module defines and which it imports.
 func (m *Info) readSymbols(f *elf.File) *accel.Problem {
 	table := f.SectionByType(elf.SHT_SYMTAB)
 	if table == nil || table.Flags&elf.SHF_COMPRESSED != 0 || int(table.Link) >= len(f.Sections) ||
@@ -201,8 +201,8 @@ func (m *Info) readSymbols(f *elf.File) *accel.Problem {
 	return nil
 }
 
-// readExports reads what the module exports: symbols "__ksymtab_<name>" mark the entries of the sections __ksymtab and
-// __ksymtab_gpl, and the entry of the same number in __kcrctab and __kcrctab_gpl is the version. Before Linux 5.19 the
+// readExports reads what the module exports. A symbol "__ksymtab_<name>" marks an entry of the sections __ksymtab or
+// __ksymtab_gpl; the entry with the same index in __kcrctab or __kcrctab_gpl is the version. Before Linux 5.19 the
 // version is the value of an absolute symbol "__crc_<name>" (include/linux/export.h).
 func (m *Info) readExports(f *elf.File, symbols []elf.Symbol) {
 	type row struct {
@@ -232,7 +232,8 @@ func (m *Info) readExports(f *elf.File, symbols []elf.Symbol) {
 	}
 }
 
-// elfMachine is the ELF machine and byte order of what `uname -m` says; ok is false for a machine not known here.
+// elfMachine returns the ELF machine and byte order for a machine name of `uname -m`; ok is false if the name is
+// unknown.
 func elfMachine(uname string) (machine elf.Machine, order binary.ByteOrder, ok bool) {
 	switch uname {
 	case "x86_64":

@@ -43,7 +43,7 @@ func TestReadModule(t *testing.T) {
 	}
 }
 
-// TestReadModuleTruncated cuts a module everywhere: never a panic, and never a module that claims to be whole.
+// TestReadModuleTruncated cuts a module at every byte: no panic, and no module that claims to be complete.
 func TestReadModuleTruncated(t *testing.T) {
 	x := ko.Edu()
 	x.CRCs = map[string]uint32{"module_layout": 1, "printk": 2}
@@ -57,10 +57,10 @@ func TestReadModuleTruncated(t *testing.T) {
 	}
 }
 
-// TestReadModuleSections: every section lies in the file, also one that nobody here reads, such as the code: the kernel
-// would be the first to notice. What takes no place in the file may have any size.
+// TestReadModuleSections: every section must lie within the file, including those that are not read here, such as the
+// code: otherwise the kernel would be the first to notice. A section without file content may have any size.
 func TestReadModuleSections(t *testing.T) {
-	const code = 2 // what is made the section of code: the versions
+	const code = 2 // the section that is turned into code: the versions
 	for _, c := range []struct {
 		name   string
 		change func(size uint64, header []byte, first []byte)
@@ -79,7 +79,7 @@ func TestReadModuleSections(t *testing.T) {
 			put32(h, 4, uint32(elf.SHT_NOBITS))
 			put64(h, 32, size+1)
 		}, true},
-		// its size may be the number of sections
+		// its size may hold the number of sections
 		{"no section at all", func(size uint64, _, first []byte) { put64(first, 32, size+1) }, true},
 	} {
 		x := ko.Edu()
@@ -97,10 +97,10 @@ func put64(b []byte, at int, v uint64) { binary.LittleEndian.PutUint64(b[at:], v
 
 func put32(b []byte, at int, v uint32) { binary.LittleEndian.PutUint32(b[at:], v) }
 
-// TestReadModuleExports: a symbol that says its version lies behind the table of versions has none that is known.
+// TestReadModuleExports: a symbol whose version would lie beyond the version table has no known version.
 func TestReadModuleExports(t *testing.T) {
 	x := ko.Edu()
-	x.Defined = append(x.Defined, "__ksymtab_edu_go") // in the first section, whose bytes are the table then
+	x.Defined = append(x.Defined, "__ksymtab_edu_go") // in the first section, whose bytes then serve as the table
 	whole := x.Bytes()
 	f, err := elf.NewFile(bytes.NewReader(whole))
 	if err != nil {
@@ -149,7 +149,7 @@ func TestReadModuleNotAModule(t *testing.T) {
 	}
 }
 
-// TestReadModuleDamaged changes and cuts a module at random, the same way each time.
+// TestReadModuleDamaged changes and cuts a module pseudo-randomly, the same way in each run.
 func TestReadModuleDamaged(t *testing.T) {
 	x := ko.Edu()
 	x.CRCs, x.Undefined = map[string]uint32{"module_layout": 1}, []string{"printk"}

@@ -10,10 +10,11 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// FirmwarePath is the directory that the kernel looks into first, for every driver; empty by default.
+// FirmwarePath holds the directory in which the kernel looks first, for every driver; empty by default.
 const FirmwarePath = "/sys/module/firmware_class/parameters/path"
 
-// firmwareDirs are where the kernel looks for firmware, in order (fw_path, drivers/base/firmware_loader/main.c).
+// firmwareDirs are the directories in which the kernel looks for firmware, in order (fw_path,
+// drivers/base/firmware_loader/main.c).
 func firmwareDirs(h *host.Host, release string) []string {
 	dirs := []string{
 		"/lib/firmware/updates/" + release, "/lib/firmware/updates", "/lib/firmware/" + release,
@@ -25,8 +26,8 @@ func firmwareDirs(h *host.Host, release string) []string {
 	return dirs
 }
 
-// FindFirmware returns the file that the kernel would take for a firmware name, "" when there is none: in all the
-// directories the plain file first, then the compressed ones, as _request_firmware does.
+// FindFirmware returns the file that the kernel would load for a firmware name, "" if there is none. Like
+// _request_firmware, it looks for the plain file in all directories first, and then for the compressed ones.
 func FindFirmware(h *host.Host, name, release string) string {
 	dirs := firmwareDirs(h, release)
 	for _, suffix := range []string{"", ".zst", ".xz"} {
@@ -39,8 +40,9 @@ func FindFirmware(h *host.Host, name, release string) string {
 	return ""
 }
 
-// checkFirmware looks for the firmware files that the definition says a module needs, and at those that come with the
-// driver. What the module itself names are the files of every device it knows: those are only counted.
+// checkFirmware checks that the firmware files exist that a module needs according to the definition, and that the
+// files that come with the driver can be placed. The module itself names files for every device it supports; these
+// are only counted.
 func (in *inspection) checkFirmware(s *subject) (string, *accel.Problem) {
 	if problem := in.conflict(); problem != nil {
 		return "", problem
@@ -50,7 +52,7 @@ func (in *inspection) checkFirmware(s *subject) (string, *accel.Problem) {
 			func(f artifact.File) bool { return f.Path == file })
 	}
 	for _, file := range s.firmware {
-		// A template may say that nothing is needed.
+		// A template may expand to "", which means that nothing is needed.
 		if file != "" && !found(file) {
 			return "", accel.Problemf(accel.FirmwareMissing,
 				"module %q needs firmware %q, which is not below /lib/firmware", s.wants, file)

@@ -16,25 +16,25 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// moduleLimit is the largest module that is read, uncompressed. The largest known one has 130 MB with debug
-// information.
+// moduleLimit is the size of the largest uncompressed module that is read. The largest known module has 130 MB with
+// debug information.
 const moduleLimit = 512 << 20
 
-// Image is one module file, open and uncompressed: the very bytes that are judged are those that the kernel gets.
+// Image is one module file, open and uncompressed: exactly the bytes that are judged are given to the kernel.
 type Image struct {
 	*Info
-	Path    string // as the machine sees it
+	Path    string // as a path on the host
 	Content *os.File
 }
 
-// Close closes the file; a nil image has none.
+// Close closes the file; a nil image is allowed.
 func (i *Image) Close() {
 	if i != nil && i.Content != nil {
 		_ = i.Content.Close() // it was only read
 	}
 }
 
-// NameOf returns a module's name from the name of its file; ok is false for other files.
+// NameOf returns a module's name from its file name; ok is false if the file is not a module.
 func NameOf(file string) (name string, ok bool) {
 	base := path.Base(file)
 	for _, suffix := range []string{"", ".xz", ".zst", ".gz"} {
@@ -45,7 +45,7 @@ func NameOf(file string) (name string, ok bool) {
 	return "", false
 }
 
-// Open opens and reads a module file. Compressed ones are unpacked into memory: few kernels can do it themselves.
+// Open opens and reads a module file. Compressed files are unpacked into memory: few kernels can do that themselves.
 func Open(h *host.Host, name string) (*Image, *accel.Problem) {
 	f, err := h.Open(name)
 	if err != nil {
@@ -74,13 +74,13 @@ func Open(h *host.Host, name string) (*Image, *accel.Problem) {
 	return &Image{Info: m, Path: name, Content: f}, nil
 }
 
-// Unpack writes the uncompressed content of r to w, at most limit bytes, by the suffix of name.
+// Unpack writes the uncompressed content of r to w, at most limit bytes. The suffix of name selects the format.
 func Unpack(w io.Writer, r io.Reader, name string, limit int64) error {
 	var content io.Reader
 	var err error
 	switch path.Ext(name) {
 	case ".xz":
-		// the least: the file says how much it needs
+		// Only the minimum: the file states the dictionary size it needs.
 		content, err = xz.ReaderConfig{DictCap: lzma.MinDictCap}.NewReader(r)
 	case ".zst":
 		var z *zstd.Decoder

@@ -12,8 +12,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Index is what depmod wrote about the modules of one kernel, read when it is first asked: most drivers of the
-// store need nothing of it.
+// Index is what depmod wrote about the modules of one kernel. It is read on first use: most drivers of the store do
+// not need it.
 type Index struct {
 	h       *host.Host
 	dir     string // /lib/modules/<release>
@@ -25,14 +25,14 @@ type Index struct {
 	builtin map[string]bool
 
 	unpacked sync.Once
-	own      string             // see flags
+	own      string             // see Flags
 	signed   *signing.Signature // see signer
 }
 
 // indexLine is one line of modules.dep; paths are relative to the directory.
 type indexLine struct {
 	path    string
-	depends []string // everything it needs, in the order that they must be loaded
+	depends []string // everything it needs, in load order
 }
 
 // NewIndex returns the index of a kernel's modules.
@@ -53,7 +53,7 @@ func (x *Index) fill() {
 			return
 		}
 		depends := strings.Fields(rest)
-		slices.Reverse(depends) // depmod writes the one that is loaded first last
+		slices.Reverse(depends) // depmod writes the module to load first last
 		x.byName[name] = len(x.lines)
 		x.lines = append(x.lines, indexLine{path: file, depends: depends})
 	})
@@ -64,13 +64,14 @@ func (x *Index) fill() {
 	})
 }
 
-// inKernel reports whether the module is a part of the kernel itself.
+// inKernel reports whether the module is built into the kernel.
 func (x *Index) inKernel(name string) bool {
 	x.read.Do(x.fill)
 	return x.builtin[Normal(name)]
 }
 
-// rank is depmod's default search order (depmod.d(5)): what an administrator added comes before the kernel's own.
+// rank is the position in depmod's default search order (depmod.d(5)): modules that an administrator added come
+// before the kernel's own.
 func rank(file string) int {
 	for i, prefix := range []string{"updates/", "extra/", "weak-updates/"} {
 		if strings.HasPrefix(file, prefix) {
@@ -80,7 +81,7 @@ func rank(file string) int {
 	return 3
 }
 
-// file returns the path of the module as the machine sees it.
+// file returns the path of the module on the host.
 func (x *Index) file(name string) (string, bool) {
 	x.read.Do(x.fill)
 	i, ok := x.byName[Normal(name)]
@@ -90,7 +91,7 @@ func (x *Index) file(name string) (string, bool) {
 	return x.absolute(x.lines[i].path), true
 }
 
-// FileOf returns the file of a module of a definition, also under the other names that it may have.
+// FileOf returns the file of a definition's module, under its name or one of its alternative file names.
 func (x *Index) FileOf(m accel.Module) (string, bool) {
 	for _, name := range append([]string{m.Name}, m.Files...) {
 		if file, ok := x.file(name); ok {
@@ -100,7 +101,7 @@ func (x *Index) FileOf(m accel.Module) (string, bool) {
 	return "", false
 }
 
-// absolute makes a path of modules.dep absolute: some depmods write them so already.
+// absolute makes a path of modules.dep absolute: some versions of depmod already write absolute paths.
 func (x *Index) absolute(p string) string {
 	if path.IsAbs(p) {
 		return p
@@ -108,7 +109,7 @@ func (x *Index) absolute(p string) string {
 	return path.Join(x.dir, p)
 }
 
-// chain returns the files that must be loaded for the module name, itself last; nil when it is not installed.
+// chain returns the files that must be loaded for the module name, its own last; nil if it is not installed.
 func (x *Index) chain(name string) []string {
 	x.read.Do(x.fill)
 	i, ok := x.byName[Normal(name)]
@@ -125,7 +126,7 @@ func (x *Index) chain(name string) []string {
 func (x *Index) eachLine(file string, do func(string)) {
 	f, err := x.h.Open(path.Join(x.dir, file))
 	if err != nil {
-		return // a kernel without modules has none of these files
+		return // a kernel without modules has no such files
 	}
 	defer f.Close()
 	s := bufio.NewScanner(f)
@@ -135,7 +136,7 @@ func (x *Index) eachLine(file string, do func(string)) {
 	}
 }
 
-// Flags returns the vermagic flags of one of the kernel's own modules, "" when none is installed.
+// Flags returns the vermagic flags of one of the kernel's own modules, "" if none is installed.
 func (x *Index) Flags() string {
 	x.read.Do(x.fill)
 	x.unpacked.Do(func() {
@@ -155,13 +156,13 @@ func (x *Index) Flags() string {
 	return x.own
 }
 
-// signer returns who signed one of the kernel's own modules, nil when that is not known.
+// signer returns the signature of one of the kernel's own modules, nil if unknown.
 func (x *Index) signer() *signing.Signature {
 	x.Flags()
 	return x.signed
 }
 
-// ownFile reports whether a module file is one that came with the kernel.
+// ownFile reports whether a module file came with the kernel.
 func (x *Index) ownFile(file string) bool {
 	return strings.HasPrefix(file, path.Join(x.dir, "kernel")+"/")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Words of /sys/module/<name>/initstate; a module that is gone has no directory.
+// The values of /sys/module/<name>/initstate; a module that is gone has no directory.
 const (
 	StateLive   = "live"
 	StateComing = "coming"
@@ -21,11 +21,11 @@ const (
 // TaintDied is the bit of /proc/sys/kernel/tainted that an oops sets (TAINT_DIE, include/linux/panic.h).
 const TaintDied = 1 << 7
 
-// Normal is the kernel's own spelling of a module's name.
+// Normal returns a module's name as the kernel spells it.
 func Normal(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// Live reads what sysfs shows of a module; ok is false when it is not there. Code that is part of the kernel has
-// a directory without initstate when it has parameters, and is not a module.
+// Live reads what sysfs shows about a module; ok is false if it is not loaded. Built-in code that has parameters has
+// a directory without initstate, and is not a module.
 func Live(h *host.Host, name string) (m accel.LoadedModule, ok bool) {
 	dir := path.Join("/sys/module", Normal(name))
 	state, err := h.ReadString(path.Join(dir, "initstate"))
@@ -45,7 +45,7 @@ func Live(h *host.Host, name string) (m accel.LoadedModule, ok bool) {
 	}
 	m.RefCnt, err = strconv.Atoi(read("refcnt"))
 	if err != nil {
-		m.RefCnt = 0 // a kernel that cannot unload modules shows none
+		m.RefCnt = 0 // a kernel that cannot unload modules does not show it
 	}
 	if note, err := h.ReadFile(path.Join(dir, "notes/.note.gnu.build-id")); err == nil {
 		m.BuildID = noteBuildID(note, binary.NativeEndian)
@@ -58,7 +58,7 @@ func Live(h *host.Host, name string) (m accel.LoadedModule, ok bool) {
 	return m, true
 }
 
-// noteBuildID finds the GNU build-id in the bytes of an ELF note section, "" when there is none.
+// noteBuildID finds the GNU build-id in the bytes of an ELF note section, "" if there is none.
 func noteBuildID(b []byte, order binary.ByteOrder) string {
 	const gnuBuildID = 3 // NT_GNU_BUILD_ID, elf.h
 	for len(b) >= 12 {
@@ -80,7 +80,7 @@ func noteBuildID(b []byte, order binary.ByteOrder) string {
 	return ""
 }
 
-// Taint reads the kernel's taint bits, 0 when they cannot be read.
+// Taint reads the kernel's taint bits, 0 if they cannot be read.
 func Taint(h *host.Host) uint64 {
 	text, err := h.ReadString("/proc/sys/kernel/tainted")
 	if err != nil {
@@ -93,7 +93,7 @@ func Taint(h *host.Host) uint64 {
 	return bits
 }
 
-// Same compares a live module with a file: by build-id, and where one has none by source version and version.
+// Same compares a live module with a file: by build-id, or by source version and version if either has no build-id.
 func Same(m accel.LoadedModule, buildID, srcVersion, version string) bool {
 	if m.BuildID != "" && buildID != "" {
 		return m.BuildID == buildID

@@ -12,33 +12,33 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// modprobe is what the administrator says about modules: modprobe.d(5), read as kmod reads it, and the kernel's command
-// line. acceld gives modules to the kernel itself, so nobody else would honour it:
+// modprobe is the administrator's configuration for modules: modprobe.d(5), read like kmod, and the kernel's command
+// line. acceld passes modules to the kernel directly, so it must honour this configuration itself:
 //
-//   - "options" count where the definition says nothing about the parameter;
-//   - "install x /bin/false", or true, and the kernel's own module_blacklist= are a veto;
-//   - "blacklist x" is no veto: as with modprobe it forbids a load by a device's alias, and acceld loads by name;
-//   - other "install" commands, and "remove" ones, are not run.
+//   - "options" apply if the definition does not set the parameter;
+//   - "install x /bin/false", or true, and the kernel's own module_blacklist= forbid the load;
+//   - "blacklist x" does not: as with modprobe, it forbids a load by a device's alias, and acceld loads by name;
+//   - other "install" commands, and "remove" commands, are not run.
 type modprobe struct {
-	rules []rule // in kmod's order, where the first of a kind wins, but for options: the last value does
-	// forbidden are the kernel's own: module_blacklist= on its command line.
+	rules []rule // in kmod's order: the first rule of a command wins, but for options the last value does
+	// forbidden is the kernel's own list: module_blacklist= on its command line.
 	forbidden []string
 }
 
 // rule is one line.
 type rule struct {
 	command string // "alias", "blacklist", "install", "options", "remove" or "softdep"
-	name    string // in the kernel's spelling; a pattern for alias, install and softdep
+	name    string // normalized; a pattern for alias, install and softdep
 	value   string
 	file    string // base name; empty for the kernel's command line
 	from    string // for people: file and line
 }
 
-// commandLine is where a rule of the kernel's command line is from.
+// commandLine is the origin of rules from the kernel's command line.
 const commandLine = "the kernel's command line"
 
-// modprobeDirs are kmod's directories (libkmod.c, kmod 34): a file in an earlier one hides those of its name in later
-// ones, and all files are then read in the order of their names.
+// modprobeDirs are kmod's directories (libkmod.c, kmod 34). A file hides the files of the same name in later
+// directories; all remaining files are then read in order of their names.
 func modprobeDirs() []string {
 	return []string{
 		"/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d",
@@ -46,7 +46,7 @@ func modprobeDirs() []string {
 	}
 }
 
-// readModprobe reads the rules of a host. What cannot be read has none.
+// readModprobe reads the rules of a host. Files that cannot be read have none.
 func readModprobe(h *host.Host) *modprobe {
 	files := map[string]string{}
 	for _, dir := range modprobeDirs() {
@@ -59,7 +59,7 @@ func readModprobe(h *host.Host) *modprobe {
 	}
 	m := &modprobe{}
 	for _, base := range slices.Sorted(maps.Keys(files)) {
-		text, err := h.ReadFile(files[base]) // one that is a link to /dev/null hides others and is not a file
+		text, err := h.ReadFile(files[base]) // a link to /dev/null hides other files and cannot be read as a file
 		if err == nil {
 			m.rules = append(m.rules, parseModprobe(files[base], string(text))...)
 		}
@@ -70,11 +70,12 @@ func readModprobe(h *host.Host) *modprobe {
 	return m
 }
 
-// parseModprobe reads one file. Lines that end in a backslash go on; what is not known is left out, as kmod does.
+// parseModprobe reads one file. A backslash at the end of a line continues it; like kmod, it ignores unknown
+// commands.
 func parseModprobe(name, text string) []rule {
 	var out []rule
 	var joined strings.Builder
-	first := 1 // number of the line that a joined one starts at
+	first := 1 // number of the first line of a continued line
 	for i, line := range strings.Split(text, "\n") {
 		if part, more := strings.CutSuffix(line, `\`); more {
 			joined.WriteString(part)
@@ -106,7 +107,7 @@ func parseModprobe(name, text string) []rule {
 	return out
 }
 
-// word cuts the first word off a line.
+// word splits the first word off a line.
 func word(line string) (first, rest string) {
 	line = strings.TrimLeft(line, " \t")
 	i := strings.IndexAny(line, " \t")
@@ -116,7 +117,7 @@ func word(line string) (first, rest string) {
 	return line[:i], strings.Trim(line[i:], " \t\r")
 }
 
-// aliasName spells a pattern as the kernel does names: dashes between brackets are ranges.
+// aliasName normalizes a pattern like a module name, except within brackets, where a dash denotes a range.
 func aliasName(pattern string) string {
 	depth := 0
 	return strings.Map(func(r rune) rune {
@@ -134,8 +135,9 @@ func aliasName(pattern string) string {
 	}, pattern)
 }
 
-// readCommandLine adds the rules of the kernel's command line: "<module>.<parameter>=<value>" and "modprobe.blacklist="
-// are kmod's, "module_blacklist=" is the kernel's own (kernel/module/main.c), the last one counts.
+// readCommandLine adds the rules of the kernel's command line: "<module>.<parameter>=<value>" and
+// "modprobe.blacklist=" are kmod's; "module_blacklist=" is the kernel's own (kernel/module/main.c), and its last
+// occurrence wins.
 func (m *modprobe) readCommandLine(text string) {
 	for _, a := range splitArguments(text) {
 		module, parameter, dotted := strings.Cut(a.name, ".")
@@ -163,7 +165,7 @@ type argument struct {
 	bare        bool // without "="
 }
 
-// text is the argument of a parameter of a module, its name without the module's.
+// text is a module parameter as an option: its name without the module's, and its value.
 func (a argument) text() string {
 	_, name, _ := strings.Cut(a.name, ".")
 	if a.bare {
@@ -172,8 +174,8 @@ func (a argument) text() string {
 	return name + `="` + a.value + `"`
 }
 
-// splitArguments splits as the kernel does (next_arg, lib/cmdline.c): at white space outside of double quotes; quotes
-// around a value, or around all of it, are taken off.
+// splitArguments splits like the kernel (next_arg, lib/cmdline.c): at white space outside double quotes. It removes
+// quotes around a value or around a whole argument.
 func splitArguments(text string) []argument {
 	var out []argument
 	for text = strings.TrimLeft(text, " \t\r\n"); text != ""; text = strings.TrimLeft(text, " \t\r\n") {
@@ -200,7 +202,7 @@ func splitArguments(text string) []argument {
 	return out
 }
 
-// first returns the first rule of a command for a module; its name may be a pattern.
+// first returns the first rule of a command that matches a module; the name in the rule may be a pattern.
 func (m *modprobe) first(command, name string) (rule, bool) {
 	i := slices.IndexFunc(m.rules, func(r rule) bool { return r.command == command && fnmatch(r.name, Normal(name)) })
 	if i < 0 {
@@ -209,15 +211,15 @@ func (m *modprobe) first(command, name string) (rule, bool) {
 	return m.rules[i], true
 }
 
-// fnmatch is fnmatch(3) without flags, as far as names of modules go.
+// fnmatch is fnmatch(3) without flags, as far as module names need it.
 func fnmatch(pattern, name string) bool {
 	ok, err := path.Match(strings.ReplaceAll(pattern, "[!", "[^"), name)
 	return ok && err == nil
 }
 
-// veto says who forbids the load of a module by its name: nil when nobody does.
+// veto says what forbids loading a module by name; nil if nothing does.
 func (m *modprobe) veto(name string) *accel.Problem {
-	// The kernel compares with its own spelling.
+	// The kernel compares normalized names.
 	if slices.Contains(m.forbidden, Normal(name)) {
 		return accel.Problemf(accel.Blacklisted, "module %q is forbidden by module_blacklist on %s", Normal(name),
 			commandLine)
@@ -235,7 +237,7 @@ func (m *modprobe) veto(name string) *accel.Problem {
 	return nil
 }
 
-// remarks are the rules for a module that acceld does not follow, for people.
+// remarks describes, for people, the rules for a module that acceld does not follow.
 func (m *modprobe) remarks(name string) []string {
 	var out []string
 	if i := slices.IndexFunc(m.rules, func(r rule) bool {
@@ -252,7 +254,7 @@ func (m *modprobe) remarks(name string) []string {
 	return out
 }
 
-// alias returns the modules that a name stands for: Debian calls the file of a module other than the module.
+// alias returns the modules that a name stands for: on Debian, a module and its file may have different names.
 func (m *modprobe) alias(name string) []string {
 	var out []string
 	for _, r := range m.rules {
@@ -263,8 +265,9 @@ func (m *modprobe) alias(name string) []string {
 	return out
 }
 
-// soft returns the soft dependencies of a module: the administrator's, or else what the module file says. Kmod reads
-// the files' own among the others, by the name of depmod's file.
+// soft returns the soft dependencies of a module. Kmod reads those of the module files from depmod's modules.softdep,
+// in the order of file names with modprobe.d, and the first rule wins. A rule of the administrator therefore applies
+// if its file sorts before modules.softdep, or if the module has no soft dependencies.
 func (m *modprobe) soft(name string, i *Info) (before, after []string) {
 	if r, ok := m.first("softdep", name); ok && cmp.Less(r.file, "modules.softdep") || ok &&
 		len(i.softBefore)+len(i.softAfter) == 0 {
@@ -273,7 +276,7 @@ func (m *modprobe) soft(name string, i *Info) (before, after []string) {
 	return i.softBefore, i.softAfter
 }
 
-// Parameter is one parameter of a module as it is given to the kernel, and whose word it is.
+// Parameter is one parameter of a module as it is given to the kernel, and where it comes from.
 type Parameter struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -281,11 +284,11 @@ type Parameter struct {
 	From string `json:"from"`
 }
 
-// fromDefinition is where a parameter of the definition is from.
+// fromDefinition is the origin of the definition's parameters.
 const fromDefinition = "definition"
 
-// merge joins the definition's parameters with the administrator's: where both say something the definition wins, and
-// what only the administrator asks for is honoured. The order is by name.
+// merge combines the definition's parameters with the administrator's, sorted by name. The definition wins if both
+// set a parameter.
 func (m *modprobe) merge(name string, definition map[string]string) []Parameter {
 	words := map[string]Parameter{}
 	for _, r := range m.rules {
@@ -294,7 +297,7 @@ func (m *modprobe) merge(name string, definition map[string]string) []Parameter 
 		}
 		for _, a := range splitArguments(r.value) {
 			if a.bare {
-				a.value = "1" // what the kernel takes a boolean without a value for (param_set_bool, kernel/params.c)
+				a.value = "1" // the kernel's meaning of a boolean without a value (param_set_bool, kernel/params.c)
 			}
 			words[Normal(a.name)] = Parameter{a.name, a.value, r.from}
 		}

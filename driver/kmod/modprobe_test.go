@@ -36,7 +36,7 @@ func TestParseModprobe(t *testing.T) {
 	}
 }
 
-// TestModprobeLikeKmod compares with what modprobe -c says of the same file.
+// TestModprobeLikeKmod compares with the output of modprobe -c for the same file.
 func TestModprobeLikeKmod(t *testing.T) {
 	modprobe, err := exec.LookPath("modprobe")
 	if err != nil {
@@ -138,7 +138,8 @@ func FuzzModprobe(f *testing.F) {
 	})
 }
 
-// TestModprobeOrder: a file hides those of its name in later directories, and all are read in the order of their names.
+// TestModprobeOrder: a file hides files of the same name in later directories, and all are read in order of their
+// names.
 func TestModprobeOrder(t *testing.T) {
 	m := ko.NewMachine(t)
 	m.Write("/lib/modprobe.d/b.conf", "options edu from=lib\n")

@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// JoinParameters makes the kernel's argument string, sorted by name: equal wants give equal strings.
+// JoinParameters makes the kernel's argument string, sorted by name: equal parameters give equal strings.
 func JoinParameters(parameters map[string]string) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(parameters)) {
@@ -26,8 +26,8 @@ func JoinParameters(parameters map[string]string) string {
 	return strings.Join(out, " ")
 }
 
-// sameParameter compares a wanted value with what sysfs shows of it: booleans as Y and N, numbers in base 10, an unset
-// string as "(null)".
+// sameParameter compares a configured value with the value in sysfs, which shows booleans as Y and N, numbers in base
+// 10 and an unset string as "(null)".
 func sameParameter(want, have string) bool {
 	want, have = strings.TrimSpace(want), strings.TrimSpace(have)
 	if want == have || want == "" && have == "(null)" {
@@ -48,7 +48,7 @@ func sameParameter(want, have string) bool {
 	return false
 }
 
-// kernelBool reads a boolean as the kernel's kstrtobool does (lib/kstrtox.c).
+// kernelBool parses a boolean like the kernel's kstrtobool (lib/kstrtox.c).
 func kernelBool(s string) (value, ok bool) {
 	if s == "" {
 		return true, true // a parameter without a value
@@ -71,8 +71,8 @@ func kernelBool(s string) (value, ok bool) {
 	return false, false
 }
 
-// parameter finds a parameter of the module, dashes and underscores being the same to the kernel (parameq,
-// kernel/params.c), and returns its own spelling and its type.
+// parameter finds a parameter of the module and returns its own spelling and its type. Dashes and underscores are the
+// same to the kernel (parameq, kernel/params.c).
 func (m *Info) parameter(name string) (own, kind string, ok bool) {
 	if kind, ok := m.parameters[name]; ok {
 		return name, kind, true
@@ -85,8 +85,8 @@ func (m *Info) parameter(name string) (own, kind string, ok bool) {
 	return "", "", false
 }
 
-// parameterRefused says why the kernel would refuse a value of a type as modinfo names it, "" when it would not or the
-// type is the module's own (kernel/params.c).
+// parameterRefused says why the kernel would refuse a value (kernel/params.c). Kind is the type as modinfo names it.
+// It returns "" if the kernel would accept the value, or if the type is the module's own.
 func parameterRefused(kind, value string) string {
 	if element, ok := strings.CutPrefix(kind, "array of "); ok {
 		for _, one := range strings.Split(value, ",") {
@@ -124,8 +124,8 @@ func parameterRefused(kind, value string) string {
 	return ""
 }
 
-// numberRefused says why kstrtoint and its family would refuse a number (lib/kstrtox.c): they take 0x and 0 as prefixes
-// and none of what Go takes besides.
+// numberRefused says why kstrtoint and its family would refuse a number (lib/kstrtox.c). They accept the prefixes 0x
+// and 0, but none of Go's other number syntax.
 func numberRefused(value string, bits int, signed bool) string {
 	digits := strings.TrimPrefix(value, "+")
 	if signed && digits == value {
@@ -144,7 +144,7 @@ func numberRefused(value string, bits int, signed bool) string {
 	if err != nil || strings.ContainsAny(digits, "+-_") {
 		return "not a number"
 	}
-	limit := uint64(1)<<(bits-1)<<1 - 1 // of an unsigned one
+	limit := uint64(1)<<(bits-1)<<1 - 1 // of an unsigned number
 	if signed {
 		limit >>= 1
 		if strings.HasPrefix(value, "-") {
@@ -157,7 +157,7 @@ func numberRefused(value string, bits int, signed bool) string {
 	return ""
 }
 
-// asMap is how parameters are given to the kernel.
+// asMap returns parameters as a map from name to value.
 func asMap(words []Parameter) map[string]string {
 	out := map[string]string{}
 	for _, p := range words {
@@ -166,12 +166,12 @@ func asMap(words []Parameter) map[string]string {
 	return out
 }
 
-// Differing returns a sentence about the first parameter of a live module that is not as wanted, "" when there is none.
-// A parameter that sysfs does not show cannot be compared and is taken as it is.
+// Differing returns a sentence about the first parameter of a live module that differs from its configured value, ""
+// if there is none. It skips a parameter that sysfs does not show.
 func Differing(h *host.Host, def *accel.Definition, facts accel.Facts, m accel.Module) (string, *accel.Problem) {
 	want, problem := template.Parameters(def, facts, m)
 	if problem != nil && problem.Reason == accel.APIUnreachable {
-		return "", nil // what is wanted is not known: what serves goes on
+		return "", nil // the configured value is unknown: keep the current driver
 	}
 	if problem != nil {
 		return "", problem

@@ -11,11 +11,11 @@ import (
 	"github.com/acceld/acceld/driver/template"
 )
 
-// Plan is a driver that was found and judged good, ready to be loaded: files open, in load order.
+// Plan is a driver that was found and judged good, ready to load: its files are open and in load order.
 type Plan struct {
 	Source  accel.SourceType
-	Key     string // in the store; empty for others
-	ID      string // of its attempts
+	Key     string // in the store; empty for other sources
+	ID      string // of its load attempts
 	Modules []Planned
 }
 
@@ -24,17 +24,18 @@ type Planned struct {
 	*Image
 	Parameters map[string]string
 	Optional   bool
-	Prior      bool // not of the definition: a module that one of its modules needs
+	Prior      bool // not part of the definition: a dependency of one of its modules
 }
 
-// Close closes the files of a plan that is not needed any more.
+// Close closes the files of a plan that is no longer needed.
 func (p *Plan) Close() {
 	for _, m := range p.Modules {
 		m.Image.Close()
 	}
 }
 
-// Located is where a source has a module of the definition; an empty path says that it has none.
+// Located is a module of the definition and its file at a source; an empty path means that the source does not have
+// it.
 type Located struct {
 	Module accel.Module
 	Path   string
@@ -43,7 +44,7 @@ type Located struct {
 // candidate is a module of the definition with its file, until it is planned or left out.
 type candidate struct {
 	Located
-	image *Image // nil when problem says why
+	image *Image // nil if it could not be opened, or is planned
 	words []Parameter
 }
 
@@ -54,14 +55,14 @@ type planner struct {
 	facts accel.Facts
 	plan  *Plan
 	out   map[string]*accel.Problem // modules of the definition that were left out, by name
-	// alone is set where only some of the definition's modules are judged: the others are taken for granted.
+	// alone means that only some of the definition's modules are judged; the others are assumed to be present.
 	alone bool
-	// seen is told of every check; then nothing ends at the first problem. Nil: only the plan is wanted.
+	// seen receives every check, and no problem then ends the planning early. Nil if only the plan is needed.
 	seen func(module, file string, c Check)
 }
 
-// MakePlan opens and judges the modules of a source and everything that must be loaded before them. The problem, when
-// there is one, is a refusal.
+// MakePlan opens and judges the modules of a source and everything that must be loaded before them. A problem means
+// that they are refused.
 func MakePlan(t Target, where []Located) (*Plan, *accel.Problem) { return newPlanner(t).run(where) }
 
 func newPlanner(t Target) *planner {
@@ -75,7 +76,7 @@ func (p *planner) run(where []Located) (*Plan, *accel.Problem) {
 	candidates, first := p.open(where)
 	defer func() {
 		for _, c := range candidates {
-			c.image.Close() // what was planned is no candidate any more
+			c.image.Close() // a planned module is no longer a candidate, and stays open
 		}
 	}()
 	if first == nil || p.seen != nil {
@@ -101,7 +102,7 @@ func (p *planner) run(where []Located) (*Plan, *accel.Problem) {
 	return p.plan, nil
 }
 
-// leaveOut notes the problem of an optional module and returns that of another one.
+// leaveOut notes the problem of a module. It returns the problem, or nil if the module is optional.
 func (p *planner) leaveOut(m accel.Module, problem *accel.Problem) *accel.Problem {
 	if problem == nil {
 		return nil
@@ -149,8 +150,8 @@ func (p *planner) tell(module, file string, c Check) {
 	}
 }
 
-// order sorts the candidates so that what a module needs comes before it; otherwise they stay as the definition has
-// them.
+// order sorts the candidates so that each comes after the modules that it needs. Otherwise they keep the definition's
+// order.
 func (p *planner) order(candidates []*candidate) ([]*candidate, *accel.Problem) {
 	var sorted []*candidate
 	const onTheWay, done = 1, 2
@@ -196,7 +197,7 @@ func (c *candidate) needs() []string {
 	return slices.Concat(c.Module.After, c.image.Depends)
 }
 
-// add adds one module and what it needs to the plan.
+// add adds one module and its dependencies to the plan.
 func (p *planner) add(c *candidate) *accel.Problem {
 	m := c.image
 	before := len(p.plan.Modules)
@@ -227,7 +228,7 @@ func (p *planner) teller(module, file string) func(Check) {
 	return func(c Check) { p.tell(module, file, c) }
 }
 
-// provide notes the symbols that a module will have for those after it.
+// provide notes the symbols that a module provides to later modules.
 func (p *planner) provide(m *Info) {
 	for name := range m.defined {
 		p.ours[name] = 0
@@ -238,7 +239,7 @@ func (p *planner) provide(m *Info) {
 }
 
 // addNeeded adds the modules that must be live before a candidate: the definition's "after", the file's own
-// dependencies and, where they are installed, its soft ones.
+// dependencies and, if they are installed, its soft dependencies.
 func (p *planner) addNeeded(c *candidate) *accel.Problem {
 	soft, _ := p.rules.soft(c.Module.Name, c.image.Info)
 	for _, name := range soft {
@@ -252,7 +253,7 @@ func (p *planner) addNeeded(c *candidate) *accel.Problem {
 	return nil
 }
 
-// addSoft adds a soft dependency: what is not installed, or not good, is left out.
+// addSoft adds a soft dependency. It leaves out a module that is not installed, or that is refused.
 func (p *planner) addSoft(name, wants string) {
 	if p.index.chain(name) == nil {
 		return
@@ -262,8 +263,8 @@ func (p *planner) addSoft(name, wants string) {
 	}
 }
 
-// softAfter adds the soft dependencies that modules want to have after them. They are extras: their failure is not the
-// plan's.
+// softAfter adds the soft dependencies that must be loaded after the modules. They are optional: if one fails, the
+// plan does not.
 func (p *planner) softAfter() {
 	for _, m := range p.plan.Modules {
 		_, after := p.rules.soft(m.Name, m.Info)
@@ -277,8 +278,8 @@ func (p *planner) softAfter() {
 	}
 }
 
-// addChain adds the installed module name with everything it needs, unless it is live, part of the kernel or part of
-// the definition.
+// addChain adds the installed module name with everything it needs, unless it is provided already or, if alone is
+// set, part of the definition.
 func (p *planner) addChain(name, wants string) *accel.Problem {
 	if p.provided(name) {
 		return nil
@@ -325,7 +326,7 @@ func (p *planner) addInstalled(file, base string) *accel.Problem {
 		return problem
 	}
 	if m.Name != "" {
-		base = m.Name // a file may be called otherwise
+		base = m.Name // the file name may differ
 	}
 	s := &subject{Image: m, wants: base, words: p.rules.merge(base, nil)}
 	in := *p.inspection
@@ -339,14 +340,14 @@ func (p *planner) addInstalled(file, base string) *accel.Problem {
 	return nil
 }
 
-// provided reports whether a module that is needed is there already or will be.
+// provided reports whether a required module is already present, or will be.
 func (p *planner) provided(name string) bool {
 	if p.index.inKernel(name) || slices.ContainsFunc(p.plan.Modules,
 		func(m Planned) bool { return m.Name == Normal(name) }) {
 		return true
 	}
 	if !p.running {
-		return false // what is live now will not be then
+		return false // what is live now says nothing about another kernel
 	}
 	if live, ok := Live(p.h, name); ok {
 		if live.State == StateLive {
@@ -354,12 +355,12 @@ func (p *planner) provided(name string) bool {
 		}
 		return live.State == StateLive
 	}
-	// Code in the kernel that has parameters shows a directory without a state.
+	// Built-in code that has parameters has a directory without a state.
 	return p.index.chain(name) == nil && p.h.Exists("/sys/module/"+Normal(name))
 }
 
-// learn notes the symbols of a live module that is not one of the kernel's own, whose symbols Module.symvers has: it
-// must be found as a file to know their versions.
+// learn notes the symbols of a live module, whose file it must find to know their versions. It skips the kernel's own
+// modules, whose symbols are in Module.symvers.
 func (p *planner) learn(live accel.LoadedModule) {
 	file, ok := p.index.file(live.Name)
 	if !ok || p.index.ownFile(file) {
@@ -375,7 +376,7 @@ func (p *planner) learn(live accel.LoadedModule) {
 	}
 }
 
-// PlanID names a driver that has no key: by the build-ids of its modules.
+// PlanID identifies a driver that has no key, by the build-ids and versions of its modules.
 func PlanID(p *Plan) string {
 	var parts []string
 	for _, m := range p.Modules {
@@ -387,7 +388,7 @@ func PlanID(p *Plan) string {
 	return string(p.Source) + "-" + hex.EncodeToString(sum[:])[:32]
 }
 
-// Version is the driver's version as its modules say it.
+// Version is the driver's version, as its modules report it.
 func (p *Plan) Version() string {
 	for _, m := range p.Modules {
 		if !m.Prior && m.Image.Version != "" {

@@ -7,17 +7,17 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Circumstances are what tell apart the refusals that the kernel gives one errno for.
+// Circumstances distinguish refusals for which the kernel returns the same errno.
 type Circumstances struct {
 	Module          string
 	Signed          bool
 	Lockdown        string
 	ModulesDisabled bool
-	Log             []string // the kernel's own lines since before the load
+	Log             []string // kernel log lines since before the load
 }
 
-// LoadProblem types the kernel's refusal of a load. The rows are those that were measured on a running kernel: one
-// errno has several causes, and only the kernel log or the machine's policy tells them apart.
+// LoadProblem turns the kernel's refusal of a load into a typed problem. The cases were measured on a running kernel:
+// one errno has several causes, and only the kernel log or the machine's policy tells them apart.
 func LoadProblem(errno syscall.Errno, c Circumstances) *accel.Problem {
 	reason := accel.LoadFailed
 	switch errno {
@@ -58,12 +58,12 @@ func LoadProblem(errno syscall.Errno, c Circumstances) *accel.Problem {
 		}
 	}
 	if c.says("invalid for parameter") || c.says("too large for parameter") {
-		reason = accel.ParameterInvalid // whatever errno the parameter's own setter chose
+		reason = accel.ParameterInvalid // regardless of the errno that the parameter's setter chose
 	}
 	return accel.Problemf(reason, "cannot load module %q: %v%s", c.Module, errno, c.Quote())
 }
 
-// says reports whether the kernel log has a line with text since before the load.
+// says reports whether a kernel log line since before the load contains text.
 func (c Circumstances) says(text string) bool {
 	for _, l := range c.Log {
 		if strings.Contains(l, text) {
@@ -73,7 +73,7 @@ func (c Circumstances) says(text string) bool {
 	return false
 }
 
-// Quote returns the kernel's most telling line, ready to be appended to a sentence.
+// Quote returns the most informative line of the kernel log, ready to be appended to a sentence.
 func (c Circumstances) Quote() string {
 	if l := KernelLine(c.Log, c.Module); l != "" {
 		return "; the kernel says: " + l
@@ -81,7 +81,8 @@ func (c Circumstances) Quote() string {
 	return ""
 }
 
-// KernelLine returns the first line of a log that tells of a failure of the module, or else the last that names it.
+// KernelLine returns the first line of a log that reports a failure of the module, or else the last line that names
+// it.
 func KernelLine(log []string, module string) string {
 	telling := []string{
 		"error", "failed", "Unknown symbol", "disagrees", "invalid for parameter", "too large", "unsigned",
@@ -94,7 +95,7 @@ func KernelLine(log []string, module string) string {
 			continue
 		}
 		if strings.Contains(l, "tainting kernel") || strings.Contains(l, "taints kernel") {
-			continue // it happens with every module from outside the kernel
+			continue // logged for every out-of-tree module
 		}
 		for _, t := range telling {
 			if strings.Contains(l, t) {
@@ -106,14 +107,14 @@ func KernelLine(log []string, module string) string {
 	return last
 }
 
-// UnloadProblem types the kernel's refusal to remove a module.
+// UnloadProblem turns the kernel's refusal to remove a module into a typed problem.
 func UnloadProblem(module string, errno syscall.Errno, modulesDisabled bool) *accel.Problem {
 	reason := accel.LoadFailed
 	switch errno {
 	case syscall.EAGAIN:
 		reason = accel.InUse
 	case syscall.EBUSY:
-		reason = accel.RebootRequired // it never became live, or is half gone: no call gets it out
+		reason = accel.RebootRequired // it never became live, or its removal got stuck: no call can remove it
 	case syscall.EPERM:
 		reason = accel.PermissionDenied
 		if modulesDisabled {

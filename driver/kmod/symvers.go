@@ -22,8 +22,8 @@ import (
 type export struct {
 	crc   uint32 // 0 on kernels without symbol versions
 	owner string // "vmlinux" or a module's path without suffix, such as "drivers/gpu/drm/drm"
-	gpl   bool   // for modules of a compatible licence alone
-	space string // the namespace that a module has to import, or "module:" and the modules that it is for; mostly empty
+	gpl   bool   // only for modules with a GPL-compatible licence
+	space string // the namespace to import, or "module:" and the modules that may use it; usually empty
 }
 
 // open reports whether a module may use the symbol (verify_namespace_is_imported of kernel/module/main.c).
@@ -38,8 +38,9 @@ func (e export) open(m *Info) bool {
 	})
 }
 
-// scanSymvers returns the wanted symbols of a Module.symvers: "0x<crc>\t<symbol>\t<module>\t<type>\t<namespace>" a
-// line. The file has tens of thousands of lines, so only what is wanted is kept.
+// scanSymvers returns the wanted symbols of a Module.symvers, which has one line
+// "0x<crc>\t<symbol>\t<module>\t<type>\t<namespace>" for each symbol. The file has tens of thousands of lines, so
+// only wanted symbols are kept.
 func scanSymvers(r io.Reader, wanted map[string]bool) (map[string]export, error) {
 	found := map[string]export{}
 	lines := bufio.NewScanner(r)
@@ -63,8 +64,9 @@ func scanSymvers(r io.Reader, wanted map[string]bool) (map[string]export, error)
 	return found, lines.Err()
 }
 
-// scanKallsyms returns which of the wanted symbols the running kernel and its modules have, "<address> <type> <name>"
-// a line and "[module]" after it. What is exported has a __ksymtab_ entry besides, which not every kernel lists.
+// scanKallsyms returns which of the wanted symbols the running kernel and its modules have. Each line is "<address>
+// <type> <name>", followed by "[module]" for a module's symbol. An exported symbol also has a __ksymtab_ entry, which
+// not every kernel lists.
 func scanKallsyms(r io.Reader, wanted map[string]bool) (found map[string]bool, lines int, err error) {
 	found = map[string]bool{}
 	s := bufio.NewScanner(r)
@@ -82,8 +84,8 @@ func scanKallsyms(r io.Reader, wanted map[string]bool) (found map[string]bool, l
 	return found, lines, s.Err()
 }
 
-// checkSymbols compares what the module imports with what the kernel and the modules before it export. Where the
-// machine has neither Module.symvers nor kallsyms there is nothing to compare with, and the kernel's own check remains.
+// checkSymbols compares what the module imports with what the kernel and the modules before it export. If the machine
+// has neither Module.symvers nor kallsyms, there is nothing to compare with, and only the kernel's own check remains.
 func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 	m := s.Info
 	if _, flags, _ := strings.Cut(m.Vermagic, " "); len(m.CRCs) == 0 &&
@@ -144,21 +146,21 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 		len(m.undefined)), nil
 }
 
-// lenient reports whether the kernel only warns of a module that uses a namespace which it does not import, or does not
-// say so.
+// lenient reports whether the kernel only warns about a module that uses a namespace without importing it, or whether
+// that is unknown.
 func (in *inspection) lenient() bool {
 	config := KernelConfig(in.h, in.headers())
 	return config == "" || ConfigValue(config, "CONFIG_MODULE_ALLOW_MISSING_NAMESPACE_IMPORTS") == "y"
 }
 
-// headers are where the headers of the kernel are, when they are there.
+// headers returns the directory of the kernel's headers, which may not exist.
 func (in *inspection) headers() string {
 	return cmp.Or(in.kernel.Headers, path.Join("/lib/modules", in.kernel.Release, "build"))
 }
 
-// version returns the version that a symbol will have when the module is loaded, and whose it is; ok is false when that
-// is not known. What Module.symvers says of another module's symbol counts only while the kernel's own build of that
-// module is the one that is installed: a vendor's stack replaces some of them.
+// version returns the version that a symbol will have when the module is loaded, and who provides it; ok is false if
+// that is unknown. For a symbol of another module, Module.symvers is only valid if the kernel's own build of that
+// module is installed: a vendor's stack replaces some of them.
 func (in *inspection) version(name string, known map[string]export) (crc uint32, where string, ok bool) {
 	if crc, own := in.ours[name]; own {
 		return crc, "a module that it needs", crc != 0
@@ -176,8 +178,8 @@ func (in *inspection) version(name string, known map[string]export) (crc uint32,
 	return row.crc, fmt.Sprintf("kernel %q", in.kernel.Release), true
 }
 
-// checkWeak says why a module of another release is not accepted: with every version of every symbol known and equal it
-// is as good as one of this release, which is what RHEL promises for its list of stable symbols.
+// checkWeak says why a module of another release is not accepted, "" if it is. If the version of every symbol is
+// known and equal, the module is as good as one of this release. RHEL promises that for its list of stable symbols.
 func (in *inspection) checkWeak(s *subject) string {
 	known, from := in.symvers(s.Info)
 	switch {
@@ -208,7 +210,7 @@ func compatibleLicence(text string) bool {
 	}, text)
 }
 
-// kallsyms returns which of the wanted symbols the running kernel has; ok is false when it does not say.
+// kallsyms returns which of the wanted symbols the running kernel has; ok is false if they cannot be read.
 func kallsyms(h *host.Host, wanted map[string]bool) (found map[string]bool, ok bool) {
 	f, err := h.Open("/proc/kallsyms")
 	if err != nil {
@@ -219,8 +221,8 @@ func kallsyms(h *host.Host, wanted map[string]bool) (found map[string]bool, ok b
 	return found, err == nil && lines > 0
 }
 
-// symvers returns what the kernel exports of what the module imports, and the file that says so: that of the headers,
-// or the one that RHEL installs with the kernel. Without one both are empty.
+// symvers returns the kernel's exports that the module imports, and the file they are from: the Module.symvers of the
+// headers, or the file that RHEL installs with the kernel. If there is none, both results are empty.
 func (in *inspection) symvers(m *Info) (found map[string]export, from string) {
 	wanted := map[string]bool{"module_layout": true}
 	for _, name := range m.undefined {

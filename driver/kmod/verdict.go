@@ -7,33 +7,33 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Verification is what would be given to the kernel for one kind, and how it was judged.
+// Verification says what would be given to the kernel for one kind, and how it was judged.
 type Verification struct {
-	Kind string `json:"kind,omitempty"` // empty for a file that no definition knows
+	Kind string `json:"kind,omitempty"` // empty for a file that belongs to no definition
 	// Kernel is the release that the files were judged for.
 	Kernel string `json:"kernel"`
 	// Source is "store", "installed" or "file".
 	Source accel.SourceType `json:"source,omitempty"`
-	// Key is the entry of the store; empty for others.
+	// Key is the entry of the store; empty for other sources.
 	Key string `json:"key,omitempty"`
-	// Modules in the order of the definition, what they need from the kernel's own modules included.
+	// Modules are in the order of the definition, and include the kernel's own modules that they need.
 	Modules []ModuleVerdict `json:"modules"`
-	// Problem is the first refusal, of a module that is not optional; nil when the kernel would be given the modules.
+	// Problem is the first refusal of a non-optional module; nil if the modules would be given to the kernel.
 	Problem *accel.Problem `json:"problem,omitempty"`
 }
 
-// ModuleVerdict is the judgement of one module file.
+// ModuleVerdict is the verdict on one module file.
 type ModuleVerdict struct {
 	Name   string  `json:"name"`
-	File   string  `json:"file"` // as the host sees it
+	File   string  `json:"file"` // as a path on the host
 	Checks []Check `json:"checks"`
 }
 
-// SourceFile is the source of a [Verification] of files that were named.
+// SourceFile is the source of a [Verification] of files that the caller named.
 const SourceFile accel.SourceType = "file"
 
-// Judge makes every check of a target's modules. Alone is set where only some of the definition's modules are judged:
-// the others are taken for granted.
+// Judge runs every check on a target's modules. Alone means that only some of the definition's modules are judged;
+// the others are assumed to be present.
 func Judge(t Target, where []Located, alone bool) Verification {
 	p := newPlanner(t)
 	p.alone = alone
@@ -54,11 +54,11 @@ func Judge(t Target, where []Located, alone bool) Verification {
 	return v
 }
 
-// Installed finds the modules of a definition below /lib/modules, also under another file name where modprobe.d
-// has an alias.
+// Installed finds the modules of a definition below /lib/modules, or under another file name if modprobe.d has an
+// alias.
 func Installed(h *host.Host, def *accel.Definition, x *Index) ([]Located, *accel.Problem) {
 	var where []Located
-	var rules *modprobe // most modules are found by their names
+	var rules *modprobe // read on demand: most modules are found by their names
 	for _, m := range def.Driver.Modules {
 		file, ok := x.FileOf(m)
 		if !ok {
