@@ -10,19 +10,19 @@ import (
 	"github.com/acceld/acceld/driver/lock"
 )
 
-// uncleanLimit is how many loads of one driver may end uncleanly before it is not tried again.
+// uncleanLimit is how many loads of one driver may end uncleanly before it is no longer tried.
 const uncleanLimit = 2
 
-// Attempt is the marker of a load, <StateDir>/attempts/<id>.json. It is read by the next attempt, also after a crash of
-// the machine: that is why it is there.
+// Attempt is the marker of a load, <StateDir>/attempts/<id>.json. It exists for the next attempt to read, which may
+// follow a crash of the machine.
 type Attempt struct {
-	// Open is true from before the module is given to the kernel until its devices were seen to work or it was taken
-	// back.
+	// Open is true from before the module is given to the kernel until its devices are seen to work or it is
+	// unloaded.
 	Open bool `json:"open"`
-	// BootID and Taint are those at the time of the attempt.
+	// BootID and Taint are the values at the time of the attempt.
 	BootID string `json:"bootID"`
 	Taint  uint64 `json:"taint"`
-	// Hung is set when the module's initialisation did not end.
+	// Hung is set if the module's initialisation did not end.
 	Hung    bool `json:"hung,omitempty"`
 	Unclean int  `json:"unclean"`
 }
@@ -31,8 +31,8 @@ func (s *Attempts) name(id string) string {
 	return path.Join(s.stateDir, "attempts", id+".json")
 }
 
-// Read returns the marker of a driver; the zero value when there is none or it cannot be read, for a marker
-// must not keep a driver out by itself.
+// Read returns the marker of a driver. It returns the zero value if there is none or if it cannot be read, because a
+// bad marker alone must not keep a driver out.
 func (s *Attempts) Read(id string) Attempt {
 	var a Attempt
 	b, err := s.h.ReadFile(s.name(id))
@@ -42,8 +42,9 @@ func (s *Attempts) Read(id string) Attempt {
 	return a
 }
 
-// settled counts an attempt that was never closed. An agent that was killed while the kernel went on is not an
-// unclean load: it is unclean when the machine did not survive it, or the kernel oopsed, or the module hangs.
+// settled closes an attempt that was left open, and counts it if it was unclean: if the machine did not survive it,
+// the kernel oopsed, or the module hangs. If only the agent was killed while the kernel carried on, the load is not
+// unclean.
 func (s *Attempts) settled(id string) Attempt {
 	a := s.Read(id)
 	if !a.Open {
@@ -61,8 +62,9 @@ func (s *Attempts) endedBadly(a Attempt) bool {
 	return a.Hung || kmod.Taint(s.h)&kmod.TaintDied != 0 && a.Taint&kmod.TaintDied == 0
 }
 
-// Settle closes the attempts of this boot whose process was killed and after which the kernel went on: otherwise the
-// next boot, which cannot know how they ended, would count them as unclean. Whoever loads holds the driver lock.
+// Settle closes the attempts of this boot whose process was killed while the kernel carried on. The next boot cannot
+// know how they ended, and would count them as unclean. A load in progress holds the driver lock, and Settle then
+// does nothing.
 func (s *Attempts) Settle() {
 	orphans := func() (ids []string) {
 		for _, name := range s.h.Glob(path.Dir(s.name("")), "*.json") {
@@ -81,12 +83,12 @@ func (s *Attempts) Settle() {
 	}
 	release, err := s.h.TryLock(lock.DriverFile(), lock.Text(s.h))
 	if err != nil {
-		return // one is at work
+		return // a load is in progress
 	}
 	defer release()
 	for _, name := range s.h.Glob("/sys/module", "*/initstate") {
 		if state, err := s.h.ReadString(name); err == nil && state == kmod.StateComing {
-			return // it is not known yet whether the kernel goes on
+			return // a module is still loading: it is not known yet how that ends
 		}
 	}
 	for _, id := range orphans() {
@@ -94,7 +96,7 @@ func (s *Attempts) Settle() {
 	}
 }
 
-// Quarantined returns the problem of a driver that is not tried again, nil when it may be tried.
+// Quarantined returns the problem of a driver that must not be tried again, nil if it may be tried.
 func (s *Attempts) Quarantined(id string) *accel.Problem {
 	if a := s.settled(id); a.Unclean >= uncleanLimit {
 		return accel.Problemf(accel.Quarantined, "%d loads of driver %q ended uncleanly", a.Unclean, id)
@@ -124,7 +126,7 @@ func (s *Attempts) write(id string, a Attempt) *accel.Problem {
 	return nil
 }
 
-// Hung notes that an attempt will never be closed.
+// Hung notes that an attempt hangs and will not be closed.
 func (s *Attempts) Hung(id string) {
 	a := s.Read(id)
 	a.Hung = true
@@ -133,7 +135,7 @@ func (s *Attempts) Hung(id string) {
 	}
 }
 
-// Close ends an attempt: a good one leaves nothing, a refused one what came before it.
+// Close ends an attempt. A good one removes the marker; a refused one keeps the count of earlier unclean loads.
 func (s *Attempts) Close(id string, good bool) {
 	a := s.Read(id)
 	if good || a.Unclean == 0 {
@@ -148,7 +150,7 @@ func (s *Attempts) Close(id string, good bool) {
 	}
 }
 
-// Forgive forgets the unclean loads of a driver.
+// Forgive clears the count of unclean loads of a driver.
 func (s *Attempts) Forgive(id string) *accel.Problem {
 	if err := s.h.Remove(s.name(id)); err != nil {
 		return accel.ProblemOf(err, "cannot clear the quarantine of driver %q", id)

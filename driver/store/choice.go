@@ -15,21 +15,21 @@ import (
 	"github.com/acceld/acceld/driver/template"
 )
 
-// Generation is a driver that serves or served a kind on a kernel: all that is needed to load exactly it again.
+// Generation is a driver that serves or served a kind on a kernel, with everything needed to load exactly it again.
 type Generation struct {
 	Source accel.SourceType `json:"source"`
-	// Key is its entry in the store. A driver that was installed on the host has a copy there, because a package
-	// manager replaces the installed one.
+	// Key is its entry in the store. A driver that was installed on the host has a copy in the store, because the
+	// package manager may replace the installed one.
 	Key string `json:"key"`
-	// ID names its attempts.
+	// ID identifies its load attempts.
 	ID      string `json:"id"`
 	Version string `json:"version,omitempty"`
-	// Binds is the PCI driver in it.
+	// Binds is its PCI driver.
 	Binds   string             `json:"binds"`
 	Modules []GenerationModule `json:"modules"`
 }
 
-// GenerationModule is one module of a generation, its parameters as the kernel was given them.
+// GenerationModule is one module of a generation, with the parameters that the kernel was given.
 type GenerationModule struct {
 	accel.Module
 	BuildID    string `json:"buildID,omitempty"`
@@ -37,30 +37,29 @@ type GenerationModule struct {
 	Version    string `json:"version,omitempty"`
 }
 
-// Choice is what serves a kind on a kernel, <StateDir>/kmod/current/<kind>@<kernel>. It is read by Probe, to know the
-// drivers that acceld may replace; by Ensure, for the last one that was good; and by Upgrade, for what not to try
-// again.
+// Choice is the driver that serves a kind on a kernel, <StateDir>/kmod/current/<kind>@<kernel>. Probe reads it to
+// know which drivers acceld may replace, Ensure to find the last good one, and Upgrade to know what not to try again.
 type Choice struct {
 	Current  *Generation `json:"current,omitempty"`
 	Previous *Generation `json:"previous,omitempty"`
-	// Asked is the newest request that was carried out.
+	// Asked is the time of the newest request that was carried out.
 	Asked time.Time `json:"asked,omitzero"`
-	// Rejected is the driver that was tried and taken back.
+	// Rejected is the driver that was tried and rolled back.
 	Rejected *Rejection `json:"rejected,omitempty"`
 }
 
-// Rejection is a driver that is not tried again until it, the kernel or the configuration is another.
+// Rejection is a driver that is not tried again until the driver, the kernel or the configuration changes.
 type Rejection struct {
 	ID      string         `json:"id"`
 	Wish    string         `json:"wish"`
 	Version string         `json:"version,omitempty"`
 	Problem *accel.Problem `json:"problem"`
 	At      time.Time      `json:"at"`
-	// Stuck says that the driver before could not be loaded back.
+	// Stuck is why the previous driver could not be loaded again.
 	Stuck *accel.Problem `json:"stuck,omitempty"`
 }
 
-// Ref names the generation for people.
+// Ref identifies the generation for people.
 func (g *Generation) Ref() accel.DriverRef {
 	if g == nil {
 		return accel.DriverRef{}
@@ -68,7 +67,7 @@ func (g *Generation) Ref() accel.DriverRef {
 	return accel.DriverRef{Version: g.Version, Key: g.Key}
 }
 
-// Definition is def with the modules of the generation: what must be unloaded or loaded when def has others by now.
+// Definition is def with the modules of the generation: what to unload or load if def has other modules by now.
 func (g *Generation) Definition(def *accel.Definition) *accel.Definition {
 	if g == nil {
 		return def
@@ -82,7 +81,8 @@ func (g *Generation) Definition(def *accel.Definition) *accel.Definition {
 	return &d
 }
 
-// Live reports whether the modules are those of the generation; modules that it does not have are not asked about.
+// Live reports whether all live modules belong to the generation. Modules of the generation that are not live are
+// ignored.
 func (g *Generation) Live(modules []accel.LoadedModule) bool {
 	if g == nil || len(modules) == 0 {
 		return false
@@ -105,7 +105,7 @@ func (g *Generation) Same(o *Generation) bool {
 	})
 }
 
-// GenerationOf describes the driver of a plan. Its key is empty for a plan that is not from the store.
+// GenerationOf describes the driver of a plan. Its key is empty if the plan is not from the store.
 func GenerationOf(p *kmod.Plan, def *accel.Definition) *Generation {
 	g := &Generation{Source: p.Source, Key: p.Key, ID: p.ID, Version: p.Version(), Binds: def.Driver.Binds}
 	for _, m := range p.Modules {
@@ -126,7 +126,8 @@ func GenerationOf(p *kmod.Plan, def *accel.Definition) *Generation {
 	return g
 }
 
-// Wish names what a definition asks for.
+// Wish is a hash of what a definition configures: version, modules with their parameters, sources and the time of the
+// request.
 func Wish(def *accel.Definition, facts accel.Facts) string {
 	type module struct {
 		Name       string
@@ -153,12 +154,12 @@ func Wish(def *accel.Definition, facts accel.Facts) string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-// choiceName is the file of the choice for a kind on a kernel.
+// choiceName is the file name of the choice for a kind on a kernel.
 func (s *Store) choiceName(kind string, k accel.Kernel) string {
 	return path.Join(s.currentDir(), kind+"@"+KernelName(k))
 }
 
-// KernelName is a kernel's release and identity as part of a file's name.
+// KernelName is a kernel's release and identity, as part of a file name.
 func KernelName(k accel.Kernel) string {
 	id := KernelID(k)
 	if k.BuildID == "" { // `uname -v` has spaces and more
@@ -168,8 +169,8 @@ func KernelName(k accel.Kernel) string {
 	return strings.ReplaceAll(k.Release, "/", "_") + "+" + id[:min(12, len(id))]
 }
 
-// Choice returns what serves a kind on a kernel; the zero value when nothing is known or it cannot be read: then a
-// driver is chosen again.
+// Choice returns the driver that serves a kind on a kernel. It returns the zero value if nothing is known or the file
+// cannot be read; a driver is then chosen again.
 func (s *Store) Choice(kind string, k accel.Kernel) Choice {
 	return s.readChoice(s.choiceName(kind, k))
 }
@@ -183,7 +184,7 @@ func (s *Store) readChoice(name string) Choice {
 	return c
 }
 
-// choices returns those of every kind and kernel.
+// choices returns the choices of all kinds and kernels.
 func (s *Store) choices() []Choice {
 	var out []Choice
 	for _, name := range s.h.Glob(s.currentDir(), "*") {
@@ -192,7 +193,7 @@ func (s *Store) choices() []Choice {
 	return out
 }
 
-// Choose writes the choice for a kind; nothing when it is written already.
+// Choose writes the choice for a kind, unless it is already written.
 func (s *Store) Choose(kind string, k accel.Kernel, c Choice) error {
 	name := s.choiceName(kind, k)
 	b, err := json.MarshalIndent(c, "", "  ")
@@ -215,7 +216,7 @@ func (s *Store) Choose(kind string, k accel.Kernel, c Choice) error {
 	return err
 }
 
-// Serve makes g the current generation of c. What served before becomes the previous one.
+// Serve makes g the current generation of c. A different current one becomes the previous one.
 func (c Choice) Serve(g *Generation) Choice {
 	if c.Current != nil && !c.Current.Same(g) {
 		c.Previous = c.Current

@@ -8,9 +8,9 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// Collect removes from the store what nothing needs any more. Kept are, for the running kernel and for every other that
-// is installed: the drivers that serve, served before or were built for it last; what is loaded; what an upgrade that
-// is under way goes from or to; and, of the rest, the youngest within the limits.
+// Collect removes from the store what nothing needs any more. It keeps what is loaded, and for the running kernel and
+// every other installed one: the drivers that serve or served before, the last one that was built, and those of
+// upgrades in progress. Of the rest it keeps the newest ones within the limits.
 func (s *Store) Collect(facts accel.Facts, underway []*Generation) {
 	entries, err := s.List()
 	if err != nil {
@@ -38,8 +38,8 @@ func (s *Store) Collect(facts accel.Facts, underway []*Generation) {
 	}
 }
 
-// discard removes an entry. Its manifest goes first: whoever is stopped in the middle leaves no entry, instead of one
-// that says that it has modules and has none, which would be refused for good.
+// discard removes an entry, its manifest first. If the process is killed in the middle, no entry is left. Otherwise
+// an entry could be left that lists modules but has none, and would be refused forever.
 func (s *Store) discard(e Entry) error {
 	if err := s.h.Remove(path.Join(e.Path, "manifest.json")); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (s *Store) discard(e Entry) error {
 	return s.h.RemoveAll(e.Path)
 }
 
-// needed returns the keys that must stay.
+// needed returns the keys of the entries that must stay.
 func (s *Store) needed(facts accel.Facts, entries []Entry, underway []*Generation) map[string]bool {
 	out := map[string]bool{}
 	need := func(gs ...*Generation) {
@@ -65,10 +65,10 @@ func (s *Store) needed(facts accel.Facts, entries []Entry, underway []*Generatio
 	installed := func(e Entry) bool {
 		return e.KernelRelease == facts.Kernel.Release || s.h.Exists(path.Join("/lib/modules", e.KernelRelease))
 	}
-	last := map[string]bool{} // the kinds and kernels whose youngest entry was seen
+	last := map[string]bool{} // the kinds and kernels whose newest entry was seen
 	for _, e := range slices.Backward(entries) {
 		if !installed(e) {
-			delete(out, e.Key) // nobody can boot it
+			delete(out, e.Key) // its kernel is gone and cannot be booted
 		} else if at := e.Kind + "@" + e.KernelRelease; e.Problem == "" && !e.Kept && !last[at] {
 			last[at], out[e.Key] = true, true
 		}
@@ -81,7 +81,7 @@ func (s *Store) needed(facts accel.Facts, entries []Entry, underway []*Generatio
 	return out
 }
 
-// size is what the files of a directory take.
+// size is the total size of the files directly in a directory. It does not descend, so firmware is not counted.
 func (s *Store) size(dir string) int64 {
 	entries, err := s.h.ReadDir(dir)
 	if err != nil {

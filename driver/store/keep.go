@@ -8,8 +8,8 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// Keep returns the generation of a plan that is in the store. A driver that is installed on the host is copied there
-// first: the next version of its package takes its file away, and then nobody could go back to it.
+// Keep returns the generation of a plan, with an entry in the store. It copies a driver that is installed on the host
+// to the store first: the next version of its package removes the file, and a rollback would be impossible.
 func (s *Store) Keep(def *accel.Definition, facts accel.Facts, p *kmod.Plan) (*Generation, *accel.Problem) {
 	g := GenerationOf(p, def)
 	if g.Key != "" {
@@ -31,7 +31,7 @@ func (s *Store) Keep(def *accel.Definition, facts accel.Facts, p *kmod.Plan) (*G
 	m := Manifest{Schema: Schema, Key: g.Key, Identity: id, Built: s.now().UTC(), Kept: true}
 	for _, x := range p.Modules {
 		if x.Prior {
-			continue // a part of the kernel's package
+			continue // it belongs to the kernel's package
 		}
 		copied := Module{
 			Name: x.Name, File: x.Name + ".ko", BuildID: x.BuildID, SrcVersion: x.SrcVersion, Vermagic: x.Vermagic,

@@ -8,24 +8,24 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Options of a [Store]; all but the limits must be there.
+// Options of a [Store]; all but the limits are required.
 type Options struct {
-	// StateDir is the agent's persistent directory, as the host sees it.
+	// StateDir is the agent's persistent directory, as a path on the host.
 	StateDir string
 	Log      *slog.Logger
 	Locks    lock.Locks
-	// Now is the clock of what is written.
+	// Now is the clock for timestamps.
 	Now func() time.Time
-	// Wait is how long another builder of the same driver is waited for.
+	// Wait is how long to wait for another builder of the same driver.
 	Wait time.Duration
-	// Entries is how many drivers that nothing needs are kept, the youngest ones; none when negative. MiB bounds what
-	// they take; no bound when zero.
+	// Entries is how many unneeded drivers are kept, newest first; none when negative. MiB bounds their total size;
+	// no bound when zero.
 	Entries, MiB int
-	// Point is called before and after each thing that outlives the process, with its name.
+	// Point is called before and after each effect that outlives the process, with its name.
 	Point func(string)
 }
 
-// Store is the store of one host. Its methods are safe for concurrent use, also by several processes.
+// Store is the store of one host. Its methods are safe for concurrent use, even by several processes.
 type Store struct {
 	h            *host.Host
 	log          *slog.Logger
@@ -46,14 +46,14 @@ func New(h *host.Host, o Options) *Store {
 	}
 }
 
-// Attempts are the marks of loads, below the same directory.
+// Attempts are the markers of loads, below the same directory.
 type Attempts struct {
 	h        *host.Host
 	log      *slog.Logger
 	stateDir string
 }
 
-// NewAttempts returns the marks of a host.
+// NewAttempts returns the load markers of a host.
 func NewAttempts(h *host.Host, log *slog.Logger, stateDir string) *Attempts {
 	return &Attempts{h: h, log: log, stateDir: stateDir}
 }

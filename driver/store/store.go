@@ -20,7 +20,7 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// Keys are the entries of the store.
+// Keys are the keys of all entries of the store.
 func (s *Store) Keys() []string {
 	entries, err := s.List()
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Store) Keys() []string {
 	return out
 }
 
-// ExpectedSteps is how many lines of progress the last build of a kind had, 0 when there was none.
+// ExpectedSteps is how many progress lines the last build of a kind had, 0 if there was none.
 func (s *Store) ExpectedSteps(kind string) int64 {
 	entries, err := s.List()
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Store) ExpectedSteps(kind string) int64 {
 	return 0
 }
 
-// Schema changes when the meaning of a manifest does; entries of another schema are not used.
+// Schema changes with the meaning of the manifest; entries of another schema are not used.
 const Schema = 1
 
 // Manifest describes one entry of the store: everything that went into its key, and what came out.
@@ -57,27 +57,28 @@ type Manifest struct {
 	Identity
 	Built   time.Time `json:"built"`
 	Modules []Module  `json:"modules"`
-	// Steps is how many lines of progress the build had: the next one of the kind is told how far it is by it.
+	// Steps is how many progress lines the build had. The next build of the kind uses it to estimate its progress.
 	Steps int `json:"steps,omitempty"`
-	// Kept is a copy of a driver that was installed on the host: to go back to, never to be chosen otherwise.
+	// Kept marks a copy of a driver that was installed on the host. It is only for rollbacks and never chosen
+	// otherwise.
 	Kept bool `json:"kept,omitempty"`
-	// Firmware are files below "firmware" in the entry.
+	// Firmware lists the files below "firmware" in the entry.
 	Firmware []artifact.File `json:"firmware,omitempty"`
-	// Origin is the reference of the artifact that it came from; empty when it was built here.
+	// Origin is the reference of the artifact that the entry came from; empty if it was built here.
 	Origin string `json:"origin,omitempty"`
 }
 
-// Identity is what a key is made of. Equal things have equal keys on every host of a fleet.
+// Identity is what a key is derived from. Equal drivers have equal keys on every host of a fleet.
 type Identity struct {
 	Kind          string `json:"kind"`
-	Version       string `json:"version"` // that the definition wants; empty when it takes what the source says
+	Version       string `json:"version"` // the configured version; empty if the source decides
 	SourceDigest  string `json:"sourceDigest"`
 	Arch          string `json:"arch"`
 	KernelRelease string `json:"kernelRelease"`
-	// KernelID is the kernel's build-id, or `uname -v` where it has none.
+	// KernelID is the kernel's build-id, or `uname -v` if it has none.
 	KernelID string   `json:"kernelID"`
 	Make     []string `json:"make,omitempty"`
-	// Signer is the hash and the certificate that the modules are signed with; empty when they are not.
+	// Signer is the hash and the certificate that the modules are signed with; empty if they are not signed.
 	Signer string `json:"signer,omitempty"`
 }
 
@@ -96,17 +97,18 @@ type Module struct {
 // Entry is one driver in the store.
 type Entry struct {
 	Manifest
-	// Path is the entry's directory as the machine sees it.
+	// Path is the entry's directory, as a path on the host.
 	Path string `json:"path"`
-	// Current is true when the driver is the one chosen for its kind and kernel.
+	// Current is true if the driver is the one chosen for its kind and kernel.
 	Current bool `json:"current"`
-	// Previous is true when the driver is the one that served before the current one.
+	// Previous is true if the driver served before the current one.
 	Previous bool `json:"previous,omitempty"`
-	// Problem says why the entry cannot be used; empty when it can. The modules' digests are checked at each load.
+	// Problem says why the entry cannot be used; empty if it can. The digests of the modules are checked at each
+	// load.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Key names an entry: the first 32 hexadecimal digits of the SHA-256 of the identity's canonical JSON.
+// Key identifies an entry: the first 32 hexadecimal digits of the SHA-256 of the identity's canonical JSON.
 func (id Identity) Key() string {
 	b, err := json.Marshal(struct {
 		Schema int `json:"schema"`
@@ -119,16 +121,16 @@ func (id Identity) Key() string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-// SameKernel reports whether an entry is for a kernel: by `uname -v` too, for a kernel that was not running when the
-// entry was made may not have told its build-id.
+// SameKernel reports whether an entry is for a kernel. It also accepts `uname -v`: the build-id may have been unknown
+// when the entry was made for a kernel that was not running.
 func SameKernel(id string, k accel.Kernel) bool {
 	return id != "" && (id == k.BuildID || id == k.Version)
 }
 
-// KernelID is what makes a kernel itself, where a release is not enough.
+// KernelID tells builds of one release apart.
 func KernelID(k accel.Kernel) string { return cmp.Or(k.BuildID, k.Version) }
 
-// Module is the file of a module of the definition; ok is false when the entry has none.
+// Module returns the file of a definition's module; ok is false if the entry has none.
 func (m Manifest) Module(name string) (Module, bool) {
 	i := slices.IndexFunc(m.Modules, func(s Module) bool { return kmod.Normal(s.Name) == kmod.Normal(name) })
 	if i < 0 {
@@ -137,7 +139,7 @@ func (m Manifest) Module(name string) (Module, bool) {
 	return m.Modules[i], true
 }
 
-// ModulesVersion is the driver's version as its modules say it.
+// ModulesVersion is the driver's version, as its modules report it.
 func (m Manifest) ModulesVersion() string {
 	for _, s := range m.Modules {
 		if s.Version != "" {
@@ -149,25 +151,25 @@ func (m Manifest) ModulesVersion() string {
 
 func (s *Store) dir() string { return path.Join(s.stateDir, "kmod") }
 
-// EntryDir is the directory of an entry, as the host sees it.
+// EntryDir is the directory of an entry, as a path on the host.
 func (s *Store) EntryDir(key string) string { return path.Join(s.dir(), key) }
 
-// BuildDir has the workspaces.
+// BuildDir is the directory of the workspaces.
 func (s *Store) BuildDir() string { return path.Join(s.stateDir, "build") }
 
 func (s *Store) currentDir() string { return path.Join(s.dir(), "current") }
 
-// FailedLog is the file with what a build that failed has printed.
+// FailedLog is the file with the output of a failed build.
 func (s *Store) FailedLog(key string) string { return path.Join(s.dir(), "failed", key+".log") }
 
-// isKey tells an entry's directory from the store's others.
+// isKey tells an entry's directory from the other directories of the store.
 func isKey(name string) bool {
 	b, err := hex.DecodeString(name)
 	return err == nil && len(b) == 16
 }
 
-// Manifest reads and checks an entry's manifest. It must say that it is of this key: an entry that was copied or whose
-// manifest was changed is not used.
+// Manifest reads and checks an entry's manifest. It must name this key: an entry that was copied, or whose manifest
+// was changed, is not used.
 func (s *Store) Manifest(key string) (Manifest, error) {
 	name := path.Join(s.EntryDir(key), "manifest.json")
 	b, err := s.h.ReadFile(name)
@@ -189,7 +191,7 @@ func (s *Store) Manifest(key string) (Manifest, error) {
 	return m, nil
 }
 
-// List returns the entries of the store, the oldest first. A directory that is no usable entry is listed with its
+// List returns the entries of the store, oldest first. A directory that is not a usable entry is listed with its
 // problem.
 func (s *Store) List() ([]Entry, error) {
 	dirs, err := s.h.ReadDir(s.dir())
@@ -224,9 +226,8 @@ func (s *Store) List() ([]Entry, error) {
 	return entries, nil
 }
 
-// Find returns the usable entries for the kind on a kernel: the current one first, then the youngest first. Of a kernel
-// that does not run only the release may be known.
-// It needs no source tree and no network.
+// Find returns the usable entries for the kind on a kernel: the current one first, then the newest first. A kernel of
+// which only the release is known has none. It needs no source tree and no network.
 func (s *Store) Find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
 	all, err := s.List()
 	if err != nil {
@@ -256,7 +257,7 @@ func (s *Store) Find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
 	return out, nil
 }
 
-// Generation describes the driver of an entry with the parameters that def has now.
+// Generation describes the driver of an entry, with the parameters that def has now.
 func (e Entry) Generation(def *accel.Definition) *Generation {
 	g := &Generation{
 		Source: accel.SourceStore, Key: e.Key, ID: e.Key, Version: e.ModulesVersion(),
@@ -276,7 +277,7 @@ func (e Entry) Generation(def *accel.Definition) *Generation {
 	return g
 }
 
-// Digest returns the SHA-256 of what r has left, in hexadecimal.
+// Digest returns the SHA-256 of the rest of r, in hexadecimal.
 func Digest(r io.Reader) (string, error) {
 	sum := sha256.New()
 	if _, err := io.Copy(sum, r); err != nil {
@@ -315,8 +316,8 @@ func (s *Store) Describe(w *Workspace, m Manifest) error {
 	return s.h.WriteFile(path.Join(w.Entry, "manifest.json"), append(b, '\n'), 0o600)
 }
 
-// Publish moves the finished entry of a workspace to its place in the store. An entry that is there and readable wins:
-// it has the same content by its name. One that is not readable is replaced.
+// Publish moves the finished entry of a workspace to its place in the store. A readable entry that is already there
+// wins: the same key means the same content. An unreadable one is replaced.
 func (s *Store) Publish(w *Workspace, key string) error {
 	to := s.EntryDir(key)
 	if s.h.Exists(to) {
@@ -330,7 +331,7 @@ func (s *Store) Publish(w *Workspace, key string) error {
 	return s.h.Rename(w.Entry, to)
 }
 
-// Sweep removes what builds that did not end left behind. A build holds the lock beside its directory.
+// Sweep removes what unfinished builds left behind. A running build holds the lock file next to its directory.
 func (s *Store) Sweep() {
 	dirs := map[string]bool{}
 	for _, name := range s.h.Glob(s.BuildDir(), "*") {
@@ -339,7 +340,7 @@ func (s *Store) Sweep() {
 	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
 		release, err := s.h.TryLock(dir+".lock", "")
 		if err != nil {
-			continue // at work
+			continue // in progress
 		}
 		if err := errors.Join(s.h.RemoveAll(dir), s.h.Remove(dir+".lock")); err != nil {
 			s.log.Warn("cannot remove an old build", "directory", dir, "error", err)

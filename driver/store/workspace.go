@@ -14,15 +14,15 @@ import (
 	"github.com/acceld/acceld/driver/lock"
 )
 
-// Workspace is a directory for one piece of work, <StateDir>/build/<random>: nobody else looks into it.
+// Workspace is a private directory for one piece of work, <StateDir>/build/<random>.
 type Workspace struct {
 	Dir   string
-	Work  string // for what the work needs
-	Entry string // the entry of the store in it, until it is published
+	Work  string // scratch space
+	Entry string // the entry for the store, until it is published
 }
 
-// Workspace makes one, its work directory at a path in it, "work" when empty. Done removes it; a crash leaves that to
-// the next [Store.Sweep], which takes the lock beside the directory.
+// Workspace creates one. Its work directory is at the relative path at, "work" when empty. Done removes it; after a
+// crash, the next [Store.Sweep] does, once it has locked the file next to the directory.
 func (s *Store) Workspace(at string) (w *Workspace, done func(), problem *accel.Problem) {
 	for _, dir := range []string{s.dir(), s.BuildDir()} {
 		if err := s.h.MkdirAll(dir, 0o700); err != nil {
@@ -49,8 +49,8 @@ func (s *Store) Workspace(at string) (w *Workspace, done func(), problem *accel.
 	return w, done, nil
 }
 
-// claim makes a directory and locks it. Another process that starts at this moment may take the new directory for
-// one that nobody holds, and remove it: then this one makes another.
+// claim creates a directory and locks it. Another process that starts at this moment may take the new directory for
+// an abandoned one and remove it. Claim then creates another one.
 func (s *Store) claim() (dir string, release func(), problem *accel.Problem) {
 	for {
 		dir, err := s.h.MakeTemp(s.BuildDir(), "")
@@ -69,7 +69,7 @@ func (s *Store) claim() (dir string, release func(), problem *accel.Problem) {
 	}
 }
 
-// LockKey makes this the only builder of a key on the host.
+// LockKey makes the caller the only builder of a key on the host.
 func (s *Store) LockKey(ctx context.Context, kind, key string) (release func(), problem *accel.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, s.wait)
 	defer cancel()
@@ -84,7 +84,7 @@ func (s *Store) LockKey(ctx context.Context, kind, key string) (release func(), 
 	return release, nil
 }
 
-// Copy copies an open file to name, on the disk when it returns, and returns its digest.
+// Copy copies an open file to name, syncs it, and returns its digest.
 func (s *Store) Copy(from *os.File, name string) (string, *accel.Problem) {
 	to, err := s.h.Create(name, 0o600)
 	if err != nil {
