@@ -8,34 +8,34 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// AnyFree reports whether a device is left for the driver: loading it helps then, whoever has the others.
+// AnyFree reports whether some device is free for the driver. Loading it then helps, whoever has the other devices.
 func (s *Devices) AnyFree(def *accel.Definition, accs []accel.Accelerator) bool {
 	return slices.ContainsFunc(s.Observe(def, accs), func(v Device) bool {
 		return v.Bound == "" && (v.Kept == "" || v.Kept == def.Driver.Binds)
 	})
 }
 
-// AnyBound reports whether some device works with the driver: then it is not taken away from it.
+// AnyBound reports whether some device works with the driver, which must then not be unloaded.
 func (s *Devices) AnyBound(def *accel.Definition, accs []accel.Accelerator) bool {
 	return slices.ContainsFunc(s.Observe(def, accs),
 		func(v Device) bool { return v.Bound == def.Driver.Binds && v.Missing == "" })
 }
 
-// Device is what is true now about one accelerator and its driver.
+// Device is the current state of one accelerator and its driver.
 type Device struct {
 	ID      string
 	Bound   string // the PCI driver
-	Kept    string // the PCI driver that alone may bind it, by driver_override
+	Kept    string // the only PCI driver that may bind it, by driver_override
 	Nodes   []accel.DeviceNode
-	Missing string      // what is not there: a node's path or the pattern that nothing matches; empty when all are
-	deleted []host.Node // nodes that the kernel has and /dev has not
+	Missing string      // the path of a missing node, or the pattern that matches nothing; empty if all exist
+	deleted []host.Node // nodes that the kernel has but /dev has not
 }
 
 // Dir is the directory of a PCI function.
 func Dir(id string) string { return path.Join("/sys/bus/pci/devices", id) }
 
-// Observe reads the driver and the nodes of the accelerators that are present. What the caller knows of them may be
-// older than a load.
+// Observe reads the driver and the nodes of the accelerators that are present: a load may have changed what the
+// caller knows.
 func (s *Devices) Observe(def *accel.Definition, accs []accel.Accelerator) []Device {
 	var out []Device
 	for _, a := range accs {
@@ -55,8 +55,8 @@ func (s *Devices) Observe(def *accel.Definition, accs []accel.Accelerator) []Dev
 	return out
 }
 
-// Problem says why the devices are not all driven by def's driver: nil when they are. When the modules are live,
-// an unbound device is one that was refused.
+// Problem says why the devices are not all served by def's driver; nil if they are. If the modules are live, an
+// unbound device was refused by the driver.
 func Problem(def *accel.Definition, devices []Device, live bool) *accel.Problem {
 	for _, v := range devices {
 		if v.Bound != "" && v.Bound != def.Driver.Binds {
@@ -86,7 +86,7 @@ func Problem(def *accel.Definition, devices []Device, live bool) *accel.Problem 
 	return nil
 }
 
-// ShowsConsole reports whether a device is the one that the firmware started the display on, or has a frame buffer.
+// ShowsConsole reports whether the firmware started the display on the device, or whether it has a frame buffer.
 func (s *Devices) ShowsConsole(id string) bool {
 	boot, err := s.h.ReadString(path.Join(Dir(id), "boot_vga"))
 	return err == nil && boot == "1" || len(s.h.Glob(Dir(id), "graphics/fb*")) > 0

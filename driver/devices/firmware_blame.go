@@ -11,8 +11,8 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// BlameFirmware finds out of devices that the driver has refused whether it was for firmware that is not there: the
-// kernel has said so. A problem about firmware names the package that has it, where the definition knows.
+// BlameFirmware checks, for devices that the driver refused, whether the kernel log blames missing firmware. If the
+// definition knows the package that has the firmware, the problem names it.
 func (s *Devices) BlameFirmware(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	problem *accel.Problem,
 ) *accel.Problem {
@@ -33,8 +33,8 @@ func (s *Devices) BlameFirmware(def *accel.Definition, facts accel.Facts, accs [
 	return &told
 }
 
-// refusedForFirmware makes a problem one about firmware, when the kernel has said last of a device without a driver
-// that a file is not there, and it is not there now either.
+// refusedForFirmware turns a problem into FirmwareMissing if the last such message in the kernel log about a device
+// without a driver says that a firmware file is missing, and it is still missing.
 func (s *Devices) refusedForFirmware(problem *accel.Problem, def *accel.Definition, release string,
 	accs []accel.Accelerator,
 ) {
@@ -49,11 +49,11 @@ func (s *Devices) refusedForFirmware(problem *accel.Problem, def *accel.Definiti
 	}
 	lines, err := s.h.KernelLines()
 	if err != nil {
-		return // without the right to read the log it stays as it is
+		return // without the right to read the log, the problem stays unchanged
 	}
-	// The first form is of drivers/base/firmware_loader/main.c, with ENOENT. The others are Debian's, whose kernels say
-	// it in words of their own, too, and refuse devices without looking for a file, and without a word of which device,
-	// when a driver's whole directory is not there.
+	// The first form is from drivers/base/firmware_loader/main.c, with ENOENT. The other two are from Debian's
+	// kernels, which also log a message of their own. If a driver's whole firmware directory is missing, they refuse
+	// a device without looking for a file, and do not name the device.
 	said := regexp.MustCompile(
 		`Direct firmware load for (\S+) failed with error -2|firmware: failed to load (\S+) \(-2\)|requires firmware installed`)
 	for _, line := range slices.Backward(lines) {
@@ -70,7 +70,7 @@ func (s *Devices) refusedForFirmware(problem *accel.Problem, def *accel.Definiti
 			continue
 		}
 		if file != "" && kmod.FindFirmware(s.h, file, release) != "" {
-			return // it came since: the next attempt finds it
+			return // it has been installed since: the next attempt finds it
 		}
 		problem.Reason = accel.FirmwareMissing
 		problem.Message = fmt.Sprintf("driver %q refuses device %q: no firmware for it is installed", def.Driver.Binds,
@@ -84,8 +84,7 @@ func (s *Devices) refusedForFirmware(problem *accel.Problem, def *accel.Definiti
 	}
 }
 
-// firmwarePackage is the package that has a driver's firmware on a distribution; empty when the definition does not
-// know.
+// firmwarePackage is the package that has a driver's firmware on a distribution; empty if the definition names none.
 func firmwarePackage(def *accel.Definition, os accel.OS) string {
 	id, _ := os.Base()
 	all := def.Driver.FirmwarePackages

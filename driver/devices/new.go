@@ -7,7 +7,7 @@ import (
 	"github.com/acceld/acceld/host/ledger"
 )
 
-// Devices are those of one host.
+// Devices reads and repairs the devices of one host.
 type Devices struct {
 	h      *host.Host
 	log    *slog.Logger

@@ -10,7 +10,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// findNodes fills in the nodes that the rows of the definition find. A node of an optional row may be made by nobody.
+// findNodes fills in the nodes that match the definition's rows. The node of an optional row may never be created.
 func (s *Devices) findNodes(v *Device, sources []accel.NodeSource) {
 	found, missing := s.h.DeviceNodes(v.ID, sources)
 	if len(missing) > 0 {
@@ -30,8 +30,8 @@ func (s *Devices) findNodes(v *Device, sources []accel.NodeSource) {
 	}
 }
 
-// sharedNodes looks for the nodes that all devices of the kind share: missing names the first that is not there,
-// deleted are those that can be made.
+// sharedNodes looks for the nodes that all devices of the kind share. Missing names the first missing one; deleted
+// are those that can be created.
 func (s *Devices) sharedNodes(def *accel.Definition) (missing string, deleted []host.Node) {
 	made, unknown := s.h.MadeNodes("", def.Driver.MakeNodes)
 	for _, n := range made {
@@ -54,7 +54,7 @@ func (s *Devices) sharedNodes(def *accel.Definition) (missing string, deleted []
 	return missing, deleted
 }
 
-// SharedProblem says which shared node is not there when the driver is; nil when all are.
+// SharedProblem says which shared node is missing although the driver is live; nil if none is.
 func (s *Devices) SharedProblem(def *accel.Definition, live bool) *accel.Problem {
 	if missing, _ := s.sharedNodes(def); live && missing != "" {
 		return accel.Problemf(accel.NodeMissing, "the driver of %q is loaded and its device node %q is missing",
@@ -63,9 +63,9 @@ func (s *Devices) SharedProblem(def *accel.Definition, live bool) *accel.Problem
 	return nil
 }
 
-// MakeNodes makes the nodes that are not there and whose numbers are known: those that the driver leaves to others to
-// make and, when again is true, those that somebody deleted, which neither devtmpfs nor udev makes again. Somebody else
-// may be as quick.
+// MakeNodes creates missing nodes whose numbers are known: those that the driver leaves to user space and, if again
+// is true, those that somebody deleted, which neither devtmpfs nor udev recreates. Somebody else may create them at
+// the same time.
 func (s *Devices) MakeNodes(def *accel.Definition, accs []accel.Accelerator, again bool) {
 	_, nodes := s.sharedNodes(def)
 	for _, v := range s.Observe(def, accs) {
@@ -81,7 +81,7 @@ func (s *Devices) MakeNodes(def *accel.Definition, accs []accel.Accelerator, aga
 	}
 }
 
-// nodeThere reports whether the node is the device that sysfs says. On a copy of a machine any file will do.
+// nodeThere reports whether the node is the device that sysfs names. On a copy of a machine, any file will do.
 func (s *Devices) nodeThere(n accel.DeviceNode) bool {
 	st, err := s.h.Stat(n.Path)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Devices) nodeThere(n accel.DeviceNode) bool {
 	return !ok || unix.Major(sys.Rdev) == n.Major && unix.Minor(sys.Rdev) == n.Minor
 }
 
-// NodeAt returns the device node at a path; without numbers when it is not a device.
+// NodeAt returns the device node at a path, without numbers if it is not a device.
 func (s *Devices) NodeAt(name string) accel.DeviceNode {
 	n := accel.DeviceNode{Path: name}
 	st, err := s.h.Stat(name)
@@ -107,7 +107,7 @@ func (s *Devices) NodeAt(name string) accel.DeviceNode {
 	return n
 }
 
-// ForeignNodes are the device nodes of a device whatever driver made them, such as drm/card0.
+// ForeignNodes are the nodes of a device that any driver made, such as drm/card0.
 func (s *Devices) ForeignNodes(id string) []accel.DeviceNode {
 	found, _ := s.h.DeviceNodes(id, []accel.NodeSource{{Glob: "*/*"}, {Glob: "*/*/*"}})
 	var out []accel.DeviceNode

@@ -7,8 +7,8 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// Users names everyone who uses the modules: other modules, processes with a device node open, or, when only the
-// kernel's count tells, that there is somebody.
+// Users names everyone who uses the modules: other modules, and processes with a device node open. If only the
+// kernel's use count shows a user, it returns one unnamed holder.
 func (s *Devices) Users(def *accel.Definition, accs []accel.Accelerator, order []accel.LoadedModule) []accel.Holder {
 	ours := map[string]bool{}
 	for _, m := range def.Driver.Modules {
@@ -34,7 +34,7 @@ func (s *Devices) Users(def *accel.Definition, accs []accel.Accelerator, order [
 	return who
 }
 
-// Processes are those that have one of the nodes open or mapped.
+// Processes are the processes that have one of the nodes open or mapped.
 func (s *Devices) Processes(nodes []accel.DeviceNode) []accel.Holder {
 	var who []accel.Holder
 	for _, o := range s.h.Holders(nodes) {
@@ -43,8 +43,8 @@ func (s *Devices) Processes(nodes []accel.DeviceNode) []accel.Holder {
 	return who
 }
 
-// nodes are the device nodes of the kind: those of each accelerator as they are now and as the caller knows them, and
-// the shared ones.
+// nodes are the device nodes of the kind: those of each accelerator, both as they are now and as the caller knows
+// them, and the shared ones.
 func (s *Devices) nodes(def *accel.Definition, accs []accel.Accelerator) []accel.DeviceNode {
 	var out []accel.DeviceNode
 	for _, v := range s.Observe(def, accs) {
