@@ -15,44 +15,45 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Keyrings is what can be known about the keys that the running kernel takes modules from. The kernel says of each key
-// whose it is and its identifier, and not the serial number that a signature names it by; so the certificates that
-// are at hand are the bridge between the two.
+// Keyrings is what can be known about the keys from which the running kernel accepts modules. For each key the kernel
+// shows its owner and its identifier, but not the serial number by which a signature names it. The available
+// certificates link the two.
 type Keyrings struct {
-	readable     bool // the kernel shows its keyrings
+	readable     bool // whether the kernel shows its keyrings
 	keys         []kernelKey
 	certificates []certificate
-	own          *Signature // of one of the kernel's own modules, whose key it therefore has
+	own          *Signature // of one of the kernel's own modules, whose key the kernel therefore has
 }
 
 // kernelKey is one asymmetric key of the kernel.
 type kernelKey struct {
 	serial  int32
-	name    string // whose it is, see [fabricatedName]
-	id      string // lower-case hexadecimal: the key's identifier, or where the certificate has none its serial number
-	keyring string // empty when it is not known which one it is in
+	name    string // of its owner, see [fabricatedName]
+	id      string // lower-case hexadecimal: the key's identifier, or the serial number if the certificate has none
+	keyring string // empty if unknown
 }
 
-// certificate is one that is at hand, and the file that has it.
+// certificate is an available certificate and its file.
 type certificate struct {
 	*x509.Certificate
 	file string
 	der  bool
 }
 
-// trustedKeyrings are those that the kernel looks into for a module's key: the compiled-in keys, those added to them
-// and the machine owner's. Distributions add the platform's (the firmware's db; before Linux 5.18 also the owner's).
+// trustedKeyrings are the keyrings in which the kernel looks for a module's key: the compiled-in keys, those added to
+// them and the machine owner's. Distributions add the platform's (the firmware's db; before Linux 5.18 also the
+// owner's).
 func trustedKeyrings() []string {
 	return []string{".builtin_trusted_keys", ".secondary_trusted_keys", ".machine", ".platform"}
 }
 
-// enrolled is the list of the machine owner's keys that the boot loader hands over (since Linux 5.10).
+// enrolled is the list of the machine owner's keys that the boot loader passes on (since Linux 5.10).
 const enrolled = "/sys/firmware/efi/mok-variables/MokListRT"
 
-// revokedKeyring holds what the kernel must not trust (security/integrity, since Linux 5.13 certificates too).
+// revokedKeyring holds what the kernel must not trust (security/integrity; since Linux 5.13 also certificates).
 const revokedKeyring = ".blacklist"
 
-// ReadKeyrings reads the kernel's keys and the certificates that are at hand.
+// ReadKeyrings reads the kernel's keys and the available certificates.
 func ReadKeyrings(h *host.Host, log *slog.Logger, def *accel.Definition, own *Signature) *Keyrings {
 	k := &Keyrings{own: own, certificates: certificates(h, def)}
 	text, err := h.ReadFile("/proc/keys")
@@ -81,8 +82,8 @@ func ReadKeyrings(h *host.Host, log *slog.Logger, def *accel.Definition, own *Si
 	return k
 }
 
-// parseKeys reads /proc/keys: serial number, flags, uses, timeout, permissions, owner, group, type and description of a
-// key a line. It returns the serial numbers of the keyrings by name and the asymmetric keys.
+// parseKeys reads /proc/keys, which has one line for each key: serial number, flags, uses, timeout, permissions,
+// owner, group, type and description. It returns the serial numbers of the keyrings by name, and the asymmetric keys.
 func parseKeys(text string) (rings map[string]int32, keys []kernelKey) {
 	rings = map[string]int32{}
 	for _, line := range strings.Split(text, "\n") {
@@ -99,8 +100,8 @@ func parseKeys(text string) (rings map[string]int32, keys []kernelKey) {
 		case fields[kind] == "keyring":
 			name, _, _ := strings.Cut(rest, ": ") // "<name>: <number of keys>" or "<name>: empty"
 			rings[name] = int32(serial)
-		case strings.HasPrefix(fields[kind], "asymmetri"): // nine columns are all it has
-			i := strings.LastIndex(rest, ": X509.") // "<whose>: <identifier>: X509.rsa <its end> []"
+		case strings.HasPrefix(fields[kind], "asymmetri"): // the type is cut to nine characters
+			i := strings.LastIndex(rest, ": X509.") // "<owner>: <identifier>: X509.rsa <end of the identifier> []"
 			if i < 0 {
 				continue
 			}
@@ -114,7 +115,7 @@ func parseKeys(text string) (rings map[string]int32, keys []kernelKey) {
 	return rings, keys
 }
 
-// answer3 is what a probe says that need not know.
+// answer3 is the answer of a probe that may not know.
 type answer3 int
 
 const (
@@ -123,7 +124,7 @@ const (
 	no
 )
 
-// trusts reports whether the kernel has the key of a signature, and a sentence about how that is known.
+// trusts reports whether the kernel has the key of a signature, with a sentence that says how that is known.
 func (k *Keyrings) trusts(s *Signature) (answer3, string) {
 	if !k.readable {
 		return dontKnow, "the kernel does not show its keyrings"
@@ -156,8 +157,8 @@ func (k *Keyrings) trusts(s *Signature) (answer3, string) {
 	return no, "its key is in none of " + strings.Join(trustedKeyrings(), ", ")
 }
 
-// identify returns what the kernel may call the key of a signature. Known is true when that is certain: the signature
-// itself says it, or a certificate at hand does.
+// identify returns the identifiers that the kernel may use for the key of a signature. Known is true if that is
+// certain, because the signature itself or an available certificate says so.
 func (k *Keyrings) identify(s *Signature) (ids []string, known bool) {
 	if len(s.keyID) > 0 {
 		return []string{hex.EncodeToString(s.keyID)}, true
@@ -171,7 +172,7 @@ func (k *Keyrings) identify(s *Signature) (ids []string, known bool) {
 	return ids, false
 }
 
-// certificate returns the certificate at hand that a signature was made with.
+// certificate returns the available certificate that belongs to a signature.
 func (k *Keyrings) certificate(s *Signature) (certificate, bool) {
 	i := slices.IndexFunc(k.certificates, func(c certificate) bool {
 		if len(s.keyID) > 0 {
@@ -185,7 +186,7 @@ func (k *Keyrings) certificate(s *Signature) (certificate, bool) {
 	return k.certificates[i], true
 }
 
-// enrol is the command with which an operator makes the kernel take the key of a signature.
+// enrol is the command with which an operator makes the kernel accept the key of a signature.
 func (k *Keyrings) enrol(s *Signature) string {
 	c, ok := k.certificate(s)
 	switch {
@@ -199,8 +200,8 @@ func (k *Keyrings) enrol(s *Signature) string {
 	return fmt.Sprintf("mokutil --import <the certificate of %s, as DER>", s)
 }
 
-// certificates reads those that are at hand: the definition's, those that the distributions' tools make, and those that
-// the machine's owner enrolled, as the boot loader hands them over.
+// certificates reads the available certificates: the definition's, those that the distributions' tools make, and
+// those that the machine's owner enrolled, as the boot loader passes them on.
 func certificates(h *host.Host, def *accel.Definition) []certificate {
 	var out []certificate
 	var files []string
@@ -249,13 +250,13 @@ func signatureListCertificates(b []byte) [][]byte {
 	return out
 }
 
-// Policy is what the kernel does about signatures.
+// Policy is the kernel's policy on signatures.
 type Policy struct {
 	Kernel accel.Kernel
 	Keys   func() *Keyrings
 }
 
-// Judge predicts what the kernel does with a module of this signature, nil for an unsigned one, and says why.
+// Judge predicts what the kernel does with a module of this signature (nil if unsigned), and says why.
 func (p Policy) Judge(module, file string, s *Signature) (string, *accel.Problem) {
 	k := p.Kernel
 	locked := k.Lockdown != "" && k.Lockdown != "none"
@@ -285,7 +286,7 @@ func (p Policy) Judge(module, file string, s *Signature) (string, *accel.Problem
 		return "unsigned, and this kernel takes unsigned modules", nil
 	}
 	if s.Damaged != "" {
-		// The kernel refuses it even where it does not ask for one (kernel/module/signing.c).
+		// The kernel refuses it even if it does not require signatures (kernel/module/signing.c).
 		return "", accel.Problemf(accel.ModuleInvalid, "the signature of module file %q is damaged: %s", file,
 			s.Damaged)
 	}

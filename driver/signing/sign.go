@@ -23,7 +23,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// hashAlgorithm is one hash that kernels take, with its identifiers (RFC 5754).
+// hashAlgorithm is one hash that kernels accept, with its identifiers (RFC 5754).
 type hashAlgorithm struct {
 	hash       crypto.Hash
 	oid, ecdsa asn1.ObjectIdentifier
@@ -39,18 +39,18 @@ func hashes() map[string]hashAlgorithm {
 	}
 }
 
-// Signer signs modules as scripts/sign-file of the kernel does, to the byte where the algorithm has no chance in it:
-// a message without signed attributes and without certificates, which names its key by issuer and serial number.
+// Signer signs modules like the kernel's scripts/sign-file, with the same bytes if the algorithm is deterministic.
+// The message has no signed attributes and no certificates, and names its key by issuer and serial number.
 type Signer struct {
 	key         crypto.Signer
 	certificate *x509.Certificate
 	hash        hashAlgorithm
-	// id names the signer in the identity of what was built: hash and certificate, so that a renewed key means another
+	// id identifies the signer in the identity of a build: hash and certificate, so that a renewed key makes another
 	// driver.
 	id string
 }
 
-// Identity is the id of a signer, empty without one.
+// Identity is the id of a signer, empty if s is nil.
 func (s *Signer) Identity() string {
 	if s == nil {
 		return ""
@@ -58,8 +58,8 @@ func (s *Signer) Identity() string {
 	return s.id
 }
 
-// Open reads the definition's signer, nil when it has none. A key that others than its owner can read is refused:
-// whoever has it can make this kernel run anything.
+// Open reads the definition's signer, nil if it has none. It refuses a key that anyone but its owner can read:
+// whoever has the key can make this kernel run anything.
 func Open(h *host.Host, def *accel.Definition) (*Signer, *accel.Problem) {
 	s := def.Driver.Sign
 	if s == nil {
@@ -111,7 +111,7 @@ func Open(h *host.Host, def *accel.Definition) (*Signer, *accel.Problem) {
 		hex.EncodeToString(sum.Sum(nil))[:32]}, nil
 }
 
-// parseKey reads a private key, PEM: PKCS #8, PKCS #1 or SEC 1.
+// parseKey reads a private key in PEM: PKCS #8, PKCS #1 or SEC 1.
 func parseKey(text []byte) (crypto.Signer, error) {
 	for {
 		var block *pem.Block
@@ -130,7 +130,7 @@ func parseKey(text []byte) (crypto.Signer, error) {
 		case "ENCRYPTED PRIVATE KEY":
 			return nil, errors.New("it is encrypted: nobody is there to be asked for the passphrase")
 		default:
-			continue // parameters of a curve, a certificate
+			continue // curve parameters, or a certificate
 		}
 		if err != nil {
 			return nil, err
@@ -145,7 +145,7 @@ func parseKey(text []byte) (crypto.Signer, error) {
 	}
 }
 
-// parseCertificate reads a certificate, PEM or DER.
+// parseCertificate reads a certificate in PEM or DER.
 func parseCertificate(text []byte) (*x509.Certificate, error) {
 	for rest := text; ; {
 		block, more := pem.Decode(rest)
@@ -159,7 +159,7 @@ func parseCertificate(text []byte) (*x509.Certificate, error) {
 	}
 }
 
-// Message returns the signature of what content has, as PKCS #7.
+// Message returns the signature of the content, as PKCS #7.
 func (s *Signer) Message(content io.Reader) ([]byte, error) {
 	sum := s.hash.hash.New()
 	if _, err := io.Copy(sum, content); err != nil {
@@ -201,7 +201,7 @@ func (s *Signer) Message(content io.Reader) ([]byte, error) {
 	return asn1.Marshal(signedMessage{Type: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 2}, Content: content0})
 }
 
-// Sign appends the signature to the module file, in place of what signatures it has.
+// Sign appends the signature to the module file, replacing any signatures it has.
 func Sign(h *host.Host, s *Signer, file string) *accel.Problem {
 	if s == nil {
 		return nil
@@ -240,8 +240,8 @@ func signFile(h *host.Host, s *Signer, file string) error {
 	return h.WriteFile(file, append(body, signatureMagic...), 0o600)
 }
 
-// unsignedSize returns the size of a module file without its signatures: the kernel's own tool puts a second one behind
-// the first, and the kernel then takes the first for a part of the module.
+// unsignedSize returns the size of a module file without its signatures. The kernel's own tool would append a second
+// signature to the first, and the kernel would then treat the first as part of the module.
 func unsignedSize(r io.ReaderAt, size int64) (int64, error) {
 	for {
 		start, end, err := signatureStart(r, size)

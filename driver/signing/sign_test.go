@@ -19,7 +19,7 @@ import (
 	"github.com/acceld/acceld/test/ko"
 )
 
-// testSignature signs something: the tests of what is read of a signature need no more.
+// testSignature signs some content: the tests that parse signatures need no more.
 func testSignature(t testing.TB, hash string) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -34,7 +34,7 @@ func testSignature(t testing.TB, hash string) []byte {
 	return message
 }
 
-// TestSignLikeTheKernel compares with the kernel's own scripts/sign-file: RSA to the byte, ECDSA by openssl.
+// TestSignLikeTheKernel compares with the kernel's own scripts/sign-file: RSA byte by byte, ECDSA through openssl.
 func TestSignLikeTheKernel(t *testing.T) {
 	tools, _ := filepath.Glob("/usr/lib/linux-kbuild-*/scripts/sign-file")
 	found, _ := filepath.Glob("/lib/modules/*/build/scripts/sign-file")
@@ -64,7 +64,7 @@ func TestSignLikeTheKernel(t *testing.T) {
 				}
 				plain := ko.Edu().Bytes()
 				m.Write("/m/edu.ko", string(plain))
-				for range 2 { // what is signed already is signed again
+				for range 2 { // signing a signed module replaces its signature
 					if problem := Sign(m.Host, s, "/m/edu.ko"); problem != nil {
 						t.Fatal(problem)
 					}
@@ -114,7 +114,7 @@ func TestSignLikeTheKernel(t *testing.T) {
 	}
 }
 
-// TestSignerRefused has a row for each way in which a signer is wrong.
+// TestSignerRefused has a row for each defect of a signer.
 func TestSignerRefused(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -164,8 +164,8 @@ func TestSignerRefused(t *testing.T) {
 	}
 }
 
-// TestSignatureDamaged changes every byte of a signature: never a panic, never a module that claims to be unsigned
-// while its magic is there.
+// TestSignatureDamaged changes every byte of a signature: no panic, and no module that claims to be unsigned although
+// its magic is there.
 func TestSignatureDamaged(t *testing.T) {
 	x := ko.Edu()
 	plain := len(x.Bytes())

@@ -16,28 +16,29 @@ import (
 // signatureMagic ends a signed module (scripts/sign-file.c).
 const signatureMagic = "~Module signature appended~\n"
 
-// signatureTrailer is struct module_signature (include/linux/module_signature.h), which stands before the magic: the
-// message before it has Size bytes, big-endian.
+// signatureTrailer is struct module_signature (include/linux/module_signature.h). It precedes the magic and follows
+// the message, which has Size bytes, big-endian.
 type signatureTrailer struct {
 	Algorithm, Hash, Type, Signer, KeyID byte
 	_                                    [3]byte
 	Size                                 uint32
 }
 
-// trailerSize is the size of a signatureTrailer, and pkcs7Type the only Type that kernels since 4.3 take.
+// trailerSize is the size of a signatureTrailer, and pkcs7Type the only Type that kernels since 4.3 accept.
 const (
 	trailerSize = 12
 	pkcs7Type   = 2
 )
 
-// Signature is who signed a module. The kernel finds the key by issuer and serial number, or by the key's identifier.
+// Signature says who signed a module. The kernel finds the key by issuer and serial number, or by the key's
+// identifier.
 type Signature struct {
 	Issuer  string // as the kernel names it, see [fabricatedName]
 	rawName []byte // DER
 	serial  *big.Int
 	keyID   []byte // empty unless the message names the key by its identifier
 	Hash    string // "sha256"
-	// Damaged says why the kernel would not even look for the key; empty when it would.
+	// Damaged says why the kernel would refuse the signature before looking for the key; empty if it would not.
 	Damaged string
 }
 
@@ -71,8 +72,8 @@ type issuerAndSerial struct {
 	Serial *big.Int
 }
 
-// signatureStart returns where the signature of a module of size bytes starts, or size when it has none. The error says
-// what is wrong with one that claims to be there.
+// signatureStart returns where the signature of a module of size bytes starts and ends; both are size if it has none.
+// The error says what is wrong with a signature that is present.
 func signatureStart(r io.ReaderAt, size int64) (start, end int64, err error) {
 	magic := size - int64(len(signatureMagic))
 	if magic < 0 {
@@ -109,8 +110,8 @@ func signatureStart(r io.ReaderAt, size int64) (start, end int64, err error) {
 	return start, end, nil
 }
 
-// Read reads the signature of a module file, nil when it has none. Whether the signature is a good one only
-// the kernel can say: it alone has the key.
+// Read reads the signature of a module file, nil if it has none. It cannot verify the signature: only the kernel has
+// the key.
 func Read(r io.ReaderAt, size int64) *Signature {
 	start, end, err := signatureStart(r, size)
 	if err != nil {
@@ -119,7 +120,7 @@ func Read(r io.ReaderAt, size int64) *Signature {
 	if start == end {
 		return nil
 	}
-	const most = 1 << 20 // a message has some hundred bytes, with a chain of certificates some thousand
+	const most = 1 << 20 // a message has some hundred bytes, with a certificate chain some thousand
 	if end-start > most {
 		return &Signature{Damaged: fmt.Sprintf("it has %d bytes", end-start)}
 	}
@@ -165,7 +166,7 @@ func parseSignature(der []byte) (*Signature, error) {
 	return s, nil
 }
 
-// fabricatedName is what the kernel calls a certificate in /proc/keys: from its common name, its organisation and its
+// fabricatedName is the kernel's name for a certificate in /proc/keys, made from its common name, organisation and
 // e-mail address (x509_fabricate_name, crypto/asymmetric_keys/x509_cert_parser.c).
 func fabricatedName(rdn pkix.RDNSequence) string {
 	var common, organisation, email string
@@ -184,7 +185,8 @@ func fabricatedName(rdn pkix.RDNSequence) string {
 	}
 	switch {
 	case common != "" && organisation != "":
-		// An organisation that the common name starts with is not repeated: the whole of it, or its first seven bytes.
+		// The organisation is not repeated if the common name starts with it, or if both have the same first seven
+		// bytes.
 		if strings.HasPrefix(common, organisation) || len(common) >= 7 && len(organisation) >= 7 &&
 			common[:7] == organisation[:7] {
 			return common
@@ -198,7 +200,7 @@ func fabricatedName(rdn pkix.RDNSequence) string {
 	return email
 }
 
-// hexID writes a key's number for people, as modinfo does.
+// hexID formats a key's number for people, like modinfo.
 func (s *Signature) hexID() string {
 	b := s.keyID
 	if len(b) == 0 && s.serial != nil {
