@@ -17,44 +17,45 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// job is one build at work.
+// job is one build in progress.
 type job struct {
 	def              *accel.Definition
 	facts            accel.Facts
 	source           template.BuildSource
 	system           accel.BuildSystem
-	dkms             *dkmsConf // for that system
+	dkms             *dkmsConf // nil for other build systems
 	headers          string
 	index            *kmod.Index
-	make             string   // the program
-	extra            []string // what the kernel's compiler asks of make
-	*store.Workspace          // the copy of the source is in its work directory
+	make             string   // path of the program
+	extra            []string // arguments that the kernel's compiler requires
+	*store.Workspace          // its work directory has the copy of the source
 	scope            *host.Scope
-	user             int             // that the build runs as
-	steps            int             // of the build, with the copying before its programs and what follows them
-	counted          int             // lines of progress
-	signer           *signing.Signer // nil when modules are not signed
+	user             int             // the user id that the build runs as
+	steps            int             // of the whole build: copying the source, the programs, and what follows them
+	counted          int             // progress lines of the output
+	signer           *signing.Signer // nil if modules are not signed
 }
 
-// Outcome is how the work on a build source ended.
+// Outcome is the result of working on a build source.
 type Outcome string
 
 // The outcomes.
 const (
-	Built       Outcome = "built"       // or it was there already
-	Unavailable Outcome = "unavailable" // what only an operator can bring is not there
+	Built       Outcome = "built"       // or the store had it already
+	Unavailable Outcome = "unavailable" // something that only an operator can provide is missing
 	Refused     Outcome = "refused"
 	Failed      Outcome = "failed"
 	CalledOff   Outcome = "called off" // by the gate
 )
 
-// Build answers for one build source. Only what an operator can put there is unavailable: source, headers, compiler.
-// Gate, when there is one, is asked before the compiler runs, with the key of what would come out: where it says no,
-// the build is called off without a problem.
+// Build builds from one build source. The outcome is Unavailable if something is missing that only an operator can
+// provide (source, headers, compiler), or if the source is not for this kernel. If gate is not nil, it is called
+// before the compiler runs, with the key of the entry that the build would make. If gate returns false, the build is
+// called off without a problem.
 func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source,
 	gate func(context.Context, string) bool,
 ) (store.Entry, Outcome, *accel.Problem) {
-	const anywhere = "/headers" // where they are changes nothing of what comes out
+	const anywhere = "/headers" // the location of the headers does not affect the result
 	source, problem := template.Source(def, facts, s, anywhere)
 	if problem != nil {
 		return store.Entry{}, Refused, problem
@@ -116,7 +117,7 @@ func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.
 	return store.Entry{Manifest: m, Path: b.store.EntryDir(m.Key)}, Built, nil
 }
 
-// equip finds what the build needs on the host besides the source, and whether the source is for this kernel.
+// equip finds what else the build needs on the host, and checks whether the source is for this kernel.
 func (b *Builder) equip(ctx context.Context, j *job, s accel.Source) (problem *accel.Problem) {
 	if j.headers, problem = b.headers(j.facts); problem != nil {
 		return problem
@@ -135,7 +136,7 @@ func (b *Builder) equip(ctx context.Context, j *job, s accel.Source) (problem *a
 	return j.dkms.exclusive(j.facts.Kernel, config)
 }
 
-// compile runs make and publishes what came out.
+// compile runs the build and publishes its result.
 func (b *Builder) compile(ctx context.Context, j *job, id store.Identity) (store.Manifest, *accel.Problem) {
 	name := path.Join(j.Entry, "build.log")
 	log, err := b.h.Create(name, 0o600)
@@ -171,7 +172,7 @@ func (b *Builder) compile(ctx context.Context, j *job, id store.Identity) (store
 	return m, nil
 }
 
-// harvestAll is harvest of each module of the definition.
+// harvestAll harvests every module of the definition.
 func (b *Builder) harvestAll(ctx context.Context, j *job) (out []store.Module, problem *accel.Problem) {
 	at := b.tell.Begin(accel.Progress{
 		Kind: j.def.Kind, Stage: accel.StageFinish, Step: j.steps, Steps: j.steps,
@@ -197,7 +198,8 @@ func (b *Builder) harvestAll(ctx context.Context, j *job) (out []store.Module, p
 	return out, nil
 }
 
-// harvest strips one module of debug information, which leaves its build-id, judges it and copies it into the entry.
+// harvest strips one module of debug information, which keeps its build-id, then signs it, judges it and copies it
+// into the entry.
 func (b *Builder) harvest(ctx context.Context, j *job, want accel.Module) (store.Module, *accel.Problem) {
 	built, problem := b.builtModule(j, want.Name)
 	if problem != nil {
@@ -239,7 +241,7 @@ func (b *Builder) harvest(ctx context.Context, j *job, want accel.Module) (store
 	return s, nil
 }
 
-// builtModule returns the file of a module that the build left, empty when there is none.
+// builtModule returns the file of a module that the build made, empty if there is none.
 func (b *Builder) builtModule(j *job, name string) (string, *accel.Problem) {
 	if j.dkms != nil {
 		file, ok, problem := j.dkms.module(name)
@@ -254,7 +256,7 @@ func (b *Builder) builtModule(j *job, name string) (string, *accel.Problem) {
 	return built, nil
 }
 
-// findModule finds the file of a module below dir.
+// findModule finds a module's file below dir.
 func (b *Builder) findModule(dir, name string, depth int) (string, bool) {
 	const deepest = 16
 	entries, err := b.h.ReadDir(dir)
@@ -277,7 +279,7 @@ func (b *Builder) findModule(dir, name string, depth int) (string, bool) {
 	return "", false
 }
 
-// keepLog keeps the log of a build that failed and names it in the problem.
+// keepLog keeps the log of a failed build and names it in the problem.
 func (b *Builder) keepLog(j *job, key string, problem *accel.Problem) {
 	to := b.store.FailedLog(key)
 	if err := errors.Join(b.h.MkdirAll(path.Dir(to), 0o700), b.h.Rename(path.Join(j.Entry, "build.log"),

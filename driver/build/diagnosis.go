@@ -9,11 +9,11 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// buildLogLimit is the most of a build's output that is kept; what a compiler says first is what matters.
+// buildLogLimit is how many bytes of a build's output are kept; a compiler's first messages are the ones that matter.
 const buildLogLimit = 16 << 20
 
-// symptom is one way in which a build says why it failed. The rows are in order of how much they explain: a disk that
-// is full makes a compiler error too, a compiler error makes make fail too.
+// symptom is one way in which a build reports why it failed. The rows are ordered by how much they explain: a full
+// disk also causes a compiler error, and a compiler error also makes make fail.
 type symptom struct {
 	pattern string
 	reason  accel.Reason
@@ -44,24 +44,24 @@ func symptoms() []symptom {
 	}
 }
 
-// diagnosis reads a build's output as it comes: it keeps the log, tells of progress and remembers the first line of
+// diagnosis reads a build's output as it arrives. It keeps the log, reports progress and remembers the first line of
 // each symptom.
 type diagnosis struct {
 	log      io.Writer
 	progress func(done int, command string)
-	work     string // the work directory, left out of what people see
+	work     string // the work directory, removed from messages for people
 	rows     []*regexp.Regexp
 	colours  *regexp.Regexp
 	first    []string // by row
 	last     string
-	part     []byte // a line that has not ended
-	counted  int    // lines of progress
+	part     []byte // an incomplete line
+	counted  int    // progress lines
 	written  int
-	err      error // of writing the log
+	err      error // from writing the log
 }
 
 func newDiagnosis(log io.Writer, work string, progress func(int, string)) *diagnosis {
-	// SGR and erase-in-line, which compilers write when they take a pipe for a terminal (ECMA-48).
+	// SGR and erase-in-line, which compilers write if they mistake a pipe for a terminal (ECMA-48).
 	d := &diagnosis{log: log, work: work, progress: progress, colours: regexp.MustCompile(`\x1b\[[0-9;]*[mK]`)}
 	for _, s := range symptoms() {
 		d.rows = append(d.rows, regexp.MustCompile(s.pattern))
@@ -70,7 +70,7 @@ func newDiagnosis(log io.Writer, work string, progress func(int, string)) *diagn
 	return d
 }
 
-// Write takes a piece of output. It never fails: a build is not stopped for its log.
+// Write processes a piece of output. It never fails: a build does not stop because of its log.
 func (d *diagnosis) Write(b []byte) (int, error) {
 	if keep := min(len(b), buildLogLimit-d.written); keep > 0 && d.err == nil {
 		_, d.err = d.log.Write(b[:keep])
@@ -82,7 +82,7 @@ func (d *diagnosis) Write(b []byte) (int, error) {
 		if i < 0 {
 			const longest = 64 << 10
 			if len(d.part) > longest {
-				d.part = d.part[:0] // no compiler writes such a line
+				d.part = d.part[:0] // no compiler writes a line this long
 			}
 			return len(b), nil
 		}
@@ -110,7 +110,7 @@ func (d *diagnosis) line(line string) {
 	}
 }
 
-// problem returns why the build failed; program is what ended, exit is what its end says.
+// problem returns why the build failed. Program is the program that failed, and exit its exit error.
 func (d *diagnosis) problem(program string, exit error) *accel.Problem {
 	if len(d.part) > 0 {
 		d.line(string(d.part))

@@ -115,7 +115,7 @@ func TestDiagnosis(t *testing.T) {
 		{"silence", "", "make ended without a word: exit status 2", accel.BuildFailed},
 		{"no line end", "/w/a.c:1:1: error: x", "a.c:1:1: error: x", accel.BuildFailed},
 	} {
-		for _, piece := range []int{1, 7, 1 << 20} { // however the pipe cuts it
+		for _, piece := range []int{1, 7, 1 << 20} { // however the pipe splits the output
 			var progress []string
 			d := newDiagnosis(io.Discard, "/w", func(n int, l string) {
 				progress = append(progress, fmt.Sprint(n, ": ", l))

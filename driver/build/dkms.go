@@ -12,24 +12,24 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// dkmsFile is what DKMS reads in a source tree (dkms(8), "dkms.conf").
+// dkmsFile is the file that DKMS reads in a source tree (dkms(8), "dkms.conf").
 const dkmsFile = "dkms.conf"
 
-// dkmsConf is a dkms.conf. The file is a shell script that DKMS sources; here only what it is meant to hold is read,
-// assignments, and everything else is refused: nothing of it runs before the build's scope does.
+// dkmsConf is a parsed dkms.conf. The file is a shell script that DKMS sources. Here only assignments are read, which
+// is all that it should contain, and everything else is refused: nothing of it runs outside the build's scope.
 type dkmsConf struct {
-	file  string // for people
+	file  string // its path, for messages
 	names []string
-	texts map[string]dkmsText // by name, "MAKE[0]" for elements; "MAKE" alone is element 0 as in the shell
+	texts map[string]dkmsText // by name, "MAKE[0]" for elements; "MAKE" alone is element 0, as in the shell
 	facts map[string]string   // variables that DKMS sets
 }
 
-// dkmsText is a value as a shell would have it after sourcing, but for what begins with a dollar: that is left for
-// whoever takes the value.
+// dkmsText is a value as a shell would have it after sourcing, except that everything that begins with a dollar is
+// left unexpanded for the code that uses the value.
 type dkmsText struct {
 	text  string
 	line  int
-	plain bool // from single quotes: a dollar stays one
+	plain bool // starts with a single quote: its backquotes are literal, unless it has a dollar
 }
 
 // dkmsArrays are the directives with an index (dkms(8)).
@@ -41,8 +41,8 @@ func dkmsArrays() []string {
 	}
 }
 
-// dkmsScalars are the directives without an index. Those that only say what DKMS does to the host are read and not
-// acted on: acceld installs nothing.
+// dkmsScalars are the directives without an index. Those that only concern what DKMS does to the host are read but
+// ignored: acceld installs nothing.
 func dkmsScalars() []string {
 	return []string{
 		"PACKAGE_NAME", "PACKAGE_VERSION", "CLEAN", "AUTOINSTALL", "REMAKE_INITRD", "NO_WEAK_MODULES", "WEAK_UPDATES",
@@ -52,7 +52,7 @@ func dkmsScalars() []string {
 	}
 }
 
-// parseDKMS reads a dkms.conf. File names it in what is said about it.
+// parseDKMS parses a dkms.conf. Problems name it by file.
 func parseDKMS(file string, data []byte) (*dkmsConf, *accel.Problem) {
 	c := &dkmsConf{file: file, texts: map[string]dkmsText{}, facts: map[string]string{}}
 	p := dkmsParser{rest: string(data), line: 1}
@@ -91,7 +91,7 @@ func (c *dkmsConf) refuse(line int, format string, args ...any) *accel.Problem {
 	return accel.Problemf(accel.SourceInvalid, "cannot use %s:%d: %s", c.file, line, fmt.Sprintf(format, args...))
 }
 
-// dkmsParser reads shell assignments.
+// dkmsParser parses shell assignments.
 type dkmsParser struct {
 	rest string
 	line int
@@ -104,7 +104,7 @@ func (p *dkmsParser) take(n int) string {
 	return s
 }
 
-// skip skips what separates assignments.
+// skip skips everything between assignments.
 func (p *dkmsParser) skip() {
 	for p.rest != "" {
 		switch {
@@ -124,7 +124,7 @@ func (p *dkmsParser) skip() {
 	}
 }
 
-// assignment reads NAME=value or NAME[number]=value.
+// assignment parses NAME=value or NAME[number]=value.
 func (p *dkmsParser) assignment() (string, dkmsText, error) {
 	start := regexp.MustCompile(`^(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*(?:\[[0-9]+\])?)=`).FindStringSubmatch(p.rest)
 	if start == nil {
@@ -142,7 +142,7 @@ func (p *dkmsParser) assignment() (string, dkmsText, error) {
 	return start[1], text, err
 }
 
-// word reads one word of the shell with its quotes.
+// word parses one shell word with its quotes.
 func (p *dkmsParser) word() (dkmsText, error) {
 	var out strings.Builder
 	t := dkmsText{plain: strings.HasPrefix(p.rest, "'")}
@@ -178,7 +178,7 @@ func (p *dkmsParser) word() (dkmsText, error) {
 	return t, nil
 }
 
-// quoted reads the rest of a string in double quotes.
+// quoted parses the rest of a string in double quotes.
 func (p *dkmsParser) quoted(out *strings.Builder) error {
 	for p.rest != "" {
 		switch {
@@ -194,7 +194,7 @@ func (p *dkmsParser) quoted(out *strings.Builder) error {
 			default:
 				out.WriteString(s)
 			}
-		case strings.HasPrefix(p.rest, "$("): // its quotes are its own
+		case strings.HasPrefix(p.rest, "$("): // quotes inside the command do not end the string
 			end := commandEnd(p.rest)
 			if end < 0 {
 				return fmt.Errorf("a command has no end")
@@ -207,7 +207,7 @@ func (p *dkmsParser) quoted(out *strings.Builder) error {
 	return fmt.Errorf("a quote (\") has no end")
 }
 
-// commandEnd returns the length of the "$(…)" that s begins with, -1 when it has no end.
+// commandEnd returns the length of the "$(…)" at the start of s, -1 if it has no end.
 func commandEnd(s string) int {
 	depth := 0
 	for i := range len(s) {
@@ -223,8 +223,8 @@ func commandEnd(s string) int {
 	return -1
 }
 
-// value returns a value with its variables replaced: those that DKMS sets and those of the file. Empty when the file
-// does not set it.
+// value returns a value with its variables expanded: those that DKMS sets and those of the file. It is empty if the
+// file does not set it.
 func (c *dkmsConf) value(name string) (string, *accel.Problem) {
 	return c.expand(c.texts[name], 0)
 }
@@ -261,7 +261,7 @@ func (c *dkmsConf) expand(t dkmsText, depth int) (string, *accel.Problem) {
 	return out, problem
 }
 
-// elements returns the indices of a directive that are set, in order.
+// elements returns the indices that are set for a directive, in order.
 func (c *dkmsConf) elements(directive string) []int {
 	var out []int
 	for name := range c.texts {
@@ -277,7 +277,7 @@ func (c *dkmsConf) elements(directive string) []int {
 
 func element(directive string, i int) string { return fmt.Sprintf("%s[%d]", directive, i) }
 
-// variables are what a command of the file may use: the variables of DKMS, and the file's own that are no directives.
+// variables are the variables for the file's commands: those of DKMS, and the file's own that are not directives.
 func (c *dkmsConf) variables() ([]string, *accel.Problem) {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(c.facts)) {

@@ -12,7 +12,7 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// readDKMS reads the dkms.conf of a source tree.
+// readDKMS reads and parses the dkms.conf of a source tree.
 func (b *Builder) readDKMS(tree string) (*dkmsConf, *accel.Problem) {
 	name := path.Join(tree, dkmsFile)
 	data, err := b.h.ReadFile(name)
@@ -22,7 +22,7 @@ func (b *Builder) readDKMS(tree string) (*dkmsConf, *accel.Problem) {
 	return parseDKMS(name, data)
 }
 
-// dkmsFacts sets the variables that DKMS gives to the file and its commands (dkms(8)).
+// dkmsFacts sets the variables that DKMS provides to the file and its commands (dkms(8)).
 func (j *job) dkmsFacts(jobs int) {
 	name, version := j.dkms.texts["PACKAGE_NAME"], j.dkms.texts["PACKAGE_VERSION"]
 	j.dkms.facts = map[string]string{
@@ -33,7 +33,7 @@ func (j *job) dkmsFacts(jobs int) {
 	}
 }
 
-// work is where DKMS has the copy of a source in the directory of a build: some files name it.
+// work is where DKMS puts the copy of the source within the build directory: some files refer to that path.
 func (c *dkmsConf) work() (string, *accel.Problem) {
 	name, problem := c.value("PACKAGE_NAME")
 	if problem != nil {
@@ -43,7 +43,7 @@ func (c *dkmsConf) work() (string, *accel.Problem) {
 	return path.Join("dkms", name, version, "build"), problem
 }
 
-// exclusive says why the source is not for this kernel.
+// exclusive says why the source is not for this kernel, nil if it is.
 func (c *dkmsConf) exclusive(k accel.Kernel, config string) *accel.Problem {
 	for _, d := range []struct {
 		directive string
@@ -94,7 +94,7 @@ func matches(pattern, text string) (bool, error) {
 	return re.MatchString(text), nil
 }
 
-// compareReleases compares the numbers that two kernel releases begin with.
+// compareReleases compares the leading numbers of two kernel releases.
 func compareReleases(a, b string) int {
 	numbers := func(s string) []int {
 		var out []int
@@ -110,7 +110,7 @@ func compareReleases(a, b string) int {
 	return slices.Compare(numbers(a), numbers(b))
 }
 
-// configured reports whether every "CONFIG_X" of want is on and every "!CONFIG_X" is off.
+// configured reports whether every "CONFIG_X" in want is on and every "!CONFIG_X" is off.
 func configured(want, config string) bool {
 	for _, option := range strings.Fields(want) {
 		name, off := strings.CutPrefix(option, "!")
@@ -122,11 +122,11 @@ func configured(want, config string) bool {
 	return true
 }
 
-// dkmsCommands are what DKMS runs to build: patches, PRE_BUILD, one MAKE, POST_BUILD. MAKE and the scripts are shell
-// text of the source, trusted as much as its Makefile is: they go to the shell as they stand, with the variables of
-// DKMS in the environment, inside the scope. CLEAN is not run, because the copy is clean.
+// dkmsCommands are the commands that DKMS runs for a build: patches, PRE_BUILD, one MAKE and POST_BUILD. MAKE and the
+// scripts are shell text of the source, trusted as much as its Makefile. They are passed to the shell unchanged, with
+// the variables of DKMS in the environment, and run inside the scope. CLEAN is not run, because the copy is clean.
 func (b *Builder) dkmsCommands(j *job) ([]command, *accel.Problem) {
-	shell, err := b.h.LookPath("bash") // DKMS's own
+	shell, err := b.h.LookPath("bash") // the shell that DKMS uses
 	if err != nil {
 		shell, err = b.h.LookPath("sh")
 	}
@@ -160,7 +160,7 @@ func (b *Builder) dkmsCommands(j *job) ([]command, *accel.Problem) {
 		return nil, problem
 	}
 	all := b.variables(j)
-	if strings.HasPrefix(make, "make ") { // as DKMS does; sources that do not want it write 'make' (dkms(8))
+	if strings.HasPrefix(make, "make ") { // as DKMS does; sources that do not want this write 'make' (dkms(8))
 		all = append(all, "KERNELRELEASE="+j.facts.Kernel.Release)
 	}
 	run("MAKE", make, "MAKEFLAGS="+makeFlags(b.o.Jobs, all))
@@ -168,7 +168,8 @@ func (b *Builder) dkmsCommands(j *job) ([]command, *accel.Problem) {
 	return commands, nil
 }
 
-// makeText is the make command for a kernel: MAKE[0] unless a MAKE_MATCH is for it, and DKMS's own without either.
+// makeText is the make command for a kernel: the last MAKE whose MAKE_MATCH is empty or matches, or else DKMS's
+// default.
 func (c *dkmsConf) makeText(release string) (string, *accel.Problem) {
 	text := `make -C "$kernel_source_dir" M="$dkms_tree/$module/$module_version/build"`
 	for _, i := range c.elements("MAKE") {
@@ -190,7 +191,7 @@ func (c *dkmsConf) makeText(release string) (string, *accel.Problem) {
 	return text, nil
 }
 
-// dkmsPatches are the patches that the file wants for this kernel.
+// dkmsPatches are the commands that apply the file's patches for this kernel.
 func (b *Builder) dkmsPatches(j *job) ([]command, *accel.Problem) {
 	var commands []command
 	for _, i := range j.dkms.elements("PATCH") {
@@ -199,7 +200,7 @@ func (b *Builder) dkmsPatches(j *job) ([]command, *accel.Problem) {
 			return nil, problem
 		}
 		line := j.dkms.texts[element("PATCH", i)].line
-		ok, err := matches(match, j.facts.Kernel.Release) // an empty one matches
+		ok, err := matches(match, j.facts.Kernel.Release) // an empty pattern matches
 		if err != nil {
 			return nil, j.dkms.refuse(line, "%v", err)
 		}
@@ -226,7 +227,7 @@ func (b *Builder) dkmsPatches(j *job) ([]command, *accel.Problem) {
 	return commands, nil
 }
 
-// dkmsModule is where the build leaves a module of the definition; ok is false when the file does not say.
+// module returns where the build leaves a module of the definition; ok is false if the file does not say.
 func (c *dkmsConf) module(name string) (file string, ok bool, problem *accel.Problem) {
 	for _, i := range c.elements("BUILT_MODULE_NAME") {
 		var v [3]string

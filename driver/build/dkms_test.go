@@ -22,8 +22,8 @@ func parsed(t *testing.T, text string) *dkmsConf {
 
 const named = "PACKAGE_NAME=x\nPACKAGE_VERSION=1\n"
 
-// TestDKMSForms reads the forms that packages write: quotes of each kind, several lines, patches by kernel, names and
-// places of modules, commands that the shell has to work on.
+// TestDKMSForms reads the forms that packages use: each kind of quotes, several lines, patches by kernel, names and
+// destinations of modules, and commands that need the shell.
 func TestDKMSForms(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, release, make string
@@ -167,7 +167,7 @@ func TestMakeFlags(t *testing.T) {
 	}
 }
 
-// FuzzParseDKMS reads what anybody may have put there.
+// FuzzParseDKMS parses arbitrary content.
 func FuzzParseDKMS(f *testing.F) {
 	f.Add([]byte(named + "MAKE[0]=\"make $(a \"b\") ${c}\"\nX='a'\\\nb\n"))
 	f.Fuzz(func(_ *testing.T, b []byte) {

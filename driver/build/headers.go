@@ -11,7 +11,7 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// headersPackage names the package with the build headers of a kernel, as the distribution calls it.
+// headersPackage is the distribution's name for the package with a kernel's build headers.
 func headersPackage(os accel.OS, release string) string {
 	flavour := release[strings.LastIndexByte(release, '-')+1:] // "6.4.0-150600.23-default", "6.6.52-0-lts"
 	switch os.ID {
@@ -32,7 +32,7 @@ func headersPackage(os accel.OS, release string) string {
 	return "the build headers of kernel " + release
 }
 
-// headerDirs are where distributions put the build headers of a kernel.
+// headerDirs are the directories in which distributions install a kernel's build headers.
 func (b *Builder) headerDirs(k accel.Kernel) []string {
 	r := k.Release
 	dirs := []string{
@@ -46,7 +46,7 @@ func (b *Builder) headerDirs(k accel.Kernel) []string {
 	return dirs
 }
 
-// headers returns the directory of the build headers of the kernel.
+// headers returns the directory of the kernel's build headers.
 func (b *Builder) headers(facts accel.Facts) (string, *accel.Problem) {
 	if problem := b.toolkit(facts.Kernel.Release); problem != nil {
 		return "", problem
@@ -71,8 +71,8 @@ func (b *Builder) headers(facts accel.Facts) (string, *accel.Problem) {
 		facts.Kernel.Release, install)
 }
 
-// headersRelease is the kernel that headers say they are of: what modules get. Empty when they do not say. Their
-// include/config/kernel.release is not looked at: Debian's has another one.
+// headersRelease is the kernel release of the headers, which modules get in their vermagic; empty if unknown. It
+// ignores include/config/kernel.release, which differs on Debian.
 func (b *Builder) headersRelease(dir string) string {
 	text, err := b.h.ReadFile(path.Join(dir, "include/generated/utsrelease.h"))
 	if err != nil {
@@ -84,11 +84,11 @@ func (b *Builder) headersRelease(dir string) string {
 	return ""
 }
 
-// incomplete names a part that the Makefile of headers includes from another package (Debian's -common and kbuild,
-// SUSE's kernel-devel) and that is not there.
+// incomplete names a missing file that the Makefile of the headers includes from another package (Debian's -common
+// and kbuild, SUSE's kernel-devel); empty if there is none.
 func (b *Builder) incomplete(dir string) string {
 	text, err := b.h.ReadFile(path.Join(dir, "Makefile"))
-	const longest = 4096 // the one of a whole tree includes only what is in it
+	const longest = 4096 // a longer Makefile is that of a whole tree, which includes only its own files
 	if err != nil || len(text) > longest {
 		return ""
 	}
@@ -100,17 +100,17 @@ func (b *Builder) incomplete(dir string) string {
 	return ""
 }
 
-// toolkitFile is in the root of an image with headers and compiler for one kernel of an image-based distribution.
+// toolkitFile is in the root of an image with the headers and compiler for one kernel of an image-based distribution.
 const toolkitFile = "/etc/driver-toolkit-release.json"
 
-// toolkit refuses the root of a toolkit image that is for another kernel.
+// toolkit refuses the root of a toolkit image for another kernel.
 func (b *Builder) toolkit(release string) *accel.Problem {
 	var t struct {
 		Kernel   string `json:"KERNEL_VERSION"`
 		RealTime string `json:"RT_KERNEL_VERSION"`
 	}
 	if text, err := b.h.ReadFile(toolkitFile); err != nil || json.Unmarshal(text, &t) != nil {
-		t.Kernel = "" // it does not say
+		t.Kernel = "" // unknown
 	}
 	if t.Kernel == "" || release == t.Kernel || release == t.RealTime {
 		return nil
@@ -120,8 +120,8 @@ func (b *Builder) toolkit(release string) *accel.Problem {
 		toolkitFile, t.Kernel, release)
 }
 
-// compiler checks that the programs of a build are there and returns the path of make and the arguments that the
-// kernel's own compiler asks of it.
+// compiler checks that the programs for a build are installed. It returns the path of make and the arguments that the
+// kernel's compiler requires.
 func (b *Builder) compiler(ctx context.Context, facts accel.Facts, config string, other bool) (program string,
 	arguments []string, problem *accel.Problem,
 ) {
@@ -151,8 +151,8 @@ func (b *Builder) compiler(ctx context.Context, facts accel.Facts, config string
 	return program, arguments, nil
 }
 
-// matchingCompiler returns the installed compiler that is the kernel's: kbuild warns of another one and goes on, but
-// what comes out may differ in layout, and a kernel with compiler plugins cannot be built for with another one at all.
+// matchingCompiler returns the installed compiler with the kernel's major version. With another one, kbuild warns and
+// continues, but the layout of data may differ, and a kernel with compiler plugins cannot be built for at all.
 func (b *Builder) matchingCompiler(ctx context.Context, facts accel.Facts, name, config string, other bool) (string,
 	*accel.Problem,
 ) {
@@ -173,7 +173,7 @@ func (b *Builder) matchingCompiler(ctx context.Context, facts accel.Facts, name,
 		}
 	}
 	plugins := kmod.ConfigValue(config, "CONFIG_GCC_PLUGINS") == "y"
-	if has == "" || other && !plugins { // none at all is said by who looks for it
+	if has == "" || other && !plugins { // the caller reports if there is none at all
 		return name, nil
 	}
 	why := "set anyCompiler for the source to build with another"
@@ -185,7 +185,8 @@ func (b *Builder) matchingCompiler(ctx context.Context, facts accel.Facts, name,
 		why, versionedPackage(facts.OS, name, want))
 }
 
-// majorOf is the major version in what a compiler calls itself: its last word that is a version.
+// majorOf is the major version in a compiler's version text: of the first version number for clang, of the last for
+// others.
 func majorOf(text string) string {
 	all := regexp.MustCompile(`(?:^|[ )])(\d+)\.\d+(?:\.\d+)?`).FindAllStringSubmatch(text, -1)
 	if len(all) == 0 {
@@ -197,7 +198,7 @@ func majorOf(text string) string {
 	return all[len(all)-1][1]
 }
 
-// compilerVersion asks a compiler; empty when it is not there.
+// compilerVersion asks a compiler for its version; empty if it is not installed.
 func (b *Builder) compilerVersion(ctx context.Context, name string) string {
 	program := name
 	if !path.IsAbs(name) {
@@ -209,7 +210,7 @@ func (b *Builder) compilerVersion(ctx context.Context, name string) string {
 	} else if !b.h.Exists(name) {
 		return ""
 	}
-	args := []string{"-dumpfullversion", "-dumpversion"} // as scripts/cc-version.sh of the kernel
+	args := []string{"-dumpfullversion", "-dumpversion"} // as in the kernel's scripts/cc-version.sh
 	if strings.Contains(path.Base(name), "clang") {
 		args = args[1:]
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// TestHeaders finds the headers of each distribution's layout; testdata/headers has one file for each, with links as
-// "name -> text", and what is expected in its comment: os, kernel, and the directory or the reason with its sentence.
+// TestHeaders finds the headers in each distribution's layout. Each distribution has one file in testdata/headers,
+// with links written as "name -> text". Its comment states what is expected: os, kernel, and the directory or the
+// reason with its sentence.
 func TestHeaders(t *testing.T) {
 	files, err := filepath.Glob("testdata/headers/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -12,13 +12,13 @@ import (
 
 // command is one program of a build.
 type command struct {
-	name string // for people
+	name string // for messages
 	path string
 	args []string
 	env  []string
 }
 
-// system is how the source of a job is built: what the definition says, else by its dkms.conf, else by kbuild.
+// system is the build system of a source: the definition's, else DKMS if there is a dkms.conf, else kbuild.
 func (b *Builder) system(s template.BuildSource) accel.BuildSystem {
 	if s.System != "" {
 		return s.System
@@ -44,8 +44,8 @@ func (b *Builder) commands(j *job) ([]command, *accel.Problem) {
 	}
 }
 
-// variables are those of make: the kernel's compiler, what the definition says, and the paths left out of what comes
-// out.
+// variables are the variables for make: those for the kernel's compiler, those of the definition, and a flag that
+// keeps paths out of the result.
 func (b *Builder) variables(j *job) []string {
 	flags := "-ffile-prefix-map=" + j.Work + "=."
 	var rest []string
@@ -59,8 +59,9 @@ func (b *Builder) variables(j *job) []string {
 	return append([]string{"KCFLAGS=" + flags}, rest...)
 }
 
-// environment is what every step sees besides its own. Builder and time are fixed so that equal sources give equal
-// bytes on every host of a fleet (Documentation/kbuild/reproducible-builds.rst, reproducible-builds.org).
+// environment is the environment of every step, in addition to its own. Builder and time are fixed, so that equal
+// sources produce equal bytes on every host of a fleet (Documentation/kbuild/reproducible-builds.rst,
+// reproducible-builds.org).
 func (j *job) environment() []string {
 	tmp := path.Join(j.Dir, "tmp")
 	return []string{
@@ -69,9 +70,9 @@ func (j *job) environment() []string {
 	}
 }
 
-// makeFlags is the environment variable MAKEFLAGS that gives a make, and every make that it starts, jobs and variables
-// as its command line would (GNU make, "Communicating Options to a Sub-make"): words are split at blanks, a backslash
-// keeps one, and a dollar is doubled.
+// makeFlags is a value of MAKEFLAGS that passes jobs and variables to make, and to every make that it starts, as if
+// on the command line (GNU make, "Communicating Options to a Sub-make"). Words are separated by blanks, a backslash
+// escapes a blank, and a dollar is doubled.
 func makeFlags(jobs int, variables []string) string {
 	words := []string{fmt.Sprintf("-j%d", jobs), "--"}
 	quote := strings.NewReplacer(`\`, `\\`, " ", `\ `, "\t", "\\\t", "$", "$$")

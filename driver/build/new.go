@@ -9,19 +9,19 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Options of a [Builder]; all but the limits must be there.
+// Options of a [Builder]; all but the limits are required.
 type Options struct {
 	StateDir string
 	Log      *slog.Logger
 	Store    *store.Store
 	Tell     progress.Teller
-	// Now is the clock of what is written into the store.
+	// Now is the clock for timestamps in the store.
 	Now func() time.Time
 	// Timeout bounds one build; Jobs is make's -j.
 	Timeout time.Duration
 	Jobs    int
-	// Memory is what one build may use, in bytes; no cap when zero. CPUWeight is its share of a busy processor, where
-	// everybody else has 100; it is left alone when zero.
+	// Memory is what one build may use, in bytes; no cap when zero. CPUWeight is the build's CPU weight, relative to
+	// the default of 100; zero leaves the weight unchanged.
 	Memory    int64
 	CPUWeight int
 }

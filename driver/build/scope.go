@@ -14,15 +14,15 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Users that nobody has: systemd's documentation of user ids leaves 1879048192 to 2147483647 unused. A job has one of
-// its own, so that no other process without rights can change what root will load.
+// User ids that nobody has: systemd's documentation of user ids leaves 1879048192 to 2147483647 unused. Each job has
+// its own, so that no other unprivileged process can change what root will load.
 const (
 	firstUser = 1879048192
 	users     = 1 << 27
 )
 
-// openScope opens where the programs of a job run, and gives its files to a user without rights where that user can do
-// the work.
+// openScope opens the scope in which a job's programs run. It gives the job's files to an unprivileged user if that
+// user can do the work.
 func (b *Builder) openScope(ctx context.Context, j *job) (done func()) {
 	scope, err := b.h.OpenScope(ctx, host.ScopeOptions{
 		Name:        "acceld-build-" + path.Base(j.Dir),
@@ -35,7 +35,7 @@ func (b *Builder) openScope(ctx context.Context, j *job) (done func()) {
 	}
 	j.scope = scope
 	sum := fnv.New32a()
-	_, _ = io.WriteString(sum, j.Dir) // it never fails
+	_, _ = io.WriteString(sum, j.Dir) // a hash never fails
 	user := firstUser + int(sum.Sum32()%users)
 	if err := b.hand(j, user); err != nil {
 		b.log.Debug("a build keeps the agent's user", "kind", j.def.Kind, "error", err)
@@ -52,7 +52,8 @@ func (b *Builder) openScope(ctx context.Context, j *job) (done func()) {
 	}
 }
 
-// hand makes the files of a job the user's, and the way to them passable. The store beside them is not.
+// hand gives the files of a job to the user and makes their parent directories passable. The store next to them stays
+// closed.
 func (b *Builder) hand(j *job, user int) error {
 	for _, dir := range []string{b.o.StateDir, b.store.BuildDir(), j.Dir} {
 		const pass = 0o011
@@ -69,7 +70,7 @@ func (b *Builder) hand(j *job, user int) error {
 	return errors.Join(b.h.Give(j.Work, user), b.h.Chmod(j.Work, 0o700), b.h.Give(path.Join(j.Dir, "tmp"), user))
 }
 
-// tryUser lets the user look whether it can read the headers and write its files.
+// tryUser checks, as the user, that it can read the headers and write its files.
 func (b *Builder) tryUser(ctx context.Context, j *job, user int) error {
 	shell, err := b.h.LookPath("sh")
 	if err != nil {
@@ -92,7 +93,8 @@ func (b *Builder) inScope(ctx context.Context, j *job, c command, output io.Writ
 	})
 }
 
-// runCommands builds: no network, the lowest priority, and nothing of it is left when its time is over.
+// runCommands runs the programs of a build: without network, with the lowest priority, and all of them end with its
+// timeout.
 func (b *Builder) runCommands(ctx context.Context, j *job, log io.Writer) (problem *accel.Problem) {
 	commands, problem := b.commands(j)
 	if problem != nil {
@@ -100,7 +102,7 @@ func (b *Builder) runCommands(ctx context.Context, j *job, log io.Writer) (probl
 	}
 	limited, cancel := context.WithTimeout(ctx, b.o.Timeout)
 	defer cancel()
-	j.steps = len(commands) + 2 // copying the source comes before them, and harvesting the modules after
+	j.steps = len(commands) + 2 // plus copying the source before them and harvesting the modules after them
 	expected := b.store.ExpectedSteps(j.def.Kind)
 	at := b.tell.Begin(accel.Progress{
 		Kind: j.def.Kind, Stage: accel.StageBuild, Step: 2, Steps: j.steps,
@@ -109,7 +111,7 @@ func (b *Builder) runCommands(ctx context.Context, j *job, log io.Writer) (probl
 	defer func() { at.End(problem) }()
 	words := newDiagnosis(log, j.Work, func(done int, command string) {
 		if int64(done) > at.Total {
-			at.Total, at.Guessed = 0, false // nobody knows any more
+			at.Total, at.Guessed = 0, false // the estimate was too low
 		}
 		at.At(done, command)
 	})

@@ -15,10 +15,10 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// treeLimit bounds a source tree: the largest known one has 10,000 files.
+// treeLimit bounds the number of files in a source tree: the largest known one has 10,000.
 const treeLimit = 200_000
 
-// copySource copies the source of a job to where it is built, and returns its digest.
+// copySource copies the source of a job to its work directory, and returns its digest.
 func (b *Builder) copySource(j *job) (digest string, problem *accel.Problem) {
 	at := b.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageCopy, What: j.source.Path, Step: 1})
 	defer func() { at.End(problem) }()
@@ -29,8 +29,8 @@ func (b *Builder) copySource(j *job) (digest string, problem *accel.Problem) {
 	return digest, nil
 }
 
-// copyTree copies a source tree to a directory that is empty and returns its digest: over the names, kinds and
-// contents of everything that a build reads, not over times and owners. What earlier builds left in it is not copied.
+// copyTree copies a source tree to an empty directory and returns its digest. The digest covers the names, types and
+// contents of everything that a build reads, but not times and owners. It leaves out files of earlier builds.
 func copyTree(h *host.Host, from, to string) (string, error) {
 	sum := sha256.New()
 	count := 0
@@ -81,7 +81,7 @@ func copyDir(h *host.Host, from, to, relative string, sum hash.Hash, count *int)
 	return nil
 }
 
-// leftover reports whether an entry of a source directory is what an earlier build or a version control left there.
+// leftover reports whether an entry of a source directory was left by an earlier build or by version control.
 func leftover(name string, there map[string]bool) bool {
 	switch name {
 	case ".git", ".hg", ".svn", ".tmp_versions", "Module.symvers", "modules.order", ".Module.symvers.cmd",
@@ -96,11 +96,11 @@ func leftover(name string, there map[string]bool) bool {
 	if strings.HasPrefix(name, ".") && strings.HasSuffix(name, ".cmd") {
 		return true
 	}
-	// Some vendors ship objects: only those that kbuild made, which has noted how, are left out.
+	// Some vendors ship object files. Leave out only those for which kbuild has a .cmd file.
 	return strings.HasSuffix(name, ".o") && there["."+name+".cmd"]
 }
 
-// copyLink copies a link that stays in the tree.
+// copyLink copies a link that stays within the tree.
 func copyLink(h *host.Host, from, to, name string, sum hash.Hash) error {
 	text, err := h.Readlink(path.Join(from, name))
 	if err != nil {
