@@ -10,8 +10,8 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// Acquire asks the sources in order for a driver and returns it judged good, open and ready to be loaded. Nothing is
-// changed but the store. The problem lists in Tried what each source answered, as does tried with a plan.
+// Acquire asks the sources for a driver, in order, and returns it judged good, open and ready to load. It changes
+// only the store. The problem's Tried, or tried if there is a plan, lists what each source answered.
 func (x *Sources) Acquire(ctx context.Context, def *accel.Definition, facts accel.Facts, o Options) (p *kmod.Plan,
 	tried []string, problem *accel.Problem,
 ) {
@@ -30,7 +30,7 @@ func (x *Sources) Acquire(ctx context.Context, def *accel.Definition, facts acce
 		case Satisfied:
 			return a.Plan, tried, nil
 		case Unavailable:
-			if ctx.Err() != nil { // it was called off: the next one would be too
+			if ctx.Err() != nil { // called off: the next source would be too
 				return nil, tried, a.Problem
 			}
 			tried = append(tried, Sentence(s.Name, Unavailable, a.Problem))
@@ -45,8 +45,8 @@ func (x *Sources) Acquire(ctx context.Context, def *accel.Definition, facts acce
 	return nil, tried, final
 }
 
-// telling chooses the reason of a driver that no source has: the later one, unless the earlier one is about access,
-// which a person must see, or about something that may come by itself where the later one is for good.
+// telling chooses the reason if no source has a driver. It is the later one, except in two cases: the earlier one is
+// about access, which a person must see, or the earlier one may resolve itself and the later one is permanent.
 func telling(before, after *accel.Problem) *accel.Problem {
 	switch {
 	case after.Reason == accel.NoDriverSource:
@@ -59,7 +59,7 @@ func telling(before, after *accel.Problem) *accel.Problem {
 	return after
 }
 
-// Sentence is what people read of an answer: "<source>: <verdict>: <message>".
+// Sentence describes an answer for people: "<source>: <verdict>: <message>".
 func Sentence(source string, v Verdict, p *accel.Problem) string {
 	return fmt.Sprintf("%s: %s: %s", source, v, p.Message)
 }

@@ -15,8 +15,8 @@ func buildRow() row {
 	}
 }
 
-// Build compiles the driver of def from the first build source that is there and puts it into the store, without
-// loading it. When the store has exactly what would come out, no compiler runs.
+// Build compiles the driver of def from the first available build source and puts it into the store, without loading
+// it. If the store already has exactly that result, no compiler runs.
 func (x *Sources) Build(ctx context.Context, def *accel.Definition, facts accel.Facts) (store.Entry, *accel.Problem) {
 	last := accel.Problemf(accel.NoDriverSource, "the definition of %q has no build source", def.Kind)
 	var tried []string
@@ -38,7 +38,7 @@ func (x *Sources) Build(ctx context.Context, def *accel.Definition, facts accel.
 	return store.Entry{}, last
 }
 
-// verdictOfBuild is how a build source answers after the work on it.
+// verdictOfBuild is the verdict of a build source for an outcome.
 func verdictOfBuild(o build.Outcome) Verdict {
 	switch o {
 	case build.Built:
@@ -51,8 +51,8 @@ func verdictOfBuild(o build.Outcome) Verdict {
 	return Failed
 }
 
-// askBuild compiles the driver, unless the store has exactly what would come out, or another host is at it and
-// publishes.
+// askBuild compiles the driver, unless the store already has exactly that result, or another host is building and
+// publishing it.
 func (x *Sources) askBuild(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source,
 	o Options,
 ) Answer {
@@ -76,13 +76,13 @@ func (x *Sources) askBuild(ctx context.Context, def *accel.Definition, facts acc
 		return compiled
 	})
 	switch {
-	case away != nil: // with a plan, when it was there by the time that this host was elected
+	case away != nil: // has a plan if the artifact was published before this host was elected
 		return *away
 	case outcome != build.Built:
 		return Answer{Verdict: verdictOfBuild(outcome), Problem: problem}
 	case compiled:
 		x.share(def, facts, e, vote.release)
-		vote.release = nil // the publisher's now
+		vote.release = nil // the publisher releases it
 	}
 	return x.useFetched(def, facts, e, accel.SourceBuild, o)
 }

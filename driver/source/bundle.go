@@ -33,8 +33,7 @@ func (x *Sources) askBundle(ctx context.Context, def *accel.Definition, facts ac
 	})
 }
 
-// Export writes a bundle with entries of the store to file, a path as the host sees it. Key signs them when it is not
-// nil.
+// Export writes a bundle with entries of the store to file, a path on the host. Key signs them if it is not nil.
 func (x *Sources) Export(facts accel.Facts, entries []store.Entry, file string, key *artifact.Key) ([]artifact.Pushed,
 	*accel.Problem,
 ) {
@@ -59,8 +58,9 @@ func (x *Sources) Export(facts accel.Facts, entries []store.Entry, file string, 
 	return x.artifacts("bundle").Export(file, contents, w.Work, key)
 }
 
-// Import puts the drivers of a bundle, a path as the host sees it, into the store: those of defs, for this kernel and
-// others. With keys each must be signed by one of them. It returns the entries, and the kinds that nobody defines.
+// Import puts the drivers of a bundle, a path on the host, into the store: those of defs, for this kernel and others.
+// If there are keys, one of them must have signed each driver. Import returns the entries, and the kinds that have no
+// definition.
 func (x *Sources) Import(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts, file string,
 	keys []string,
 ) (entries []store.Entry, unknown []string, problem *accel.Problem) {
@@ -86,8 +86,8 @@ func (x *Sources) Import(ctx context.Context, defs map[string]*accel.Definition,
 	return entries, unknown, nil
 }
 
-// importOne takes one artifact of a bundle for the kernel that it says it is for. Its modules are judged against that
-// kernel here, and against the running one before each load.
+// importOne imports one artifact of a bundle, for the kernel that it names. It judges the modules against that
+// kernel; each load judges them against the running one.
 func (x *Sources) importOne(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source,
 	c artifact.Config,
 ) (store.Entry, *accel.Problem) {

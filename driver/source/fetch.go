@@ -25,7 +25,7 @@ func wanted(def *accel.Definition, facts accel.Facts) artifact.Wanted {
 	}
 }
 
-// artifacts returns the client of registries and bundles, which tells its progress as that of a kind.
+// artifacts returns the client for registries and bundles. It reports progress for a kind.
 func (x *Sources) artifacts(kind string) *artifact.Client {
 	o := x.o.Artifact
 	o.Log, o.Progress = x.log, func(p accel.Progress) {
@@ -35,8 +35,8 @@ func (x *Sources) artifacts(kind string) *artifact.Client {
 	return artifact.New(x.h, o)
 }
 
-// fetch gets an artifact into a directory that nobody reads, judges it as a build is judged, moves it into the store
-// and uses it from there.
+// fetch gets an artifact into a private directory, judges it like a build, moves it into the store and uses it from
+// there.
 func (x *Sources) fetch(ctx context.Context, def *accel.Definition, facts accel.Facts, from accel.SourceType, o Options,
 	pull func(*artifact.Client, string) (artifact.Pulled, *accel.Problem),
 ) Answer {
@@ -53,7 +53,7 @@ func (x *Sources) fetch(ctx context.Context, def *accel.Definition, facts accel.
 	}
 	defer release()
 	if a := x.askStore(def, facts, o); a.Verdict == Satisfied {
-		return a // somebody else fetched or built it meanwhile
+		return a // another process has fetched or built it meanwhile
 	}
 	pulled, problem := pull(x.artifacts(def.Kind), j.Work)
 	if problem != nil {
@@ -65,7 +65,7 @@ func (x *Sources) fetch(ctx context.Context, def *accel.Definition, facts accel.
 	}
 	a := x.use(def, facts, store.Entry{Manifest: e.Manifest, Path: j.Entry})
 	if a.Verdict != Satisfied {
-		if a.Problem.Reason == accel.NoDriverSource { // a module of the definition is not in it
+		if a.Problem.Reason == accel.NoDriverSource { // it lacks a module of the definition
 			a.Verdict, a.Problem.Reason = Refused, accel.ArtifactInvalid
 		}
 		a.Problem.Message = pulled.Reference + ": " + a.Problem.Message
@@ -79,7 +79,7 @@ func (x *Sources) fetch(ctx context.Context, def *accel.Definition, facts accel.
 	return x.useFetched(def, facts, e, from, o)
 }
 
-// useFetched uses an entry of the store as what a source gave.
+// useFetched uses an entry of the store as the answer of another source.
 func (x *Sources) useFetched(def *accel.Definition, facts accel.Facts, e store.Entry, from accel.SourceType,
 	o Options,
 ) Answer {
@@ -98,8 +98,8 @@ func (x *Sources) useFetched(def *accel.Definition, facts accel.Facts, e store.E
 	return a
 }
 
-// verdictOf says whether another source may be asked after a problem of an artifact. What is not there, or not
-// reachable, or not for us to have, may be elsewhere. What is there and wrong is refused.
+// verdictOf says whether another source may be asked after a problem with an artifact. If the artifact is missing,
+// unreachable or denied, another source may have it. If it is wrong, it is refused.
 func verdictOf(p *accel.Problem) Verdict {
 	switch p.Reason {
 	case accel.ArtifactNotFound, accel.RegistryUnreachable, accel.RegistryDenied, accel.KernelMismatch,
@@ -111,7 +111,7 @@ func verdictOf(p *accel.Problem) Verdict {
 	return Refused
 }
 
-// delivery is an artifact that is being made an entry of the store.
+// delivery is an artifact that is being turned into an entry of the store.
 type delivery struct {
 	*store.Workspace
 	def   *accel.Definition
@@ -119,7 +119,7 @@ type delivery struct {
 	index *kmod.Index
 }
 
-// adopt makes the entry of an artifact that was unpacked into the work directory.
+// adopt creates the entry for an artifact that was unpacked into the work directory.
 func (x *Sources) adopt(j *delivery, pulled artifact.Pulled) (store.Entry, *accel.Problem) {
 	id, problem := identityOf(j, pulled)
 	if problem != nil {
@@ -155,8 +155,8 @@ func (x *Sources) adopt(j *delivery, pulled artifact.Pulled) (store.Entry, *acce
 	return store.Entry{Manifest: m, Path: x.store.EntryDir(m.Key)}, nil
 }
 
-// identityOf names a fetched driver. One that acceld built is named as it is in its builder's store, so that fetching
-// and building it end in one entry.
+// identityOf identifies a fetched driver. If acceld built it, it has the same identity as in its builder's store, so
+// that fetching and building result in the same entry.
 func identityOf(j *delivery, pulled artifact.Pulled) (store.Identity, *accel.Problem) {
 	k := j.facts.Kernel
 	id := store.Identity{Kind: j.def.Kind, Version: j.def.Driver.Version, SourceDigest: "oci:" + pulled.Digest}
@@ -210,8 +210,8 @@ func (x *Sources) adoptModule(j *delivery, want accel.Module) (store.Module, *ac
 	return s, nil
 }
 
-// adoptFirmware moves the firmware of an artifact into the entry. What an image in a foreign layout has is taken
-// without digests of its own.
+// adoptFirmware moves the firmware of an artifact into the entry. The firmware of an image in a foreign layout has no
+// digests, and is not listed.
 func (x *Sources) adoptFirmware(j *delivery, c artifact.Config) ([]artifact.File, *accel.Problem) {
 	from := path.Join(j.Work, "firmware")
 	if !x.h.Exists(from) {
@@ -253,7 +253,7 @@ func contentOf(e store.Entry, facts accel.Facts) (artifact.Content, *accel.Probl
 	return out, nil
 }
 
-// isHex tells a build-id from the text of `uname -v`.
+// isHex tells a build-id from a `uname -v` text.
 func isHex(s string) bool {
 	b, err := hex.DecodeString(s)
 	return err == nil && len(b) >= 8

@@ -15,7 +15,7 @@ func installedRow() row {
 	}}
 }
 
-// askInstalled finds a driver below /lib/modules, as depmod ordered it.
+// askInstalled finds a driver below /lib/modules, through the index of depmod.
 func (x *Sources) askInstalled(def *accel.Definition, facts accel.Facts, o Options) Answer {
 	where, problem := kmod.Installed(x.h, def, kmod.NewIndex(x.h, facts.Kernel.Release))
 	if problem != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Parts are what sources are made of.
+// Parts are what sources need to work.
 type Parts struct {
 	Log      *slog.Logger
 	Store    *store.Store
@@ -22,15 +22,15 @@ type Parts struct {
 	Builder  *build.Builder
 	Firmware *firmware.Firmware
 	Tell     progress.Teller
-	// Artifact says how registries are asked.
+	// Artifact configures access to registries.
 	Artifact artifact.Options
 	Now      func() time.Time
-	// Elect makes this host the builder of a driver that is published, or names the host that is. Release gives the
-	// lease back. Nil, or an error: every host builds for itself.
+	// Elect makes this host the builder of a driver that will be published, or names the host that is. Release gives
+	// up the lease. If Elect is nil or returns an error, every host builds for itself.
 	Elect func(ctx context.Context, key string) (release func(), elected bool, holder string, err error)
 }
 
-// Sources are those of one host. They are safe for concurrent use.
+// Sources are the sources of one host. They are safe for concurrent use.
 type Sources struct {
 	h        *host.Host
 	log      *slog.Logger
@@ -41,9 +41,9 @@ type Sources struct {
 	o        Parts
 
 	mu sync.Mutex
-	// awaited are the keys, by kind, that another host builds; published what became of publishing, by key.
+	// awaited has, by kind, the keys that another host is building; published has the results of publishing, by key.
 	awaited, published map[string]string
-	background         sync.WaitGroup // publishing
+	background         sync.WaitGroup // publishing in progress
 }
 
 // New returns the sources of a host.

@@ -15,7 +15,8 @@ func ociRow() row {
 	}
 }
 
-// askOCI pulls the driver from the registries of a source. Nothing of it is in the store before all of it was judged.
+// askOCI pulls the driver from the registries of a source. Nothing goes into the store before everything has been
+// judged.
 func (x *Sources) askOCI(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source,
 	o Options,
 ) Answer {

@@ -11,10 +11,10 @@ import (
 	"github.com/acceld/acceld/driver/template"
 )
 
-// publishTimeout bounds how long a node tries to publish what it built. Nobody on this node waits for it.
+// publishTimeout bounds how long a node tries to publish what it built. Nothing on this node waits for it.
 const publishTimeout = 10 * time.Minute
 
-// sharing returns the sources of def that take what is built here.
+// sharing returns the sources of def to which drivers that are built here are published.
 func sharing(def *accel.Definition) []accel.Source {
 	var out []accel.Source
 	for _, s := range def.Driver.Sources {
@@ -25,7 +25,7 @@ func sharing(def *accel.Definition) []accel.Source {
 	return out
 }
 
-// election decides which host builds a driver that is published. One is made for each time that a build source is
+// election decides which host builds a driver that will be published. There is a new one each time a build source is
 // asked.
 type election struct {
 	x     *Sources
@@ -34,11 +34,11 @@ type election struct {
 	o     Options
 
 	key     string
-	release func() // set while this host is the builder, with or without an election
+	release func() // set while this host is the builder, elected or not
 }
 
-// elect makes this host the builder of key, or says who is. Without a cluster, or when its API server does not answer,
-// every host builds: waiting for somebody who cannot be asked would be worse.
+// elect makes this host the builder of key, or says which host is. Without a cluster, or if the API server does not
+// answer, every host builds: waiting for an unreachable host would be worse.
 func (e *election) elect(ctx context.Context, key string) *Answer {
 	if e.release != nil {
 		if e.key == key {
@@ -64,7 +64,7 @@ func (e *election) elect(ctx context.Context, key string) *Answer {
 	return nil
 }
 
-// end gives the lease back.
+// end releases the lease.
 func (e *election) end() {
 	if e.release != nil {
 		e.release()
@@ -72,14 +72,14 @@ func (e *election) end() {
 	}
 }
 
-// gate is what stands between a build and its compiler: it returns the outcome when there is to be none here.
+// gate runs before the compiler. It returns nil if this host must compile, or else the answer.
 func (e *election) gate(ctx context.Context, key string) *Answer {
 	if a := e.elect(ctx, key); a != nil {
 		e.x.await(e.def, key)
 		return a
 	}
 	e.x.await(e.def, "")
-	// The builder before us may have ended between our question to the registry and our election.
+	// The previous builder may have published between our lookup in the registry and our election.
 	if e.x.o.Elect != nil {
 		for _, s := range sharing(e.def) {
 			if a := e.x.askOCI(ctx, e.def, e.facts, s, e.o); a.Verdict == Satisfied {
@@ -91,8 +91,8 @@ func (e *election) gate(ctx context.Context, key string) *Answer {
 	return nil
 }
 
-// await remembers the key of a driver that another host builds, so that looking for it again does not read the whole
-// source again; an empty key forgets it.
+// await remembers the key of a driver that another host builds, so that the next lookup need not read the whole
+// source again. An empty key forgets it.
 func (x *Sources) await(def *accel.Definition, key string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -103,7 +103,7 @@ func (x *Sources) await(def *accel.Definition, key string) {
 	x.awaited[def.Kind] = key
 }
 
-// elsewhere asks whether the driver that this host waits for is still being built by another one.
+// elsewhere checks whether another host is still building the driver that this host waits for.
 func (e *election) elsewhere(ctx context.Context) *Answer {
 	e.x.mu.Lock()
 	key := e.x.awaited[e.def.Kind]
@@ -114,8 +114,8 @@ func (e *election) elsewhere(ctx context.Context) *Answer {
 	return e.elect(ctx, key)
 }
 
-// share publishes what was built here while the driver is loaded and used. It never fails anything: what became of it
-// is logged and shown with the driver.
+// share publishes, in the background, what was built here. A failure affects nothing else: the result is logged and
+// shown with the driver.
 func (x *Sources) share(def *accel.Definition, facts accel.Facts, e store.Entry, release func()) {
 	x.background.Go(func() {
 		defer release()
@@ -139,18 +139,18 @@ func (x *Sources) share(def *accel.Definition, facts accel.Facts, e store.Entry,
 	})
 }
 
-// Wait waits until what was built is published, or was not.
+// Wait waits until publishing has succeeded or failed.
 func (x *Sources) Wait() { x.background.Wait() }
 
-// Published says what became of publishing an entry; empty when it was not built here.
+// Published is the result of publishing an entry; empty if it was not built here.
 func (x *Sources) Published(key string) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.published[key]
 }
 
-// Push publishes an entry of the store to every source of type oci of def, whatever their push says. It returns what
-// was pushed, also with a problem.
+// Push publishes an entry of the store to every source of type oci of def, even to those without push. It returns
+// what was pushed, even if there is a problem.
 func (x *Sources) Push(ctx context.Context, def *accel.Definition, facts accel.Facts, e store.Entry,
 	key *artifact.Key,
 ) ([]artifact.Pushed, *accel.Problem) {

@@ -10,7 +10,7 @@ import (
 	"github.com/acceld/acceld/driver/template"
 )
 
-// Verdict is how a source answers.
+// Verdict is the answer of a source.
 type Verdict string
 
 // The verdicts.
@@ -19,59 +19,60 @@ const (
 	Unavailable Verdict = "unavailable" // the only one that falls through to the next source
 	Refused     Verdict = "refused"
 	Failed      Verdict = "failed"
-	Waiting     Verdict = "waiting" // it will be there by itself
+	Waiting     Verdict = "waiting" // it will become available without further action
 )
 
-// Answer is what one source says about one kind.
+// Answer is the answer of one source for one kind.
 type Answer struct {
 	Verdict Verdict
-	Plan    *kmod.Plan // when satisfied
+	Plan    *kmod.Plan // if satisfied
 	Problem *accel.Problem
 }
 
-// Options change how a driver is looked for.
+// Options change how a driver is searched for.
 type Options struct {
-	// NoBuild leaves out the sources that need a compiler or a network.
+	// NoBuild skips the sources that need a compiler or a network.
 	NoBuild bool
-	// Retry forgets that earlier loads of the driver ended uncleanly.
+	// Retry clears the record of earlier loads of the driver that ended uncleanly.
 	Retry bool
-	// Fresh asks the configured sources before the host and the store, which have what served until now.
+	// Fresh asks the configured sources before the host and the store, which have the drivers used so far.
 	Fresh bool
 }
 
-// row is one type of source, in a file of its own. Where a driver comes from is decided by the order of the rows.
+// row is one type of source, in its own file. The order of the rows decides where a driver comes from.
 type row struct {
 	typ accel.SourceType
-	// always is asked without an entry in the definition.
+	// always means that the source is asked even without an entry in the definition.
 	always bool
-	// slow needs a compiler or a network.
+	// slow means that the source needs a compiler or a network.
 	slow bool
-	// late is the order among what is asked last when the newest is wanted: what the host has already.
+	// late is the position among the sources that Fresh asks last: those that the host already has.
 	late int
 	name func(accel.Source) string
-	// ask is nil for what nobody has to be asked for.
+	// ask is nil if the source need not be asked.
 	ask func(*Sources, context.Context, *accel.Definition, accel.Facts, accel.Source, Options) Answer
 }
 
-// rows are the types of sources, in the order in which they are asked: what is ready precedes what must be fetched or
-// built.
+// rows are the types of sources, in the order in which they are asked: what is ready comes before what must be
+// fetched or built.
 func rows() []row {
 	return []row{loadedRow(), storeRow(), installedRow(), ociRow(), buildRow(), bundleRow()}
 }
 
-// loadedRow is what is loaded already: whoever looks for a driver has seen that it is not.
+// loadedRow is the driver that is already loaded. It is never asked: whoever looks for a driver has seen that it is
+// missing.
 func loadedRow() row { return row{typ: accel.SourceLoaded, always: true} }
 
-// Source is one place that the driver of a definition may come from.
+// Source is one possible source of a definition's driver.
 type Source struct {
 	Type  accel.SourceType
-	Entry accel.Source // of the definition; of others the type alone
+	Entry accel.Source // from the definition; for other sources only the type is set
 	Name  string       // for people
 	late  int
 	Ask   func(context.Context) Answer
 }
 
-// For is where the driver of def may come from, in order.
+// For lists the possible sources of def's driver, in order.
 func (x *Sources) For(def *accel.Definition, facts accel.Facts, o Options) []Source {
 	var first, unknown, configured []Source
 	for _, r := range rows() {
@@ -98,7 +99,7 @@ func (x *Sources) For(def *accel.Definition, facts accel.Facts, o Options) []Sou
 	return slices.Concat(first, unknown, configured)
 }
 
-// place is a source of the type of a row.
+// place makes a source of a row's type.
 func (x *Sources) place(def *accel.Definition, facts accel.Facts, r row, s accel.Source, o Options) Source {
 	out := Source{Type: r.typ, late: r.late, Entry: s, Name: string(r.typ)}
 	if r.name != nil {
@@ -114,8 +115,8 @@ func (x *Sources) place(def *accel.Definition, facts accel.Facts, r row, s accel
 	return out
 }
 
-// Dirs returns the source trees of the builds of def and the directories that they are in, as the host sees them:
-// a change there may help a driver that could not be built. Sources whose template fails are left out.
+// Dirs returns the paths of def's sources and their parent directories, as paths on the host. A change there may help
+// a driver that could not be built. Sources whose template fails are left out.
 func Dirs(def *accel.Definition, facts accel.Facts) []string {
 	var out []string
 	for _, s := range def.Driver.Sources {

@@ -17,7 +17,7 @@ func storeRow() row {
 	}}
 }
 
-// askStore finds a driver in the store. It needs neither its source nor a network.
+// askStore finds a driver in the store. It needs neither the driver's source nor a network.
 func (x *Sources) askStore(def *accel.Definition, facts accel.Facts, o Options) Answer {
 	entries, err := x.store.Find(def, facts.Kernel)
 	if err != nil {
@@ -35,14 +35,14 @@ func (x *Sources) askStore(def *accel.Definition, facts accel.Facts, o Options) 
 			}
 		}
 		if quarantined = x.attempts.Quarantined(e.Key); quarantined != nil {
-			continue // the last one that was good may serve
+			continue // the last good driver may still serve
 		}
 		return x.use(def, facts, e)
 	}
 	return Answer{Refused, nil, quarantined}
 }
 
-// use checks an entry's files and plans it.
+// use checks an entry's files and makes a plan.
 func (x *Sources) use(def *accel.Definition, facts accel.Facts, e store.Entry) Answer {
 	var where []kmod.Located
 	for _, m := range def.Driver.Modules {

@@ -6,7 +6,7 @@ import (
 	"github.com/acceld/acceld/driver/store"
 )
 
-// target is what the modules of a source are judged for.
+// target describes what the modules of a source are judged for.
 func (x *Sources) target(def *accel.Definition, facts accel.Facts, source accel.SourceType, key string) kmod.Target {
 	bundled := x.firmware.Of(key)
 	return kmod.Target{
@@ -18,7 +18,8 @@ func (x *Sources) target(def *accel.Definition, facts accel.Facts, source accel.
 	}
 }
 
-// Plan plans a generation: its entry in the store, or the files installed on the host while they are still the same.
+// Plan makes a plan for a generation: from its entry in the store, or from the files installed on the host if they
+// are still the same.
 func (x *Sources) Plan(def *accel.Definition, facts accel.Facts, g *store.Generation) Answer {
 	if p := x.attempts.Quarantined(g.ID); p != nil {
 		return Answer{Refused, nil, p}

@@ -8,8 +8,8 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// Verify judges what would be loaded for a kind, from the store or installed on the host, exactly as a load would, and
-// gives it to nobody. Without either there is nothing to judge, and the problem says so.
+// Verify judges what would be loaded for a kind, from the store or installed on the host, exactly as a load would,
+// but does not load it. If there is neither, the problem says so.
 func (x *Sources) Verify(def *accel.Definition, facts accel.Facts) kmod.Verification {
 	if entries, err := x.store.Find(def, facts.Kernel); err == nil && len(entries) > 0 {
 		e := entries[0]
@@ -36,8 +36,8 @@ func (x *Sources) Verify(def *accel.Definition, facts accel.Facts) kmod.Verifica
 	return kmod.Judge(x.target(def, facts, accel.SourceInstalled, ""), where, false)
 }
 
-// VerifyFiles judges module files, paths as the host sees them, as [Sources.Verify] does. Def is the definition that
-// has the modules, nil for files that none knows; what the definition has besides is taken for granted.
+// VerifyFiles judges module files, given as paths on the host, like [Sources.Verify]. Def is the definition of the
+// modules, nil if there is none. Other modules of the definition are assumed to be present.
 func (x *Sources) VerifyFiles(def *accel.Definition, facts accel.Facts, files []string) kmod.Verification {
 	if def == nil {
 		def = &accel.Definition{}
@@ -73,8 +73,8 @@ func (x *Sources) VerifyFiles(def *accel.Definition, facts accel.Facts, files []
 	return kmod.Judge(x.target(def, facts, kmod.SourceFile, ""), where, true)
 }
 
-// CheckFile judges a module file of def for the running kernel exactly as a load would, dependencies and parameters
-// included, and gives it to nobody. Name is a path as the machine sees it.
+// CheckFile judges a module file of def for the kernel in facts exactly as a load would, dependencies and parameters
+// included, but does not load it. Name is a path on the host.
 func (x *Sources) CheckFile(def *accel.Definition, facts accel.Facts, name string) *accel.Problem {
 	return x.VerifyFiles(def, facts, []string{name}).Problem
 }
