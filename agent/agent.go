@@ -25,19 +25,19 @@ import (
 	"github.com/acceld/acceld/systemd"
 )
 
-// Options are what [Run] starts with. Policies of the setup are Run's to fill in.
+// Options are what [Run] starts with. Run itself fills in SetupOptions.Policies.
 type Options struct {
 	SetupOptions
-	// Version is the program's.
+	// Version is the version of the program.
 	Version string
 }
 
-// Agent is the organs of one host, put together.
+// Agent joins the organs of one host.
 type Agent struct {
 	*Setup
 	o        Options
-	ctx      context.Context //nolint:containedctx // the agent's own: what outlives the plugin of a kind ends with it
-	end      func()          // of ctx: the agent ends as if its service was stopped
+	ctx      context.Context //nolint:containedctx // the agent's own; it ends what outlives a kind's plugin
+	end      func()          // cancels ctx: the agent ends as if its service was stopped
 	group    sync.WaitGroup
 	sockets  *systemd.Sockets
 	notifier *systemd.Notifier
@@ -60,16 +60,16 @@ type Agent struct {
 	holdings  *holders.Follower
 	tasks     []Task
 
-	// kube, documents, pods and election are the ways to the API server; nil without credentials.
+	// kube, documents, pods and election reach the API server; all are nil without credentials.
 	kube      *kube.Kube
 	documents *kube.Documents
 	pods      *kube.BoundPods
 	election  *election
-	// clusterVersion is the version of the API server that the loop was told of; kube's task's.
+	// clusterVersion is the API server's version that the loop last knew. Only kube's task uses it.
 	clusterVersion string
 
-	working string // the kinds whose driver works, and the drivers; the loop's
-	status  string // the last status sentence; the loop's
+	working string // the kinds whose driver works, and the drivers; only the loop uses it
+	status  string // the last status sentence; only the loop uses it
 }
 
 // Run brings the host's accelerators to ready and keeps them there until ctx ends.
@@ -108,7 +108,7 @@ func Run(ctx context.Context, o Options) *accel.Problem {
 func run(ctx context.Context, o Options, s *Setup) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	sockets, err := systemd.ReceiveSockets(ctx, s.Log) // before anything that may hang: the kubelet may ask on them
+	sockets, err := systemd.ReceiveSockets(ctx, s.Log) // before anything that may hang: the kubelet may connect to them
 	if err != nil {
 		return err
 	}
@@ -135,12 +135,13 @@ func run(ctx context.Context, o Options, s *Setup) error {
 	return err
 }
 
-// newAgent returns an agent without organs. It ends with ctx, which end ends.
+// newAgent returns an agent without organs. It runs until ctx ends; end cancels ctx.
 func newAgent(ctx context.Context, end func(), o Options, s *Setup, sockets *systemd.Sockets) *Agent {
 	return &Agent{Setup: s, o: o, ctx: ctx, end: end, sockets: sockets, notifier: systemd.NewNotifier(s.Log)}
 }
 
-// assemble makes the organs, the loop and the list of tasks, and returns what the loop begins to want.
+// assemble creates the organs, the loop and the list of tasks. It returns the desired state that the loop starts
+// with.
 func (a *Agent) assemble(facts accel.Facts) (want accel.Want, err error) {
 	node, err := nodeName(a.Config)
 	if err != nil {
@@ -169,7 +170,7 @@ func (a *Agent) assemble(facts accel.Facts) (want accel.Want, err error) {
 	return want, err
 }
 
-// organs makes what the loop works with.
+// organs creates what the loop works with.
 func (a *Agent) organs(facts accel.Facts) {
 	d := a.DriverOptions()
 	d.Progress = a.board.Note
@@ -205,7 +206,7 @@ func (a *Agent) organs(facts accel.Facts) {
 	}
 }
 
-// watch begins to watch everything that wakes the loop or changes what it wants.
+// watch starts to watch everything that wakes the loop or changes the desired state.
 func (a *Agent) watch(facts accel.Facts) error {
 	if err := a.watcher.watch(a.ctx, a.Kinds, facts); err != nil {
 		return err
@@ -216,13 +217,13 @@ func (a *Agent) watch(facts accel.Facts) error {
 	return a.reloader.watch(a.ctx)
 }
 
-// machine, changed, wake and poke reach the loop and the follower of holders, which are made after those who call them.
+// machine, changed, wake and poke call the loop and the follower of holders, which are created after their callers.
 func (a *Agent) machine() accel.Machine { return a.loop.Machine() }
 func (a *Agent) changed()               { a.loop.Changed() }
 func (a *Agent) wake(helps bool)        { a.loop.Wake(helps) }
 func (a *Agent) poke()                  { a.holdings.Poke() }
 
-// exposed is what the endpoints show. All of it is in memory: a scrape waits for nobody.
+// exposed is what the endpoints show. All of it is in memory, so a scrape never waits.
 func (a *Agent) exposed() exporter.Options {
 	return exporter.Options{
 		Machine: a.machine,
@@ -248,7 +249,7 @@ func (a *Agent) loopOptions(want accel.Want, node string) loop.Options {
 	return o
 }
 
-// probes are the reading half of the organs.
+// probes are the functions of the organs that read.
 func (a *Agent) probes() loop.Probes {
 	reader := NewTimeoutReader(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 		return detect.Accelerators(a.Host, def, pci)
@@ -276,7 +277,7 @@ func (a *Agent) probes() loop.Probes {
 	}
 }
 
-// effects are the changing half.
+// effects are the functions of the organs that change something.
 func (a *Agent) effects() loop.Effects {
 	return loop.Effects{
 		Steps:  a.driver.RunSteps,
@@ -286,7 +287,7 @@ func (a *Agent) effects() loop.Effects {
 	}
 }
 
-// upgrade replaces a driver while the kind's probe program, which would hold it, does not run.
+// upgrade replaces a driver. It pauses the kind's probe program first, because that would hold the driver.
 func (a *Agent) upgrade(
 	ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 ) (accel.DriverHave, *accel.Problem) {
@@ -303,16 +304,16 @@ func (a *Agent) evict(ctx context.Context, holders []accel.Holder) *accel.Proble
 	return a.kube.Evict(ctx, holders)
 }
 
-// preflightFor gets the driver of a definition ready for a kernel that is installed.
+// preflightFor prepares a definition's driver for a kernel that is installed.
 func (a *Agent) preflightFor(
 	ctx context.Context, def *accel.Definition, facts accel.Facts, release string,
 ) accel.Readiness {
-	facts.Kernel, _ = detect.InstalledKernel(a.Host, release, facts.Kernel) // what it lacks is in the answer
+	facts.Kernel, _ = detect.InstalledKernel(a.Host, release, facts.Kernel) // the answer says what it lacks
 	r := a.driver.Preflight(ctx, def, facts, driver.PreflightOptions{})
 	return accel.Readiness{Key: r.Key, Problem: r.Problem, Checked: time.Now()}
 }
 
-// publish hands a new machine to everybody who renders it.
+// publish hands a new machine to everything that renders it.
 func (a *Agent) publish(m accel.Machine) {
 	a.programs.Keep(m.Want.Kinds)
 	a.gate.open(func() accel.Machine { return m })
@@ -320,7 +321,7 @@ func (a *Agent) publish(m accel.Machine) {
 	if a.kube != nil {
 		a.kube.Publish(m)
 	}
-	if a.pods != nil && kube.Cards(m) != "" { // somebody may choose among them
+	if a.pods != nil && kube.Cards(m) != "" { // a pod may choose among them
 		a.pods.Need()
 	}
 	if working := workingDrivers(m); working != a.working {
@@ -334,7 +335,7 @@ func (a *Agent) publish(m accel.Machine) {
 	}
 }
 
-// workingDrivers names the drivers that work, and what is wanted of each kind.
+// workingDrivers names the kinds whose driver works, and the desired driver version of each.
 func workingDrivers(m accel.Machine) string {
 	var b strings.Builder
 	for _, kind := range sorted(m.Want.Kinds) {
@@ -345,7 +346,7 @@ func workingDrivers(m accel.Machine) string {
 	return b.String()
 }
 
-// alive fails when the loop has not turned for a while: its longest silence is five seconds.
+// alive fails when the loop has not turned for 20 s. A healthy loop turns at least every five seconds.
 func (a *Agent) alive() error {
 	if age := time.Since(a.loop.Beat()); age > 20*time.Second {
 		return fmt.Errorf("the loop has not turned for %s", age.Round(time.Second))

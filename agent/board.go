@@ -9,13 +9,13 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Board has the work on drivers that is going on. The zero one is empty, and it is safe for concurrent use.
+// Board lists the work on drivers that is in progress. The zero Board is empty. It is safe for concurrent use.
 type Board struct {
 	mu  sync.Mutex
 	now []accel.Progress
 }
 
-// Note takes a report.
+// Note records a progress report.
 func (b *Board) Note(p accel.Progress) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -30,22 +30,23 @@ func (b *Board) Note(p accel.Progress) {
 	}
 }
 
-// Replace takes what is going on now instead of what was.
+// Replace replaces the whole list.
 func (b *Board) Replace(now []accel.Progress) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = now
 }
 
-// List returns what is going on, the stage that began last at the end.
+// List returns the work in progress. The stage that began last comes last.
 func (b *Board) List() []accel.Progress {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]accel.Progress{}, b.now...)
 }
 
-// Watch calls draw with the time every period, and when ctx ends, until stop is called, which returns after the last
-// call. When ctx ends, interrupted is called first with the stage that began last, if there is one.
+// Watch calls draw with the current time every period, and once when ctx ends, until the caller calls stop. stop
+// returns after the last call of draw. When ctx ends, Watch first calls interrupted with the stage that began last,
+// if there is one.
 func (b *Board) Watch(
 	ctx context.Context, every time.Duration, interrupted func(last accel.Progress), draw func(now time.Time),
 ) (stop func()) {
@@ -74,7 +75,7 @@ func (b *Board) Watch(
 	}
 }
 
-// Await waits for something that cannot be called off, and reports false when ctx ends before.
+// Await waits for something that cannot be cancelled. It returns false if ctx ends first.
 func Await(ctx context.Context, wait func()) bool {
 	done := make(chan struct{})
 	go func() {

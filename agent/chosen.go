@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/runtime/gate"
 )
 
-// cards are the cards that the pod's containers get by an annotation: "card0,card1|card2".
+// cards returns the cards that an annotation gives to the pod's containers: "card0,card1|card2".
 func cards(annotation string) [][]string {
 	var all [][]string
 	for part := range strings.SplitSeq(annotation, "|") {
@@ -28,15 +28,15 @@ func cards(annotation string) [][]string {
 	return all
 }
 
-// portion is a container with what was chosen for it.
+// portion is a container with the cards that were chosen for it.
 type portion struct {
 	*kube.BoundContainer
 	cards   []string
 	passing bool // it ends before others begin
 }
 
-// portions are the containers of a pod in the order in which the kubelet gives them devices: init containers, then the
-// others. The annotation of init containers has those that go on running first.
+// portions returns the containers of a pod in the order in which the kubelet gives them devices: init containers,
+// then the others. The annotation for init containers lists those that keep running (restartPolicy Always) first.
 func portions(p *kube.BoundPod) []portion {
 	at := func(all [][]string, i int) []string {
 		if i < len(all) {
@@ -50,7 +50,7 @@ func portions(p *kube.BoundPod) []portion {
 	beside, passing := 0, 0
 	for _, c := range p.Spec.InitContainers {
 		if stays(c) {
-			passing++ // the index of the first that does not
+			passing++ // the index of the first that does not stay
 		}
 	}
 	var out []portion
@@ -85,7 +85,7 @@ func asking(pods []*kube.BoundPod, resource string) []deviceplugin.Bound {
 	return all
 }
 
-// choices are what the gate checks: the devices that were chosen for each container, as far as they are known here.
+// choices returns what the gate checks: the devices chosen for each container, as far as this host knows them.
 func choices(pods []*kube.BoundPod, m accel.Machine) []gate.Choice {
 	ids := map[string]string{}
 	for _, have := range m.Have {
@@ -111,10 +111,10 @@ func choices(pods []*kube.BoundPod, m accel.Machine) []gate.Choice {
 	return all
 }
 
-// hookGate is what the hook decides on: the devices that containers may have, and those that were chosen for them.
+// hookGate publishes what the hook decides on: the devices that containers may have, and those chosen for them.
 type hookGate struct {
 	runtime *runtime.Runtime
-	// pods are those of this node; nil without credentials.
+	// pods are the pods of this node; nil without credentials.
 	pods *kube.BoundPods
 	log  *slog.Logger
 	mu   sync.Mutex
@@ -129,18 +129,18 @@ func (g *hookGate) bound(resource string) (all []deviceplugin.Bound, changed <-c
 	return asking(pods, resource), changed, known
 }
 
-// open publishes the machine and the pods as they are known now.
+// open publishes the devices of the machine and the pods as they are now.
 func (g *hookGate) open(machine func() accel.Machine) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m := machine() // under the lock: what is older is written first
+	m := machine() // under the lock, so that the older machine is written first
 	kinds := map[string][]accel.Accelerator{}
 	for kind := range m.Have {
 		kinds[kind] = accel.Startable(m, kind)
 	}
 	var chosen []gate.Choice
 	if g.pods != nil {
-		pods, _, _ := g.pods.Now() // the last known ones while nobody can tell
+		pods, _, _ := g.pods.Now() // the last known pods while the API server does not answer
 		chosen = choices(pods, m)
 	}
 	if problem := g.runtime.PublishReadiness(kinds, chosen...); problem != nil {

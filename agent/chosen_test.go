@@ -12,8 +12,8 @@ import (
 	"github.com/acceld/acceld/runtime/gate"
 )
 
-// TestPortions holds what is read of a pod's annotations to the order in which the controller writes them: init
-// containers that go on first, then the others; and the containers to the order of the kubelet.
+// TestPortions checks that a pod's annotations are read in the order in which the controller writes them: init
+// containers that keep running first, then the others. The containers must be in the kubelet's order.
 func TestPortions(t *testing.T) {
 	const ask = `"resources":{"limits":{"qemu.org/edu":"1"}}`
 	var p kube.BoundPod

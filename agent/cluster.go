@@ -10,7 +10,7 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// connect makes the way to the API server where there are credentials, and reports whether there are.
+// connect creates the clients of the API server if there are credentials, and reports whether there are.
 func (a *Agent) connect() (connected bool, problem *accel.Problem) {
 	if !credentials(a.Config) {
 		return false, nil
@@ -39,7 +39,7 @@ func (a *Agent) connect() (connected bool, problem *accel.Problem) {
 	return true, nil
 }
 
-// nodeChanged takes over what the API server says of the node and of itself.
+// nodeChanged takes over what the API server reports about the node and about itself.
 func (a *Agent) nodeChanged() {
 	a.changed()
 	a.followLabels()
@@ -49,7 +49,7 @@ func (a *Agent) nodeChanged() {
 	}
 }
 
-// facts are those of the host, with what the API server says of the cluster.
+// facts returns the facts of the host, with what the API server reports about the cluster.
 func (a *Agent) facts() accel.Facts {
 	f := detect.Detect(a.Host, detect.Options{})
 	a.around.add(&f)
@@ -60,12 +60,12 @@ func (a *Agent) facts() accel.Facts {
 		version := minor(a.kube.State().ClusterVersion)
 		f.Cluster = accel.Cluster{Version: version, Unknown: version == ""}
 	case a.Config.Kubernetes == "on":
-		f.Cluster.Unknown = true // also before there is a kubelet
+		f.Cluster.Unknown = true // even before there is a kubelet
 	}
 	return f
 }
 
-// minor is "1.37" of a version such as "v1.37.1+k3s1"; empty for one that has no such form.
+// minor returns "1.37" for a version such as "v1.37.1+k3s1", and "" for a version of any other form.
 func minor(version string) string {
 	if m := regexp.MustCompile(`^v?(\d+\.\d+)(?:\D|$)`).FindStringSubmatch(version); m != nil {
 		return m[1]

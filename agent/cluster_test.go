@@ -16,7 +16,7 @@ import (
 	"github.com/acceld/acceld/host/hosttest"
 )
 
-// apiServer is one that knows the node and nothing else, and says its version when it has one.
+// apiServer returns a kubeconfig for an API server that knows only the node, and reports its version when it has one.
 func apiServer(t *testing.T, version *atomic.Pointer[string]) (kubeconfig string) {
 	t.Helper()
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,8 +44,8 @@ func apiServer(t *testing.T, version *atomic.Pointer[string]) (kubeconfig string
 		srv.URL, base64.StdEncoding.EncodeToString(cert))
 }
 
-// clustered is the agent of a machine whose API server that is. It runs until the test ends, less its endpoint and what
-// watches files.
+// clustered returns the agent of a machine with that API server. It runs until the test ends, without its endpoint
+// and its file watches.
 func clustered(t *testing.T, m *hosttest.Machine, version *atomic.Pointer[string]) *Agent {
 	t.Helper()
 	credentials := filepath.Join(t.TempDir(), "kubeconfig")
@@ -58,8 +58,8 @@ func clustered(t *testing.T, m *hosttest.Machine, version *atomic.Pointer[string
 	return a
 }
 
-// TestClusterVersion: the version of the cluster gets from the API server into what a definition does. Before it is
-// known, what needs it waits and says so, and it goes on by itself.
+// TestClusterVersion: the cluster's version gets from the API server into what a definition does. Until it is known,
+// what needs it waits and says so; then it continues by itself.
 func TestClusterVersion(t *testing.T) {
 	const address = "0000:01:00.0"
 	var version atomic.Pointer[string]
@@ -85,14 +85,14 @@ func TestClusterVersion(t *testing.T) {
 	eventually("before the API server has said it", accel.APIUnreachable,
 		"the API server has not said the version of the cluster")
 	select {
-	case <-a.watcher.moved: // of what was looked at first
+	case <-a.watcher.moved: // from the first look
 	default:
 	}
 	first := "v1.37.1+k3s1"
 	version.Store(&first)
 	eventually("when it has", accel.StepFailed, `is "nobody", wanted is "version 1.37"`)
 	select {
-	case <-a.watcher.moved: // sources whose names are made of it are followed
+	case <-a.watcher.moved: // sources whose names contain it are followed
 	case <-time.After(20 * time.Second):
 		t.Error("nobody follows other files than before")
 	}
@@ -101,8 +101,8 @@ func TestClusterVersion(t *testing.T) {
 	}
 }
 
-// TestClusterVersionIsNews: on a machine where nothing else happens the version is known when it is said, and not at
-// the next resync.
+// TestClusterVersionIsNews: on a machine where nothing else happens, the version is known as soon as it is reported,
+// not only at the next resync.
 func TestClusterVersionIsNews(t *testing.T) {
 	var version atomic.Pointer[string]
 	a := clustered(t, hosttest.New(t), &version)
@@ -116,7 +116,7 @@ func TestClusterVersionIsNews(t *testing.T) {
 	}
 }
 
-// TestClusterKnown: on which hosts there is a cluster, and of which the version can be known.
+// TestClusterKnown: which hosts have a cluster, and for which of them the version can be known.
 func TestClusterKnown(t *testing.T) {
 	for _, c := range []struct {
 		kubernetes string

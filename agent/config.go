@@ -28,16 +28,16 @@ type Config struct {
 	Kubeconfig string
 	// Kubernetes is "auto" (a kubelet on the host), "on" or "off".
 	Kubernetes string
-	// Policies tells whether the policies of the cluster are read where there are credentials.
+	// Policies tells whether the agent reads the cluster's policies if it has credentials.
 	Policies bool
-	// Allocation is the way in which devices are given to pods where neither the kind's own options nor its definition
-	// say it; the device plugin when empty.
+	// Allocation is how pods get devices if neither the kind's own options nor its definition say it. Empty means the
+	// device plugin.
 	Allocation accel.Allocation
 	// Listen is the loopback address of the endpoint; empty for the unix socket alone.
 	Listen string
 	// Socket is the unix socket of the endpoint.
 	Socket string
-	// Compatible are the further pages of metrics, by name.
+	// Compatible names additional pages of metrics.
 	Compatible []string
 	// Remote is the endpoint for scrapers on other machines.
 	Remote RemoteConfig
@@ -47,21 +47,22 @@ type Config struct {
 	StateDir string
 	Hook     bool
 	CDI      bool
-	// RuntimeEdit is "never", "dropin" or "full", RuntimeRestart "never", "idle" or "now"; empty when the file says
-	// nothing.
+	// RuntimeEdit is "never", "dropin" or "full"; RuntimeRestart is "never", "idle" or "now". Each is empty if the
+	// file does not set it.
 	RuntimeEdit, RuntimeRestart string
 	// LogLevel is "debug", "info", "warn" or "error".
 	LogLevel string
-	// Resync is the safety net under the events; SampleEvery is how often metrics are read.
+	// Resync is how often the agent reads everything again even without an event. SampleEvery is how often it reads
+	// metrics.
 	Resync, SampleEvery time.Duration
 	LoadTimeout         time.Duration
 	BuildTimeout        time.Duration
 	// Build limits what the builds of drivers may use.
 	Build BuildConfig
-	// Prebuilt are sources of type oci or bundle that are asked for every kind before the kind's own.
+	// Prebuilt are sources of type oci or bundle that every kind tries before its own sources.
 	Prebuilt []accel.Source
-	// StoreEntries is how many drivers that nothing needs any more are kept; -1 for none. StoreMiB bounds what they
-	// take; 0 for no bound.
+	// StoreEntries is how many drivers that nothing needs any more the store keeps; -1 for none. StoreMiB limits
+	// their total size in MiB; 0 for no limit.
 	StoreEntries, StoreMiB int
 	// Kinds overrides definitions, by kind.
 	Kinds map[string]accel.KindConfig
@@ -69,15 +70,15 @@ type Config struct {
 
 // BuildConfig limits what one build of a driver may use.
 type BuildConfig struct {
-	// Jobs is how many compilers run at a time; 0 for one for each processor.
+	// Jobs is how many compilers run at a time; 0 means one for each processor.
 	Jobs int
-	// Memory is a cap in bytes, or, below 0, minus the percentage of the machine's memory; 0 for no cap.
+	// Memory is a limit in bytes, or, if negative, minus the percentage of the machine's memory; 0 for no limit.
 	Memory int64
-	// CPUWeight is the share of a busy processor where everybody else has 100, 1 to 10000.
+	// CPUWeight is the build's weight on a busy processor, 1 to 10000; everything else has 100.
 	CPUWeight int
 }
 
-// MemoryBytes is the cap on a machine with total bytes of memory; 0 for no cap.
+// MemoryBytes returns the limit on a machine with total bytes of memory; 0 for no limit.
 func (b BuildConfig) MemoryBytes(total int64) int64 {
 	if b.Memory < 0 {
 		return total / 100 * -b.Memory
@@ -191,7 +192,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 	return c, nil
 }
 
-// switched is the word that was written: to the YAML reader on and off are true and false (YAML 1.1).
+// switched returns the word as it was written: YAML 1.1 reads an unquoted on or off as true or false.
 func switched(word string) string {
 	switch word {
 	case "true":
@@ -263,7 +264,7 @@ func (c Config) check() []error {
 	return errs
 }
 
-// parseMemory reads "80%" of the machine as -80, a quantity such as "4Gi" as its bytes, and "none" as 0.
+// parseMemory reads "80%" of the machine's memory as -80, a quantity such as "4Gi" as bytes, and "none" as 0.
 func parseMemory(text string) (int64, error) {
 	if text == "none" {
 		return 0, nil
@@ -282,8 +283,8 @@ func parseMemory(text string) (int64, error) {
 	return q.Value(), nil
 }
 
-// Override returns the definitions in force: defs with the configuration's overrides, disabled kinds left out. A kind
-// that no definition has is an error, because it is a typing mistake.
+// Override returns the definitions in force: defs with the configuration's overrides applied and disabled kinds left
+// out. An override for a kind without a definition is an error, because it must be a typing mistake.
 func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.Definition, *accel.Problem) {
 	out := map[string]*accel.Definition{}
 	for name, def := range defs {
@@ -324,8 +325,8 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 	return out, nil
 }
 
-// sameResource refuses two kinds by the same name for pods, where that is for the configuration to mend: the kubelet
-// would take one of them for the other. Nil when no name is given twice.
+// sameResource refuses two kinds with the same resource name if the configuration can fix it: the kubelet would
+// mistake one for the other. It returns nil if every name is unique.
 func sameResource(defs map[string]*accel.Definition) *accel.Problem {
 	by := map[string]string{}
 	for _, kind := range slices.Sorted(maps.Keys(defs)) {
@@ -342,7 +343,7 @@ func sameResource(defs map[string]*accel.Definition) *accel.Problem {
 	return nil
 }
 
-// ReadConfig reads the configuration from file. A missing file gives the defaults unless it was asked for by name.
+// ReadConfig reads the configuration from file. A missing file gives the defaults unless the user named the file.
 func ReadConfig(file string, asked bool) (Config, *accel.Problem) {
 	data, err := os.ReadFile(file)
 	switch {

@@ -7,19 +7,19 @@ import (
 	"path"
 )
 
-// RemoteConfig is the endpoint for scrapers on other machines: the pages of metrics alone, by TLS, for those who prove
-// who they are. Files are as this process sees them.
+// RemoteConfig is the endpoint for scrapers on other machines. It serves only the pages of metrics, over TLS, to
+// clients that authenticate. File names are as this process sees them.
 type RemoteConfig struct {
 	// Listen is the address, such as "0.0.0.0:9481"; empty for none.
 	Listen string `json:"listen,omitempty"`
-	// Certificate and Key are PEM files; without both the agent makes a certificate at each start.
+	// Certificate and Key are PEM files. Without both, the agent creates a certificate at each start.
 	Certificate string `json:"certificate,omitempty"`
 	Key         string `json:"key,omitempty"`
-	// ClientCA is a PEM file with the authorities whose client certificates are let in.
+	// ClientCA is a PEM file with the authorities whose client certificates are accepted.
 	ClientCA string `json:"clientCA,omitempty"`
-	// Clients are the names that client certificates may have; empty: any.
+	// Clients are the names that client certificates may have; empty for any name.
 	Clients []string `json:"clients,omitempty"`
-	// Tokens lets those in whom the API server knows by their bearer token and who may get the path.
+	// Tokens also accepts clients whose bearer token the API server knows and that may get the path.
 	Tokens bool `json:"tokens,omitempty"`
 }
 

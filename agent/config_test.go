@@ -28,8 +28,7 @@ func TestReferenceConfigHoldsTheDefaults(t *testing.T) {
 	}
 }
 
-// The file that packages bring says nothing, so that an upgrade of the defaults is one of hosts that nobody has
-// configured.
+// The file in the packages sets nothing, so that changed defaults reach hosts that nobody has configured.
 func TestPackagedConfigSaysNothing(t *testing.T) {
 	data, err := os.ReadFile("../packaging/packages/config.yaml")
 	if err != nil {
@@ -43,7 +42,7 @@ func TestPackagedConfigSaysNothing(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-defaults +file):\n%s", diff)
 	}
-	// What it shows as an example is right.
+	// Its examples are valid.
 	var example strings.Builder
 	for line := range strings.Lines(string(data)) {
 		if text, ok := strings.CutPrefix(line, "# "); ok && example.Len() > 0 || text == "kubernetes:\n" {
@@ -56,7 +55,7 @@ func TestPackagedConfigSaysNothing(t *testing.T) {
 	}
 }
 
-// The example of prebuilt sources is a comment, because it has no default. It must be right all the same.
+// The example of prebuilt sources is a comment, because it has no default. It must still be valid.
 func TestReferenceConfigsExample(t *testing.T) {
 	data, err := os.ReadFile("../docs/config.yaml")
 	if err != nil {
@@ -234,7 +233,8 @@ func TestBuildMemory(t *testing.T) {
 	}
 }
 
-// TestAllocation: the kind's own options win over its definition, and that over what holds for all.
+// TestAllocation: the kind's own options win over its definition, and the definition wins over the option for all
+// kinds.
 func TestAllocation(t *testing.T) {
 	def := func(a accel.Allocation) map[string]*accel.Definition {
 		return map[string]*accel.Definition{"a-b": {Kind: "a-b", Allocation: a}}
@@ -274,8 +274,8 @@ func TestSharing(t *testing.T) {
 	}
 }
 
-// TestResource: the name that pods ask for is the configuration's, the CDI kind the definition's; no two kinds have one
-// name.
+// TestResource: the configuration sets the name that pods request, the definition sets the CDI kind, and no two kinds
+// have the same name.
 func TestResource(t *testing.T) {
 	defs := map[string]*accel.Definition{"a-b": {Kind: "a-b", Resource: "a/b"}, "c-d": {Kind: "c-d", Resource: "c/d"}}
 	for text, want := range map[string]string{

@@ -7,8 +7,8 @@ import (
 	"github.com/acceld/acceld/agent/loop"
 )
 
-// draining is a device plugin that does not offer the devices which pods still hold by claims, from when the kind was
-// given out by claims.
+// draining is a device plugin for a kind that was allocated by claims before. It does not offer the devices that pods
+// still hold by those claims.
 type draining struct {
 	loop.Plugin
 	claims interface {
@@ -17,7 +17,7 @@ type draining struct {
 	}
 }
 
-// Update hands the devices to both: the claims' plugin gives them to containers that start again.
+// Update passes the devices to both plugins: the DRA plugin gives them to containers that start again.
 func (d *draining) Update(accs []accel.Accelerator) {
 	d.claims.Update(accs)
 	held, known := d.claims.Held()
@@ -33,7 +33,7 @@ func (d *draining) Update(accs []accel.Accelerator) {
 	d.Plugin.Update(offer)
 }
 
-// Problem says that devices are held, when nothing worse is the case.
+// Problem reports that claims hold devices, unless the device plugin has a problem of its own.
 func (d *draining) Problem() *accel.Problem {
 	if p := d.Plugin.Problem(); p != nil {
 		return p

@@ -6,7 +6,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// offering is a plugin that notes what it was told to offer.
+// offering is a plugin that records what it was asked to offer.
 type offering struct {
 	told    []accel.Accelerator
 	problem *accel.Problem
@@ -22,8 +22,8 @@ func well(id string) accel.Accelerator {
 	return accel.Accelerator{ID: id, Health: accel.Health{State: accel.Healthy}}
 }
 
-// TestDraining: what a claim still holds is offered by the device plugin when the claim is over, not sooner, and as
-// long as it is not known what claims hold, nothing is.
+// TestDraining: the device plugin offers a claimed device only after the claim is gone. While it is unknown what
+// claims hold, it offers nothing.
 func TestDraining(t *testing.T) {
 	devices, claims := &offering{}, &offering{}
 	d := &draining{Plugin: devices, claims: claims}

@@ -11,11 +11,11 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// spread keeps the nodes that waited for one build from asking the registry at the same moment.
+// spread keeps nodes that waited for the same build from querying the registry at the same moment.
 const spread = 2 * time.Second
 
-// election is how this node stands for building a driver for all nodes. Where another one builds, the loop is told when
-// that has ended.
+// election lets this node compete to build a driver for all nodes. When another node builds, election wakes the loop
+// at the end of that build.
 type election struct {
 	election *kube.Election
 	follow   kube.LeaseWatch
@@ -25,11 +25,11 @@ type election struct {
 	log      *slog.Logger
 
 	mu sync.Mutex
-	// awaited are the keys of drivers that other nodes build.
+	// awaited are the keys of the drivers that other nodes build.
 	awaited map[string]bool
 }
 
-// elect stands for building the driver of a key; see driver.Options.
+// elect competes to build the driver of a key; see driver.Options.
 func (e *election) elect(ctx context.Context, key string) (release func(), elected bool, holder string, err error) {
 	release, elected, holder, err = e.election.Elect(ctx, key)
 	if err == nil && !elected {
@@ -38,8 +38,8 @@ func (e *election) elect(ctx context.Context, key string) (release func(), elect
 	return release, elected, holder, err
 }
 
-// await wakes the loop when another node's build of key has ended. Without an API server that says so the driver is
-// looked for again by itself, at growing distances.
+// await wakes the loop when another node's build of key has ended. If the API server cannot report that, the loop
+// looks for the driver by itself, at growing intervals.
 func (e *election) await(key string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Endpoint is a task that answers on listeners, reading only: the local ones, a unix socket and a loopback port, or the
-// one for other machines.
+// Endpoint is a task that serves read-only requests on listeners: either the local ones, a unix socket and a loopback
+// port, or the one for other machines.
 type Endpoint struct {
 	name      string
 	handler   http.Handler
@@ -26,16 +26,16 @@ type Endpoint struct {
 	log       *slog.Logger
 }
 
-// NewEndpoint returns an endpoint that serves handler on the listeners, which it closes in the end.
+// NewEndpoint returns an endpoint that serves handler on the listeners. It closes them at the end.
 func NewEndpoint(handler http.Handler, listeners ...net.Listener) *Endpoint {
 	return &Endpoint{name: "local endpoint", handler: handler, listeners: listeners, ready: make(chan struct{})}
 }
 
-// maxRemote connections from other machines are open at a time; further ones wait.
+// maxRemote is how many connections from other machines may be open at a time; further ones wait.
 const maxRemote = 64
 
-// NewRemoteEndpoint returns an endpoint for other machines on a listener that speaks TLS. What strangers do wrong is
-// told to log, for developers.
+// NewRemoteEndpoint returns an endpoint for other machines on a listener, over TLS. It logs errors of clients to log
+// at debug level.
 func NewRemoteEndpoint(handler http.Handler, listener net.Listener, c *tls.Config, log *slog.Logger) *Endpoint {
 	limited := tls.NewListener(netutil.LimitListener(listener, maxRemote), c)
 	return &Endpoint{
@@ -74,13 +74,13 @@ func (e *Endpoint) Run(ctx context.Context) error {
 	}
 	group.Go(func() error {
 		<-ctx.Done()
-		return server.Close() // requests are short and reading only: nothing is lost
+		return server.Close() // requests are short and read-only: nothing is lost
 	})
 	close(e.ready)
 	return group.Wait()
 }
 
-// listeners are those of systemd, or our own.
+// listeners returns the listeners that systemd passed, or else our own.
 func (a *Agent) listeners() ([]net.Listener, error) {
 	inherited, err := a.sockets.Listeners("acceld.socket")
 	if err != nil || len(inherited) > 0 {
@@ -93,7 +93,7 @@ func (a *Agent) listeners() ([]net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Host.Remove(a.Config.Socket); err != nil { // the agent's lock is held, so it is a dead agent's
+	if err := a.Host.Remove(a.Config.Socket); err != nil { // we hold the agent's lock, so a dead agent left it
 		return nil, err
 	}
 	unix, err := net.Listen("unix", socket)

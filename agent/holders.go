@@ -17,7 +17,7 @@ import (
 	"github.com/acceld/acceld/probe"
 )
 
-// users finds who uses devices: processes as the host shows them, pods as the kubelet and the DRA plugins know them.
+// users finds who uses devices. The host shows processes; the kubelet and the DRA plugins know pods.
 type users struct {
 	host     *host.Host
 	driver   *driver.Driver
@@ -26,11 +26,11 @@ type users struct {
 	machine  func() accel.Machine
 }
 
-// kubeletAnswers is how long the kubelet may take to say who has devices.
+// kubeletAnswers is how long the kubelet may take to report who has devices.
 const kubeletAnswers = 5 * time.Second
 
-// held returns which containers hold which device of a kind through the device plugin, as the kubelet last said, each
-// container once and in order of their names. The problem is that it does not say so now.
+// held returns which containers hold which device of a kind through the device plugin, as the kubelet last reported:
+// each container once, sorted by name. It returns a problem if the kubelet does not answer now.
 func (u *users) held(ctx context.Context, def *accel.Definition) (map[string][]deviceplugin.PodRef, *accel.Problem) {
 	s := u.plugins.slot(devicesOf(def))
 	if s == nil || s.devices == nil {
@@ -39,17 +39,17 @@ func (u *users) held(ctx context.Context, def *accel.Definition) (map[string][]d
 	ctx, cancel := context.WithTimeout(ctx, kubeletAnswers)
 	defer cancel()
 	refs, err := s.devices.Holders(ctx)
-	if err == nil || !u.machine().Want.Kubernetes { // the kubelet has left the host, and its pods with it
+	if err == nil || !u.machine().Want.Kubernetes { // without an error, or the kubelet and its pods have left the host
 		return byDevice(refs), nil
 	}
 	return byDevice(refs), accel.Problemf(accel.ProbeUnanswered,
 		"the kubelet does not say who has devices of %q: %v", def.Kind, err)
 }
 
-// claimed returns who has devices of a kind by claims. The problem is that it is not known yet.
+// claimed returns who has devices of a kind by claims. It returns a problem while that is not known yet.
 func (u *users) claimed(ctx context.Context, def *accel.Definition) ([]dra.Holder, *accel.Problem) {
 	s := u.plugins.slot(claimsOf(def))
-	if s == nil || s.stopped() && !u.plugins.early(def) { // the last claim has been taken back
+	if s == nil || s.stopped() && !u.plugins.early(def) { // the last claim has been unprepared
 		return nil, nil
 	}
 	if _, known := s.claims.Held(); !known {
@@ -59,7 +59,7 @@ func (u *users) claimed(ctx context.Context, def *accel.Definition) ([]dra.Holde
 	return s.claims.Holders(ctx), nil
 }
 
-// byDevice joins the replicas of each device.
+// byDevice groups the holders by device: replicas of a shared device count as that device.
 func byDevice(refs map[string]deviceplugin.PodRef) map[string][]deviceplugin.PodRef {
 	out := map[string][]deviceplugin.PodRef{}
 	for id, r := range refs {
@@ -76,8 +76,9 @@ func byDevice(refs map[string]deviceplugin.PodRef) map[string][]deviceplugin.Pod
 	return out
 }
 
-// of returns who uses a kind's driver: processes and modules as the host shows them, the pods by name, and pods that
-// were given a device and have no process on it (yet). The problem is that there may be more of those.
+// of returns who uses a kind's driver: processes and modules as the host shows them, with the names of their pods,
+// and pods that were given a device but have no process on it (yet). It returns a problem if there may be more such
+// pods.
 func (u *users) of(
 	ctx context.Context, def *accel.Definition, accs []accel.Accelerator,
 ) ([]accel.Holder, *accel.Problem) {
@@ -89,8 +90,8 @@ func (u *users) of(
 	return NameClaimants(nameHolders(holders, held, accs), claims), cmp.Or(silent, unread)
 }
 
-// podsOn names the pods that were given a device or a part of it, or have a process on it. While that cannot be known
-// it names who would have to say it.
+// podsOn names the pods that were given a device or a part of it, or have a process on it. If that is unknown, it
+// names the source that did not answer instead.
 func (u *users) podsOn(ctx context.Context, def *accel.Definition, x accel.Accelerator) []string {
 	ids, nodes := map[string]bool{x.ID: true}, slices.Clone(x.Nodes)
 	for _, p := range x.Partitions {
@@ -133,7 +134,8 @@ func (u *users) podsOn(ctx context.Context, def *accel.Definition, x accel.Accel
 	return slices.Compact(names)
 }
 
-// NameClaimants joins processes with the pods that were given devices by claims.
+// NameClaimants adds the pods that were given devices by claims to holders. A process of such a pod gets the pod's
+// name.
 func NameClaimants(holders []accel.Holder, pods []dra.Holder) []accel.Holder {
 	seen := map[string]bool{}
 	for _, p := range pods {
@@ -163,8 +165,9 @@ func NameClaimants(holders []accel.Holder, pods []dra.Holder) []accel.Holder {
 	return holders
 }
 
-// nameHolders joins processes with the pods that were given the devices. Of a shared device it cannot be said whose
-// process one is; its pods are named beside the processes.
+// nameHolders adds the pods that were given the devices to holders. A process on an unshared device gets the name of
+// the device's pod. On a shared device nobody can tell which pod a process belongs to, so its pods are listed
+// separately.
 func nameHolders(
 	holders []accel.Holder, held map[string][]deviceplugin.PodRef, accs []accel.Accelerator,
 ) []accel.Holder {
@@ -193,7 +196,7 @@ func nameHolders(
 	return holders
 }
 
-// await waits for the end of one of the processes.
+// await waits until one of the processes ends.
 func (u *users) await(ctx context.Context, holders []accel.Holder) error {
 	var pids []int
 	for _, h := range holders {

@@ -20,7 +20,7 @@ func TestNameHolders(t *testing.T) {
 	}
 	got := nameHolders([]accel.Holder{
 		{PID: 1, PodUID: "u", Device: "/dev/edu0"},
-		{PID: 2, Device: "/dev/edu0"}, // of the host
+		{PID: 2, Device: "/dev/edu0"}, // a process of the host
 		{Other: "module x"},
 	}, map[string][]deviceplugin.PodRef{"a": {{Namespace: "n", Pod: "p"}}, "b": {{Namespace: "n", Pod: "q"}}}, accs)
 	want := []accel.Holder{
@@ -34,7 +34,7 @@ func TestNameHolders(t *testing.T) {
 	}
 }
 
-// A device is not divided before somebody can say which pods have it.
+// A device is not partitioned while it is unknown which pods have it.
 func TestPodsOnUnknown(t *testing.T) {
 	for kubernetes, want := range map[bool][]string{true: {"the kubelet, which nobody has asked yet"}, false: nil} {
 		u := &users{
@@ -49,8 +49,8 @@ func TestPodsOnUnknown(t *testing.T) {
 	}
 }
 
-// TestUsersUnanswered: a kubelet that does not say who has devices is told apart from one that says nobody has; where
-// there is none nobody is waited for.
+// TestUsersUnanswered: a kubelet that does not report who has devices differs from one that reports that nobody has.
+// Without a kubelet, nothing is waited for.
 func TestUsersUnanswered(t *testing.T) {
 	def := &accel.Definition{Kind: "example-npu"}
 	for kubernetes, want := range map[bool]accel.Reason{true: accel.ProbeUnanswered, false: ""} {
@@ -79,7 +79,7 @@ func TestUsersUnanswered(t *testing.T) {
 	}
 }
 
-// Who has a part of a device is named, and no process of it is put down to one of them.
+// All pods with a share of a device are named, and no process is attributed to one of them.
 func TestNameHoldersOfShared(t *testing.T) {
 	accs := []accel.Accelerator{{ID: "a", Nodes: []accel.DeviceNode{{Path: "/dev/edu0"}}}}
 	p, q := deviceplugin.PodRef{Namespace: "n", Pod: "p"}, deviceplugin.PodRef{Namespace: "n", Pod: "q"}

@@ -8,7 +8,7 @@ import (
 	"github.com/acceld/acceld/exporter/holders"
 )
 
-// follower makes the task that knows who holds which device.
+// follower creates the task that knows who holds which device.
 func (p *plugins) follower() *holders.Follower {
 	return holders.New(holders.Options{
 		Host: p.Host, Root: p.kubeletRoot, Log: p.Log,
@@ -16,7 +16,7 @@ func (p *plugins) follower() *holders.Follower {
 	})
 }
 
-// deviceOf returns the accelerator that a device of an extended resource is.
+// deviceOf returns the accelerator behind a device of an extended resource.
 func (p *plugins) deviceOf(resource, id string) (accelerator string, ours bool) {
 	for _, s := range p.all() {
 		if s.devices != nil && slices.Contains(s.devices.Names(), resource) {
@@ -26,7 +26,7 @@ func (p *plugins) deviceOf(resource, id string) (accelerator string, ours bool) 
 	return "", false
 }
 
-// claimedOf returns the accelerator that a device of a driver of claims is.
+// claimedOf returns the accelerator behind a device of a DRA driver.
 func (p *plugins) claimedOf(driver, device string) (accelerator string, ours bool) {
 	for _, s := range p.all() {
 		if s.claims != nil && s.claims.Driver() == driver {
@@ -36,7 +36,7 @@ func (p *plugins) claimedOf(driver, device string) (accelerator string, ours boo
 	return "", false
 }
 
-// prepared returns what is prepared for claims.
+// prepared returns the devices that are prepared for claims.
 func (p *plugins) prepared() []holders.Hold {
 	var all []holders.Hold
 	for _, s := range p.all() {

@@ -10,8 +10,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// installing is how long nothing may change below /lib/modules before a new kernel is looked at: its package, the
-// package of its headers and their scripts follow each other.
+// installing is how long /lib/modules must stay unchanged before the agent looks at a new kernel: the kernel's
+// package, its header package and their scripts run one after the other.
 const installing = 10 * time.Second
 
 // KernelPreflightOptions are what [KernelPreflight] works with.
@@ -19,27 +19,27 @@ type KernelPreflightOptions struct {
 	Machine func() accel.Machine
 	// Installed returns the releases of the kernels that are installed.
 	Installed func() []string
-	// Preflight gets the driver of a definition ready for an installed kernel, and may take as long as a build.
+	// Preflight prepares the driver of a definition for an installed kernel. It may take as long as a build.
 	Preflight func(ctx context.Context, def *accel.Definition, facts accel.Facts, release string) accel.Readiness
-	// Tell takes the answers for one kind, by release.
+	// Tell receives the answers for one kind, by kernel release.
 	Tell func(ctx context.Context, kind string, next map[string]accel.Readiness)
-	// Watch is host.Host's.
+	// Watch is the Watch method of host.Host.
 	Watch func(ctx context.Context, names ...string) (<-chan string, error)
 	Log   *slog.Logger
 }
 
-// KernelPreflight is the task that gets drivers ready for kernels that are installed and newer than the running one, so
-// that what a reboot would find is known, and in the store, before it. A kernel is asked for once; one whose answer was
-// no again when something of it changes.
+// KernelPreflight is the task that prepares drivers for installed kernels that are newer than the running one. So
+// what a reboot would find is known, and in the store, before the reboot. It checks a kernel once for each driver
+// definition. If the answer was no, it checks again at the next change of a kernel or a driver.
 type KernelPreflight struct {
 	o     KernelPreflightOptions
 	wake  chan struct{}
 	ready chan struct{}
-	// answers are what was found; Run's.
+	// answers are the results so far, by kind and release. Only Run uses them.
 	answers map[string]map[string]answered
 }
 
-// answered is one answer and what it is about.
+// answered is one answer, with the driver definition that it is about.
 type answered struct {
 	driver accel.DriverDefinition
 	accel.Readiness
@@ -55,10 +55,10 @@ func NewKernelPreflight(o KernelPreflightOptions) *KernelPreflight {
 // String names the task.
 func (k *KernelPreflight) String() string { return "kernel preflight" }
 
-// Ready is closed at once: nobody waits for a kernel that does not run.
+// Ready is closed at once: nothing waits for a kernel that does not run.
 func (k *KernelPreflight) Ready() <-chan struct{} { return k.ready }
 
-// Wake tells that a kind's driver works now, or another one is wanted.
+// Wake reports that a kind's driver works now, or that the desired driver has changed.
 func (k *KernelPreflight) Wake() {
 	select {
 	case k.wake <- struct{}{}:
@@ -66,7 +66,7 @@ func (k *KernelPreflight) Wake() {
 	}
 }
 
-// Run looks at the installed kernels whenever they change.
+// Run checks the installed kernels whenever they change.
 func (k *KernelPreflight) Run(ctx context.Context) error {
 	close(k.ready)
 	for again := true; again; {
@@ -75,7 +75,7 @@ func (k *KernelPreflight) Run(ctx context.Context) error {
 	return nil
 }
 
-// round looks once and waits for the next change; false when ctx has ended.
+// round checks once and waits for the next change. It returns false when ctx has ended.
 func (k *KernelPreflight) round(ctx context.Context) bool {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -108,7 +108,7 @@ func (k *KernelPreflight) round(ctx context.Context) bool {
 	}
 }
 
-// look asks for every kind whose driver works and every newer kernel that has no good answer yet.
+// look checks every newer kernel that has no good answer yet, for every kind whose driver works.
 func (k *KernelPreflight) look(ctx context.Context, kernels []string) {
 	m := k.o.Machine()
 	for kind, def := range m.Want.Kinds {

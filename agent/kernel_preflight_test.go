@@ -12,7 +12,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// A kernel is asked for once, when its packages are installed; one without a driver again when something of it changes.
+// A kernel is checked once, when its packages are installed. One without a driver is checked again when something
+// changes.
 func TestKernelPreflight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernels := []string{"6.1.0-40", "6.1.0-47"}
@@ -54,14 +55,14 @@ func TestKernelPreflight(t *testing.T) {
 		changes <- "/lib/modules/6.1.0-56/build"
 		time.Sleep(2 * installing)
 		synctest.Wait()
-		a.Wake() // it has its answer
+		a.Wake() // it has its answer already
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"k-x 6.1.0-56", "k-x 6.1.0-56"}, asked); diff != "" ||
 			told["6.1.0-56"].Problem != nil {
 			t.Fatalf("%s %+v", diff, told)
 		}
 		m.Want.Kinds = map[string]*accel.Definition{"k-x": {Kind: "k-x", Driver: accel.DriverDefinition{Version: "2"}}}
-		a.Wake() // another driver is wanted
+		a.Wake() // the desired driver has changed
 		synctest.Wait()
 		if len(asked) != 3 {
 			t.Errorf("%v", asked)

@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/deviceplugin"
 )
 
-// divided is a kind with one device in two halves.
+// divided returns a kind with one device that is partitioned into two halves.
 func divided() (*accel.Definition, []accel.Accelerator) {
 	half := func(name string) accel.Accelerator {
 		return accel.Accelerator{
@@ -29,8 +29,8 @@ func divided() (*accel.Definition, []accel.Accelerator) {
 	}}
 }
 
-// TestProfiles: whoever held a partition is found also when the definition does not name its profile, or when it is
-// gone.
+// TestProfiles: the holder of a partition is found even if the definition does not name its profile, or the partition
+// is gone.
 func TestProfiles(t *testing.T) {
 	def, accs := divided()
 	if diff := cmp.Diff([]string{"half", "quarter"}, profiles(def, accs)); diff != "" {

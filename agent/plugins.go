@@ -19,18 +19,18 @@ import (
 	"github.com/acceld/acceld/systemd"
 )
 
-// plugins are what offers kinds to the kubelet. The loop starts them, and whoever asks who holds what reads them.
+// plugins offer kinds to the kubelet. The loop starts them; everything that needs the holders of devices reads them.
 type plugins struct {
 	*Setup
-	ctx     context.Context //nolint:containedctx // the agent's own: claims are taken back after a kind's plugin
+	ctx     context.Context //nolint:containedctx // the agent's own: claims outlive a kind's plugin
 	group   *sync.WaitGroup
 	machine func() accel.Machine
-	// changed tells the loop that a plugin has news, and poke the follower of holders.
+	// changed notifies the loop of news from a plugin; poke notifies the follower of holders.
 	changed, poke func()
 	alive         func() error
 	sockets       *systemd.Sockets
 	runtime       *runtime.Runtime
-	// documents is the way to the objects of claims; nil without credentials.
+	// documents reads and writes the objects of claims; nil without credentials.
 	documents *kube.Documents
 	// bound returns the containers of this node's pods that ask for a resource; see deviceplugin.Config.
 	bound func(resource string) (all []deviceplugin.Bound, changed <-chan struct{}, known bool)
@@ -39,28 +39,29 @@ type plugins struct {
 	bySlot map[string]*serving
 }
 
-// serving is what offers a kind to the kubelet, until done is closed.
+// serving is a plugin that offers a kind to the kubelet until done is closed.
 type serving struct {
 	stop    context.CancelFunc
 	stopped func() bool
 	done    chan struct{}
-	// devices or claims is set.
+	// Either devices or claims is set.
 	devices *deviceplugin.Kind
 	claims  *dra.Plugin
 }
 
-// Slots of plugins. A kind has both while claims are held that were prepared before the device plugin took over.
+// devicesOf and claimsOf name the slots of a kind's plugins. A kind has both while pods hold claims that were
+// prepared before the device plugin took over.
 func devicesOf(def *accel.Definition) string { return "device plugin " + def.Kind }
 func claimsOf(def *accel.Definition) string  { return "DRA plugin " + def.Kind }
 
-// slot returns what is in a slot; nil when nothing ever was.
+// slot returns the plugin in a slot; nil if there never was one.
 func (p *plugins) slot(name string) *serving {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bySlot[name]
 }
 
-// all returns what offers kinds to the kubelet, or did until it was stopped.
+// all returns the plugins that offer kinds to the kubelet, including stopped ones.
 func (p *plugins) all() []*serving {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,9 +72,9 @@ func (p *plugins) all() []*serving {
 	return all
 }
 
-// start starts what offers a kind to the kubelet; it ends with ctx. A kind has one owner: what served it before has
-// ended when the new one begins, and devices that pods hold in the other way are not offered before those pods have
-// ended.
+// start starts the plugin that offers a kind to the kubelet; it ends with ctx. A kind has one owner: the new plugin
+// begins only after the previous one has ended, and does not offer devices that pods got from the other type of
+// plugin until those pods have ended.
 func (p *plugins) start(ctx context.Context, def *accel.Definition) loop.Plugin {
 	if def.AllocatedBy() == accel.AllocateByDRA {
 		return p.startClaims(ctx, def, false)
@@ -85,12 +86,12 @@ func (p *plugins) start(ctx context.Context, def *accel.Definition) loop.Plugin 
 	return &draining{Plugin: devices, claims: p.startClaims(p.ctx, def, true)}
 }
 
-// early reports whether claims of a kind are prepared, which only its DRA plugin can take back.
+// early reports whether claims of a kind are still prepared, which only its DRA plugin can unprepare.
 func (p *plugins) early(def *accel.Definition) bool {
 	return dra.Served(p.Host, p.Config.StateDir, def)
 }
 
-// serve runs a plugin when the one that was in its slot before has ended.
+// serve runs a plugin after the previous one in its slot has ended.
 func (p *plugins) serve(ctx context.Context, slot string, s *serving, run func(context.Context) error) {
 	ctx, s.stop = context.WithCancel(ctx)
 	s.stopped = func() bool { return ctx.Err() != nil }
@@ -122,7 +123,7 @@ func (p *plugins) startDevices(ctx context.Context, def *accel.Definition) *devi
 	return k
 }
 
-// devicePlugin makes the device plugins of a kind.
+// devicePlugin creates the device plugins of a kind.
 func (p *plugins) devicePlugin(def *accel.Definition) *deviceplugin.Kind {
 	// The directory is fixed in the kubelet and does not follow its --root-dir.
 	dir, err := p.Host.Path("/var/lib/kubelet/device-plugins")
@@ -140,8 +141,8 @@ func (p *plugins) devicePlugin(def *accel.Definition) *deviceplugin.Kind {
 	})
 }
 
-// formerly returns the names under which pods may still hold devices of a kind, or partitions of them: those of its
-// definition, and those that it had in this process.
+// formerly returns the resource names under which pods may still hold devices of a kind, or partitions of them:
+// former names from its definition, and names that this process offered before.
 func (p *plugins) formerly(def *accel.Definition) []string {
 	names := def.FormerlyOffered()
 	for _, profile := range profiles(def, p.machine().Have[def.Kind].Accelerators) {
@@ -155,7 +156,7 @@ func (p *plugins) formerly(def *accel.Definition) []string {
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == def.Offered() })
 }
 
-// profiles are those that partitions of a kind have or may have.
+// profiles returns the partition profiles that a kind has or may have.
 func profiles(def *accel.Definition, accs []accel.Accelerator) []string {
 	var all []string
 	for _, u := range accel.Flat(accs) {
@@ -179,8 +180,8 @@ func (p *plugins) kubeletRoot() string {
 	return kubeletDir // the kubelet has not started for the first time yet
 }
 
-// startClaims starts the DRA plugin of a kind. One that is retired offers nothing and takes back the claims that are
-// prepared.
+// startClaims starts the DRA plugin of a kind. A retired plugin offers nothing and only unprepares the claims that
+// are still prepared.
 func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retired bool) *dra.Plugin {
 	node, err := nodeName(p.Config)
 	if err != nil {
@@ -203,7 +204,7 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 	if !retired {
 		c.Elsewhere = p.heldDevices(def, before)
 		for _, resource := range append(p.formerly(def), def.Offered()) {
-			p.sockets.End(resource) // it is not offered that way any more
+			p.sockets.End(resource) // the device plugin does not offer it any more
 		}
 	}
 	claims := dra.New(c)
@@ -211,7 +212,7 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 		claims.Retire()
 	}
 	p.serve(ctx, claimsOf(def), &serving{claims: claims}, func(ctx context.Context) error {
-		if before != nil && !retired { // until it has ended it may still give a device out
+		if before != nil && !retired { // until it has ended, it may still allocate a device
 			select {
 			case <-before.done:
 			case <-ctx.Done():
@@ -222,8 +223,8 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 	return claims
 }
 
-// heldDevices asks the kubelet which devices pods hold through the device plugin that ran before, in this process or in
-// an earlier one.
+// heldDevices returns a function that asks the kubelet which devices pods hold through the previous device plugin, of
+// this process or of an earlier one.
 func (p *plugins) heldDevices(def *accel.Definition, before *serving) func(context.Context) (map[string]string, error) {
 	var devices *deviceplugin.Kind
 	if before != nil {
@@ -244,7 +245,8 @@ func (p *plugins) heldDevices(def *accel.Definition, before *serving) func(conte
 	}
 }
 
-// withdraw takes a kind from the container runtime. One that is not served any more may still have claims to take back.
+// withdraw removes a kind from the container runtime. A kind whose plugin has stopped may still have claims to
+// unprepare, so withdraw starts a retired DRA plugin for them.
 func (p *plugins) withdraw(def *accel.Definition) *accel.Problem {
 	if now := p.slot(claimsOf(def)); now != nil && now.stopped() && p.early(def) {
 		p.startClaims(p.ctx, def, true)

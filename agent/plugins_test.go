@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestOneAfterTheOther: what serves a kind begins when what served it before has ended, not when it was told to.
+// TestOneAfterTheOther: a plugin starts when the previous one of its kind has ended, not when that was asked to stop.
 func TestOneAfterTheOther(t *testing.T) {
 	var group sync.WaitGroup
 	p := &plugins{Setup: &Setup{Log: slog.New(slog.DiscardHandler)}, group: &group, poke: func() {}}

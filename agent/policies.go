@@ -12,22 +12,22 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Policies are the policies of the cluster and what selects among them, as far as this node has heard. They are kept in
-// the state directory, so that an agent without an API server works on with the last ones; [ReadPolicies] is their one
-// reader.
+// Policies are the policies of the cluster and the node labels that select among them, as last received. They are
+// kept in the state directory, so that an agent without an API server continues with the last ones. Only
+// [ReadPolicies] reads that file.
 type Policies struct {
-	// Labels are those of the node.
+	// Labels are the labels of the node.
 	Labels map[string]string `json:"labels,omitempty"`
 	All    []accel.Policy    `json:"policies"`
 }
 
 func policiesFile(stateDir string) string { return path.Join(stateDir, "policies.json") }
 
-// ReadPolicies returns what was kept. Known is false when nothing was, or nothing that can be read.
+// ReadPolicies returns the policies that were kept. known is false if there are none, or none that can be read.
 func ReadPolicies(h *host.Host, stateDir string) (p Policies, known bool, problem *accel.Problem) {
 	name := policiesFile(stateDir)
 	b, err := h.ReadFile(name)
-	// without the right nobody acts on it either
+	// a caller without permission does not act on them either
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return Policies{}, false, nil
 	}
@@ -58,14 +58,14 @@ func (p Policies) Keep(h *host.Host, stateDir string) *accel.Problem {
 	return nil
 }
 
-// Equal reports whether p and q ask the same of the node.
+// Equal reports whether p and q mean the same for the node.
 func (p Policies) Equal(q Policies) bool {
 	a, errA := json.Marshal(Policies{p.selecting(), p.All})
 	b, errB := json.Marshal(Policies{q.selecting(), q.All})
 	return errA == nil && errB == nil && string(a) == string(b)
 }
 
-// selecting are the node's labels that a policy asks for: the others come and go and change nothing.
+// selecting returns the node's labels that a policy selects by. Other labels come and go and change nothing.
 func (p Policies) selecting() map[string]string {
 	asked := map[string]string{}
 	for _, x := range p.All {
@@ -78,8 +78,8 @@ func (p Policies) selecting() map[string]string {
 	return asked
 }
 
-// Definitions returns the definitions of the policies that select the node, as they were written, the one that goes
-// before all others last.
+// Definitions returns the definitions of the policies that select the node, as they were written. The policy with the
+// highest precedence comes last.
 func (p Policies) Definitions() [][]byte {
 	var all [][]byte
 	for _, x := range slices.Backward(accel.Precedence(p.All)) {
@@ -96,8 +96,8 @@ func (p Policies) Definitions() [][]byte {
 	return all
 }
 
-// Apply returns the definitions with what the policies override. A policy that cannot be used for a kind is left out
-// there, and said.
+// Apply returns the definitions with the policies' overrides. If a policy cannot be used for a kind, Apply leaves it
+// out for that kind and returns a problem.
 func (p Policies) Apply(defs map[string]*accel.Definition) (map[string]*accel.Definition, []*accel.Problem) {
 	out := maps.Clone(defs)
 	var problems []*accel.Problem
@@ -105,7 +105,7 @@ func (p Policies) Apply(defs map[string]*accel.Definition) (map[string]*accel.De
 	for _, kind := range slices.Sorted(maps.Keys(by)) {
 		k := by[kind].Spec.Kinds[kind]
 		if out[kind] == nil {
-			continue // the kinds of a cluster are not those of each node
+			continue // not every node has every kind of the cluster
 		}
 		misfit := ""
 		if texts := k.Problems(); len(texts) > 0 {
@@ -125,7 +125,7 @@ func (p Policies) Apply(defs map[string]*accel.Definition) (map[string]*accel.De
 	return out, problems
 }
 
-// Order returns the definitions with the name of the policy that orders their upgrades. It comes after all overrides.
+// Order returns the definitions with the name of the policy that orders their upgrades. Call it after all overrides.
 func (p Policies) Order(defs map[string]*accel.Definition) map[string]*accel.Definition {
 	by, _ := accel.Governing(p.All, p.Labels)
 	out := maps.Clone(defs)

@@ -9,8 +9,8 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// PolicyFeed has the policies of the cluster while the agent runs: what it was told, also where that cannot be kept. It
-// is safe for concurrent use.
+// PolicyFeed has the policies of the cluster while the agent runs. It has what the API server last reported, even if
+// that could not be kept on disk. It is safe for concurrent use.
 type PolicyFeed struct {
 	host     *host.Host
 	stateDir string
@@ -18,18 +18,18 @@ type PolicyFeed struct {
 	mu    sync.Mutex
 	now   Policies
 	known bool
-	// listed and seen are whether the API server has told the policies, and the labels of the node, which select among
-	// them.
+	// listed is true once the API server has reported the policies; seen, once it has reported the node's labels,
+	// which select among them.
 	listed, seen bool
-	// news has room for one: the configuration is to be read again.
+	// news has room for one value, which means: read the configuration again.
 	news chan struct{}
 }
 
-// NewPolicyFeed returns a feed that begins with the policies that were kept, and why those cannot be read.
+// NewPolicyFeed returns a feed that starts with the kept policies. It returns a problem if they cannot be read.
 func NewPolicyFeed(h *host.Host, config Config) (*PolicyFeed, *accel.Problem) {
 	f := &PolicyFeed{host: h, stateDir: config.StateDir, news: make(chan struct{}, 1)}
 	if !credentials(config) || !config.Policies {
-		f.known = true // that there are none
+		f.known = true // known to be none
 		return f, nil
 	}
 	var problem *accel.Problem
@@ -44,7 +44,7 @@ func (f *PolicyFeed) Now() (p Policies, known bool) {
 	return f.now, f.known
 }
 
-// setPolicies takes over the policies that the API server has.
+// setPolicies takes over the policies from the API server.
 func (f *PolicyFeed) setPolicies(all []accel.Policy) *accel.Problem {
 	return f.change(func() { f.now.All, f.listed = all, true })
 }
@@ -54,7 +54,8 @@ func (f *PolicyFeed) setLabels(labels map[string]string) *accel.Problem {
 	return f.change(func() { f.now.Labels, f.seen = labels, true })
 }
 
-// change makes a change, and keeps and tells what came of it. The problem is that it could not be kept.
+// change applies a change. If the policies in force differ after it, change keeps them on disk and sends news. It
+// returns a problem if they could not be kept.
 func (f *PolicyFeed) change(change func()) *accel.Problem {
 	f.mu.Lock()
 	before, knew := f.now, f.known
@@ -73,8 +74,9 @@ func (f *PolicyFeed) change(change func()) *accel.Problem {
 	return problem
 }
 
-// policiesNow returns the policies in force, and whether they are known. A command has no feed and reads what was kept;
-// nothing counts as no policies there, because it changes no driver on account of policies that are not known.
+// policiesNow returns the policies in force, and whether they are known. A command has no feed and reads what the
+// agent kept. If nothing was kept, that counts as no policies: a command changes no driver because of unknown
+// policies.
 func policiesNow(f *PolicyFeed, h *host.Host, config Config) (p Policies, known bool, problem *accel.Problem) {
 	if f != nil {
 		p, known = f.Now()
@@ -87,12 +89,12 @@ func policiesNow(f *PolicyFeed, h *host.Host, config Config) (p Policies, known 
 	return p, true, problem
 }
 
-// credentials reports whether there is a way to the API server.
+// credentials reports whether the agent can reach the API server.
 func credentials(config Config) bool {
 	return config.Kubernetes != "off" && (config.Kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "")
 }
 
-// governing are the names of the policies that hold on this node, by kind; for the log.
+// governing returns the names of the policies that apply to this node, by kind; for the log.
 func governing(p Policies) map[string]string {
 	by, _ := accel.Governing(p.All, p.Labels)
 	out := map[string]string{}
@@ -102,7 +104,7 @@ func governing(p Policies) map[string]string {
 	return out
 }
 
-// followPolicies is the task that follows the policies of the cluster; nil where they are not asked for.
+// followPolicies returns the task that follows the policies of the cluster; nil if they are switched off.
 func (a *Agent) followPolicies() Task {
 	if a.documents == nil || !a.Config.Policies {
 		return nil
@@ -113,7 +115,7 @@ func (a *Agent) followPolicies() Task {
 	})
 }
 
-// followLabels tells the policies which labels the node has.
+// followLabels passes the node's labels to the policy feed.
 func (a *Agent) followLabels() {
 	if s := a.kube.State(); s.NodeFound {
 		a.policiesKept(a.o.Policies.setLabels(s.NodeLabels))

@@ -10,8 +10,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// What policies ask is taken over without a restart, between definition and file; it is kept, and until it is known no
-// driver that serves is replaced.
+// Policies are taken over without a restart. They rank between definition and file and are kept on disk. Until they
+// are known, no working driver is replaced.
 func TestPoliciesTakenOver(t *testing.T) {
 	root, dir := t.TempDir(), t.TempDir()
 	o := options(root, filepath.Join(dir, "config.yaml"))
@@ -27,7 +27,7 @@ func TestPoliciesTakenOver(t *testing.T) {
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	command := o // which has no feed
+	command := o // a command has no feed
 	feed, problem := NewPolicyFeed(s.Host, s.Config)
 	if problem != nil {
 		t.Fatal(problem)

@@ -16,25 +16,27 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// editing is how long after a change of the configuration it is read: editors and config maps make several at once.
+// editing is how long the agent waits after a change of the configuration before it reads it: editors and config maps
+// make several changes at once.
 const editing = 100 * time.Millisecond
 
-// reloader follows the configuration: its file, in this process's own file system, the definitions and the requests of
-// `acceld driver upgrade`, in the host's, and SIGHUP. What cannot be used is shown and changes nothing.
+// reloader follows the configuration: its file in this process's own file system, the definitions and the requests of
+// `acceld driver upgrade` in the host's file system, and SIGHUP. A configuration that cannot be used is reported and
+// changes nothing.
 type reloader struct {
 	*Setup
 	options SetupOptions
-	// want is what the configuration asks for now.
+	// want is the desired state that the configuration asks for now.
 	want      accel.Want
 	machine   func() accel.Machine
 	configure func(accel.Want)
 	watcher   *watcher
-	// own are changes beside the configuration file, and theirs those of definitions and requests.
+	// own are changes in the directory of the configuration file; theirs are changes of definitions and requests.
 	own, theirs <-chan string
 	hangup      chan os.Signal
 }
 
-// watch begins to watch the configuration.
+// watch starts to watch the configuration.
 func (r *reloader) watch(ctx context.Context) error {
 	file, err := filepath.Abs(r.options.ConfigFile)
 	if err != nil {
@@ -89,7 +91,7 @@ func (r *reloader) run(ctx context.Context) error {
 func (r *reloader) reread(ctx context.Context) {
 	s, problem := Open(r.options)
 	if problem == nil && len(s.Skipped) > 0 {
-		problem = s.Skipped[0] // its kind would be missing: an error in an editor must not end what serves
+		problem = s.Skipped[0] // its kind would be missing: a typo must not end what serves
 	}
 	shown := r.want.Problem
 	if problem != nil {
@@ -117,14 +119,13 @@ func (r *reloader) reread(ctx context.Context) {
 // differs reports whether a problem says something else than the one that is shown.
 func differs(shown, p *accel.Problem) bool { return shown == nil || shown.Message != p.Message }
 
-// pendingChanges names the options that are read at the start alone and that are not as they were then; nil when there
-// is none.
+// pendingChanges names the changed options that are read only when the agent starts; nil if there are none.
 func pendingChanges(before, after Config) *accel.Problem {
 	var names []string
 	was, is := reflect.ValueOf(before), reflect.ValueOf(after)
 	for i := range was.NumField() {
 		name := was.Type().Field(i).Name
-		if name == "Kinds" || name == "Allocation" { // they are in the definitions, which are taken over
+		if name == "Kinds" || name == "Allocation" { // they are part of the definitions, which are taken over
 			continue
 		}
 		if !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {

@@ -11,7 +11,7 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// remote makes the endpoint for scrapers on other machines: the pages of metrics alone.
+// remote creates the endpoint for scrapers on other machines. It serves only the pages of metrics.
 func (a *Agent) remote(node string) (Task, error) {
 	c := a.Config.Remote
 	self, err := host.New("/")
@@ -39,7 +39,7 @@ func (a *Agent) remote(node string) (Task, error) {
 		return nil, fmt.Errorf("cannot listen on %q: %w", c.Listen, err)
 	}
 	if err := gate.Follow(a.ctx); err != nil {
-		_ = listener.Close() // nobody has connected
+		_ = listener.Close() // no client has connected
 		return nil, fmt.Errorf("cannot follow the files of the remote endpoint: %w", err)
 	}
 	return NewRemoteEndpoint(gate.Handler(a.exporter.Metrics()), listener, gate.TLS(), a.Log), nil

@@ -13,31 +13,31 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// resetPoll is how often a reset is looked at while one goes on: whoever is killed in the midst has its lock for a
-// moment longer than its files, whose closing is the event.
+// resetPoll is how often the agent checks a reset in progress. Closing the file is the event, but a killed process
+// holds its lock for a moment after its files are closed.
 const resetPoll = 200 * time.Millisecond
 
-// resets holds devices back while somebody resets them (`acceld reset`), and lets go of their driver.
+// resets withholds devices while `acceld reset` resets them, and releases their driver.
 type resets struct {
 	host    *host.Host
 	driver  *driver.Driver
 	machine func() accel.Machine
 	// pause ends the probe program of a kind until resume is called.
 	pause func(ctx context.Context, kind string) (resume func())
-	// poke tells the follower of holders, and wake the loop.
+	// poke notifies the follower of holders; wake wakes the loop.
 	poke func()
 	wake func(helps bool)
 	log  *slog.Logger
-	// changes are of the file in which a reset names its devices.
+	// changes are the changes of the file in which a reset names its devices.
 	changes <-chan string
 
-	// devices are those that somebody resets; nil before the first.
+	// devices are the devices that are being reset; nil before the first reset.
 	devices atomic.Pointer[[]string]
-	// resume lets the probe programs run again, by kind; run's.
+	// resume resumes the probe programs, by kind. Only run uses it.
 	resume map[string]func()
 }
 
-// watch begins to watch for resets.
+// watch starts to watch for resets.
 func (r *resets) watch(ctx context.Context) (err error) {
 	r.changes, err = r.host.Watch(ctx, path.Dir(driver.ResetSign()))
 	return err
@@ -68,8 +68,8 @@ func (r *resets) run(ctx context.Context) error {
 	}
 }
 
-// hold takes over which devices are being reset. A kind's program ends before its device is shown as held back: it has
-// the driver open.
+// hold takes over which devices are being reset. It ends a kind's probe program, which has the driver open, before
+// the device is shown as withheld.
 func (r *resets) hold(ctx context.Context, ids []string) {
 	if held := r.devices.Load(); held != nil && slices.Equal(*held, ids) || held == nil && len(ids) == 0 {
 		return
@@ -104,8 +104,8 @@ func (r *resets) isHeld(id string) bool {
 	return held != nil && slices.Contains(*held, id)
 }
 
-// shown returns the devices of a kind with those that are being reset as they were before, and withheld: that
-// driver and nodes come and go is no news.
+// shown returns the devices of a kind. Those that are being reset are shown as they were before the reset, and
+// withheld: that their driver and nodes come and go is no news.
 func (r *resets) shown(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 	last := r.machine().Have[def.Kind].Accelerators
 	for i, x := range accs {
@@ -122,7 +122,7 @@ func (r *resets) shown(def *accel.Definition, accs []accel.Accelerator) []accel.
 	return accs
 }
 
-// probeDriver is the driver's probe without the devices that are being reset.
+// probeDriver probes the driver without the devices that are being reset.
 func (r *resets) probeDriver(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (
 	accel.DriverHave, *accel.Problem,
 ) {

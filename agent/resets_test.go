@@ -15,8 +15,8 @@ import (
 	"github.com/acceld/acceld/host/hosttest"
 )
 
-// TestResets: while a device is reset everybody is told that it is not to be had, and nothing else of it changes; the
-// other device, and the driver of the kind, are as they were. When the lock goes, it is over.
+// TestResets: while a device is reset, it is shown as withheld, and nothing else about it changes. The other device
+// and the kind's driver stay as they were. When the lock is released, it is over.
 func TestResets(t *testing.T) {
 	m := hosttest.New(t)
 	m.Dir("/run/acceld")
@@ -75,8 +75,7 @@ func TestResets(t *testing.T) {
 		t.Error(problem)
 	}
 	shown("at last", "0000:01:00.0 edu healthy  /dev/edu2", both[1])
-	// A command that was killed has left its words in the file, and no lock: its end is an event, and the words are
-	// none.
+	// A killed command leaves its text in the file, but no lock. Its end is an event, and the text no longer counts.
 	release, err := m.Host.TryLock(driver.ResetSign(), `{"pid": 1, "resets": ["0000:02:00.0"]}`)
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +102,7 @@ func nodePaths(x accel.Accelerator) string {
 	return strings.Join(paths, ",")
 }
 
-// holding is an agent on a machine that looks at it and changes nothing, and holds devices back.
+// holding returns an agent that only reads its machine and withholds devices.
 func holding(t *testing.T, m *hosttest.Machine) *Agent {
 	t.Helper()
 	o := options(m.Host.Root(), filepath.Join(t.TempDir(), "config.yaml"))

@@ -64,8 +64,8 @@ func touched(t *testing.T, dir string) func() []string {
 	}
 }
 
-// TestScrapeTouchesNothing: however many scrape, nothing on the host is opened, no probe is asked, and a kubelet that
-// takes a question and never answers delays nobody.
+// TestScrapeTouchesNothing: however many clients scrape, nothing on the host is opened and no probe runs. A kubelet
+// that accepts a request and never answers delays no scrape.
 func TestScrapeTouchesNothing(t *testing.T) {
 	root, err := os.MkdirTemp("", "sc") // a socket's path has at most 107 bytes
 	if err != nil {
@@ -113,14 +113,14 @@ func TestScrapeTouchesNothing(t *testing.T) {
 	exposed.Machine = func() accel.Machine { m.Taken = m.Taken.Add(time.Nanosecond); return m }
 	h := exporter.New(exposed).Handler()
 	changed := touched(t, root)
-	changed() // what was touched to watch it
+	changed() // forget what setting up the watch touched
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	began := time.Now()
 	for range 100 {
 		wg.Go(func() {
 			for _, path := range []string{"/metrics", "/metrics/dcgm", "/metrics/gpu-operator"} {
-				mu.Lock() // the machine above is not for several at a time
+				mu.Lock() // the machine above is not safe for concurrent use
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 				mu.Unlock()
@@ -135,7 +135,7 @@ func TestScrapeTouchesNothing(t *testing.T) {
 		t.Errorf("a hundred scrapes of all pages took %v", took)
 	}
 	for _, name := range changed() {
-		if !strings.Contains(name, "/var/lib/kubelet/") { // the follower, which is not the scrape, asks there
+		if !strings.Contains(name, "/var/lib/kubelet/") { // the follower reads there, not the scrape
 			t.Errorf("a scrape has touched %s", name)
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// SelfRestart is the task that ends the agent where only a new start of it helps: when something waits for a directory
-// that came into being after the agent ([accel.ViewOutdated]). That is no answer which the next agent comes to again,
-// because the directory is older than that one.
+// SelfRestart is the task that ends the agent when only a restart helps: when something waits for a directory that
+// was created after the agent started ([accel.ViewOutdated]). The next agent does not get the same failure, because
+// the directory is older than that agent.
 type SelfRestart struct {
 	follow func() (m accel.Machine, replaced <-chan struct{})
 	end    func()
@@ -18,8 +18,8 @@ type SelfRestart struct {
 	ready  chan struct{}
 }
 
-// NewSelfRestart returns the task. follow is [loop.Loop.Follow], end ends the agent as a stop of its service does; nil
-// where nobody would start it again: the reason is then for people.
+// NewSelfRestart returns the task. follow is [loop.Loop.Follow]; end ends the agent like a stop of its service. Pass
+// a nil end if nothing would start the agent again: an operator must then act on the reason.
 func NewSelfRestart(follow func() (accel.Machine, <-chan struct{}), end func(), log *slog.Logger) *SelfRestart {
 	return &SelfRestart{follow: follow, end: end, log: log, ready: make(chan struct{})}
 }
@@ -30,7 +30,7 @@ func (r *SelfRestart) String() string { return "self-restart" }
 // Ready is closed at once.
 func (r *SelfRestart) Ready() <-chan struct{} { return r.ready }
 
-// Run looks at each new machine until ctx ends, which it brings about itself at most once.
+// Run checks each new machine until ctx ends. It calls end at most once.
 func (r *SelfRestart) Run(ctx context.Context) error {
 	close(r.ready)
 	for end := r.end; ; {
@@ -49,7 +49,7 @@ func (r *SelfRestart) Run(ctx context.Context) error {
 	}
 }
 
-// outdated returns a failure that a new start cures, and its kind; nil when there is none.
+// outdated returns a failure that a restart fixes, and its kind; nil if there is none.
 func outdated(m accel.Machine) (kind string, f *accel.Failure) {
 	for kind, have := range m.Have {
 		if f := have.Failure; f != nil && f.Reason == accel.ViewOutdated {
@@ -59,8 +59,8 @@ func outdated(m accel.Machine) (kind string, f *accel.Failure) {
 	return "", nil
 }
 
-// replacing reports whether a driver is being built, loaded or replaced. A new agent would complete that too, from its
-// beginning.
+// replacing reports whether a driver is being built, loaded or replaced. A new agent would complete that too, but
+// start over.
 func replacing(m accel.Machine) bool {
 	for kind, status := range m.Status {
 		if status.Next == accel.StepDriver && status.Blocked == nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestSelfRestart: the agent ends for a view that is outdated, once, when no driver is in the works, and for nothing
-// else.
+// TestSelfRestart: the agent ends only for an outdated view, once, and not while a driver is being replaced.
 func TestSelfRestart(t *testing.T) {
 	failed := func(r accel.Reason) *accel.Failure {
 		return &accel.Failure{Step: accel.StepRuntime, Problem: accel.Problem{Reason: r}}

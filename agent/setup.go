@@ -28,45 +28,45 @@ import (
 
 // Catalog is where definitions come from. Only cmd knows vendors, so it passes their functions.
 type Catalog struct {
-	// Definitions returns the built-in definitions by kind, in a map of the caller's own.
+	// Definitions returns the built-in definitions by kind. The caller owns the map.
 	Definitions func() (map[string]*accel.Definition, *accel.Problem)
 	// Parse reads one definition; name is for messages.
 	Parse func(name string, data []byte) (*accel.Definition, *accel.Problem)
 	// Load adds the definitions of a directory to defs and returns what cannot be used.
 	Load func(dir fs.FS, defs map[string]*accel.Definition) []*accel.Problem
-	// MetricPages returns the further pages of metrics that a configuration may ask for.
+	// MetricPages returns the additional pages of metrics that a configuration may select.
 	MetricPages func() []accel.MetricPage
 }
 
 // SetupOptions say what [Open] reads.
 type SetupOptions struct {
-	// HostRoot is the directory where the machine's root is.
+	// HostRoot is the directory where the host's root file system is.
 	HostRoot string
-	// ConfigFile is a file as this process sees it. ConfigNamed is true when a person named it, so that it must exist.
+	// ConfigFile is a file as this process sees it. ConfigNamed is true if the user named it, so that it must exist.
 	ConfigFile  string
 	ConfigNamed bool
 	// LogTo takes the lines of the log; nil drops them.
 	LogTo   io.Writer
 	Catalog Catalog
-	// Policies are followed in a running agent; nil in a command, which reads what the agent has kept.
+	// Policies is the feed of a running agent. It is nil in a command, which reads what the agent has kept.
 	Policies *PolicyFeed
 }
 
-// Setup is the opened configuration with the host it is about: what the agent and most commands start from.
+// Setup is the opened configuration with its host. The agent and most commands start from it.
 type Setup struct {
 	Host   *host.Host
 	Config Config
 	// Kinds are the definitions in force. BaseKinds are the same without the requests of `acceld driver upgrade`.
 	Kinds, BaseKinds map[string]*accel.Definition
-	// Skipped are definition files that cannot be used, and Unfit what of the policies cannot be used here.
+	// Skipped are definition files that cannot be used; Unfit are the parts of policies that cannot be used here.
 	Skipped, Unfit []*accel.Problem
-	// Policies are those of the cluster, as far as they are known; PoliciesUnknown is true while they are not.
+	// Policies are the policies of the cluster, as far as they are known; PoliciesUnknown is true while they are not.
 	Policies        Policies
 	PoliciesUnknown bool
-	// Pages are the further pages of metrics that are asked for.
+	// Pages are the additional pages of metrics that the configuration selects.
 	Pages []accel.MetricPage
 	Log   *slog.Logger
-	// Ledger makes the changes that a purge takes back.
+	// Ledger makes the changes that a purge undoes.
 	Ledger  *ledger.Ledger
 	catalog Catalog
 }
@@ -97,7 +97,7 @@ func Open(o SetupOptions) (*Setup, *accel.Problem) {
 		return nil, accel.Problemf(accel.ConfigInvalid, "stateDir: %v", err)
 	}
 	if problem := s.define(o.Policies); problem != nil {
-		if problem.Reason == accel.ConfigInvalid { // the overrides, which do not know their file
+		if problem.Reason == accel.ConfigInvalid { // from the overrides, which do not know their file
 			problem.Message = fmt.Sprintf("cannot use %q: %s", o.ConfigFile, problem.Message)
 		}
 		return nil, problem
@@ -113,7 +113,7 @@ func Open(o SetupOptions) (*Setup, *accel.Problem) {
 	return s, nil
 }
 
-// compatible returns the further pages of metrics by their names in the configuration file.
+// compatible returns the additional pages of metrics by their names in the configuration file.
 func compatible(file string, pages []accel.MetricPage, names []string) ([]accel.MetricPage, *accel.Problem) {
 	var chosen []accel.MetricPage
 	var known []string
@@ -132,8 +132,8 @@ func compatible(file string, pages []accel.MetricPage, names []string) ([]accel.
 	return chosen, nil
 }
 
-// define finds the definitions in force: built in, of policies, of files, with what policies and the configuration
-// override.
+// define finds the definitions in force: built-in ones, those of policies and those of files, with the overrides of
+// policies and the configuration.
 func (s *Setup) define(feed *PolicyFeed) *accel.Problem {
 	policies, known, unread := policiesNow(feed, s.Host, s.Config)
 	s.Policies, s.PoliciesUnknown = policies, !known
@@ -159,7 +159,7 @@ func (s *Setup) define(feed *PolicyFeed) *accel.Problem {
 	return nil
 }
 
-// Definitions returns every definition that can be used, also those that are off, as their files have them, and why
+// Definitions returns every usable definition as its file has it, including disabled kinds. It also returns why
 // others cannot be used.
 func (s *Setup) Definitions() (map[string]*accel.Definition, []*accel.Problem, *accel.Problem) {
 	defs, problem := s.catalog.Definitions()
@@ -180,7 +180,7 @@ func (s *Setup) Definitions() (map[string]*accel.Definition, []*accel.Problem, *
 	return defs, skipped, nil
 }
 
-// addPolicyDefinitions adds the definitions that policies bring, which replace built-in ones.
+// addPolicyDefinitions adds the definitions in policies. They replace built-in ones.
 func (s *Setup) addPolicyDefinitions(defs map[string]*accel.Definition) []*accel.Problem {
 	var problems []*accel.Problem
 	for i, data := range s.Policies.Definitions() {
@@ -203,7 +203,7 @@ func overridden(config Config, defs map[string]*accel.Definition, p Policies) (
 	applied, problems := p.Apply(defs)
 	out, problem := config.Override(applied)
 	if problem != nil {
-		// The policies may not fit the file, such as by two kinds of one name: the file alone decides then.
+		// The policies may conflict with the file, for example by two kinds of one name. Then only the file applies.
 		if alone, mistake := config.Override(defs); mistake == nil {
 			problem.Reason = accel.PolicyInvalid
 			return p.Order(alone), append(problems, problem), nil
@@ -213,7 +213,7 @@ func overridden(config Config, defs map[string]*accel.Definition, p Policies) (
 	return p.Order(out), problems, nil
 }
 
-// knownMetrics refuses a definition whose metrics the exporter has no row for.
+// knownMetrics refuses a definition with a metric that the exporter does not know.
 func knownMetrics(def *accel.Definition, names []string) *accel.Problem {
 	for _, m := range def.Metrics {
 		if !slices.Contains(names, m.Name) {
@@ -225,7 +225,7 @@ func knownMetrics(def *accel.Definition, names []string) *accel.Problem {
 	return nil
 }
 
-// firstProblem is the one that is shown.
+// firstProblem returns the problem that is shown.
 func firstProblem(all ...[]*accel.Problem) *accel.Problem {
 	if joined := slices.Concat(all...); len(joined) > 0 {
 		return joined[0]
@@ -233,7 +233,7 @@ func firstProblem(all ...[]*accel.Problem) *accel.Problem {
 	return nil
 }
 
-// DriverOptions are those of the driver manager, as the configuration has them.
+// DriverOptions returns the configured options of the driver manager.
 func (s *Setup) DriverOptions() driver.Options {
 	return driver.Options{
 		StateDir: s.Config.StateDir, Log: s.Log, Ledger: s.Ledger,
@@ -251,8 +251,8 @@ func (s *Setup) Driver(progress func(accel.Progress)) *driver.Driver {
 	return driver.New(s.Host, o)
 }
 
-// RuntimeOptions are those of the container runtime that every caller wants; which runtime it is, and what may be
-// changed, is the caller's.
+// RuntimeOptions returns the options of the container runtime that every caller needs. The caller adds which runtime
+// it is and what may be changed.
 func (s *Setup) RuntimeOptions() runtime.Options {
 	return runtime.Options{Log: s.Log, Ledger: s.Ledger, HookProgram: HookProgram(), Units: runtimeUnits(s.Host)}
 }
@@ -261,20 +261,20 @@ func (s *Setup) RuntimeOptions() runtime.Options {
 func (s *Setup) Runtime(facts accel.Facts) *runtime.Runtime {
 	o := s.RuntimeOptions()
 	o.Engine = facts.Runtime
-	o.Look = func() accel.ContainerEngine { e, _ := detect.Engine(s.Host); return e } // doctor says what cannot be read
+	o.Look = func() accel.ContainerEngine { e, _ := detect.Engine(s.Host); return e } // doctor shows the problem
 	o.Edit = engine.Edit(cmp.Or(s.Config.RuntimeEdit, string(engine.EditDropin)))
 	o.Restart = runtime.Restart(s.Config.RuntimeRestart)
 	return runtime.New(s.Host, o)
 }
 
-// Want is what the configuration asks of the container runtime and of whom.
+// Want returns the desired state as configured: the hook, CDI and the kinds.
 func (s *Setup) Want() accel.Want {
 	return accel.Want{
 		Hook: s.Config.Hook && HookProgram() != "", CDI: s.Config.CDI, Kinds: s.Kinds, Unsure: s.PoliciesUnknown,
 	}
 }
 
-// Accelerators returns the devices of a kind, healthy unless they say otherwise.
+// Accelerators returns the devices of a kind. A device without a health state counts as healthy.
 func (s *Setup) Accelerators(def *accel.Definition, facts accel.Facts) []accel.Accelerator {
 	accs := detect.Accelerators(s.Host, def, facts.PCI)
 	for i := range accs {
@@ -285,10 +285,10 @@ func (s *Setup) Accelerators(def *accel.Definition, facts accel.Facts) []accel.A
 	return accs
 }
 
-// KindsInOrder returns the kinds in force so that each comes after those that it needs.
+// KindsInOrder returns the kinds in force, sorted so that each kind comes after the kinds that it needs.
 func (s *Setup) KindsInOrder() []string {
 	var kinds []string
-	ordered, _ := accel.InOrder(s.Kinds) // a cycle was taken out when they were read
+	ordered, _ := accel.InOrder(s.Kinds) // cycles were removed when the definitions were read
 	for _, def := range ordered {
 		kinds = append(kinds, def.Kind)
 	}
@@ -304,7 +304,7 @@ func LedgerProblem(err error) *accel.Problem {
 	return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "%v", err)
 }
 
-// runtimeUnits control the container runtime's unit; none on another machine's root.
+// runtimeUnits control the container runtime's unit. The root of another machine has none.
 func runtimeUnits(h *host.Host) runtime.Units {
 	if !h.Live() {
 		return runtime.Units{}
@@ -325,7 +325,7 @@ func runtimeUnits(h *host.Host) runtime.Units {
 	}
 }
 
-// ownPrograms is the directory that this program stands in; empty when that cannot be known.
+// ownPrograms returns the directory of this program; empty if that is unknown.
 func ownPrograms() string {
 	self, err := os.Executable()
 	if err != nil {
@@ -334,7 +334,7 @@ func ownPrograms() string {
 	return filepath.Dir(self)
 }
 
-// HookProgram finds acceld-hook beside this program; empty when it is not there.
+// HookProgram returns the path of acceld-hook next to this program; empty if it is not there.
 func HookProgram() string {
 	dir := ownPrograms()
 	if dir == "" {
@@ -347,7 +347,7 @@ func HookProgram() string {
 	return p
 }
 
-// nodeName is the configured name, the pod's node or the host name.
+// nodeName returns the configured name, the name of the pod's node, or the host name.
 func nodeName(config Config) (string, error) {
 	if config.Node != "" {
 		return config.Node, nil

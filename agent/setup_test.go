@@ -21,14 +21,14 @@ func save(t *testing.T, name, text string) {
 	}
 }
 
-// options are those of a host root and a configuration file, with the built-in definitions.
+// options returns the options for a host root and a configuration file, with the built-in definitions.
 func options(root, file string) SetupOptions {
 	return SetupOptions{HostRoot: root, ConfigFile: file, ConfigNamed: true, Catalog: Catalog{
 		Definitions: vendors.Definitions, Parse: vendors.Parse, Load: vendors.Load, MetricPages: vendors.MetricPages,
 	}}
 }
 
-// opened is the setup of a host root by a configuration.
+// opened returns the setup of a host root with a configuration.
 func opened(t *testing.T, root, config string) *Setup {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
@@ -40,7 +40,7 @@ func opened(t *testing.T, root, config string) *Setup {
 	return s
 }
 
-// bare is an agent whose organs are made and whose loop is not. It ends with the test.
+// bare returns an agent with its organs but without its loop. It ends with the test.
 func bare(t *testing.T, o SetupOptions, s *Setup) *Agent {
 	t.Helper()
 	s.Log = slog.New(slog.DiscardHandler)
@@ -58,7 +58,7 @@ func bare(t *testing.T, o SetupOptions, s *Setup) *Agent {
 	return a
 }
 
-// assembled is the whole agent of a fake machine by a configuration; nothing of it runs.
+// assembled returns the whole agent of a fake machine with a configuration. None of its tasks run.
 func assembled(t *testing.T, m *hosttest.Machine, config string) *Agent {
 	t.Helper()
 	o := options(m.Host.Root(), filepath.Join(t.TempDir(), "config.yaml"))
@@ -86,7 +86,7 @@ func assembled(t *testing.T, m *hosttest.Machine, config string) *Agent {
 	return a
 }
 
-// TestCompatible: an unknown page is refused with the words that there are.
+// TestCompatible: an unknown page is refused with a list of the known ones.
 func TestCompatible(t *testing.T) {
 	if pages, problem := compatible("c.yaml", vendors.MetricPages(), []string{"gpu-operator"}); problem != nil ||
 		len(pages) != 1 {

@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Summary is one line about a machine: what systemctl status shows.
+// Summary returns one line about a machine, which systemctl status shows.
 func Summary(m accel.Machine) string {
 	if m.Taken.IsZero() {
 		return "starting: the host has not been read yet"

@@ -14,9 +14,9 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// surroundings is the task that reads what no pass of the loop may wait for: what the host is made of, once, and its
-// network functions, at their events and at each resync. Firmware that never answers holds it alone; what it knew then
-// stays.
+// surroundings is the task that reads what no pass of the loop may wait for. It reads the host's hardware inventory
+// once, and its network functions at their events and at each resync. Firmware that never answers blocks only this
+// task, which then keeps its last answer.
 type surroundings struct {
 	host    *host.Host
 	resync  time.Duration
@@ -26,26 +26,26 @@ type surroundings struct {
 	look  chan struct{}
 	ready chan struct{}
 
-	inventory accel.Inventory // written by survey, before anybody asks
+	inventory accel.Inventory // written by survey, before anything reads it
 
 	mu      sync.Mutex
 	network []accel.NetworkFunction
 }
 
-// burst is how long events are gathered: a driver that is bound makes a dozen for each port.
+// burst is how long events are collected: binding a driver causes a dozen for each port.
 const burst = time.Second
 
-// surveyTime is how long the agent's start may wait for what the host is made of: twenty times what a large one takes.
+// surveyTime is how long the agent's start may wait for the inventory: twenty times what a large host needs.
 const surveyTime = 2 * time.Second
 
-// newSurroundings returns the task. It knows nothing yet.
+// newSurroundings returns the task, with no answers yet.
 func newSurroundings(h *host.Host, resync time.Duration, changed func(), log *slog.Logger) *surroundings {
 	return &surroundings{
 		host: h, resync: resync, changed: changed, log: log, look: make(chan struct{}, 1), ready: make(chan struct{}),
 	}
 }
 
-// survey reads what the host is made of. Without it, the loop's first pass would take back the labels that the previous
+// survey reads the host's inventory. Without it, the loop's first pass would remove the labels that the previous
 // agent wrote.
 func (s *surroundings) survey(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, surveyTime)
@@ -68,7 +68,7 @@ func (s *surroundings) Run(ctx context.Context) error {
 	ticker := time.NewTicker(s.resync)
 	defer ticker.Stop()
 	for {
-		pci, _ := detect.PCI(s.host) // the loop's own reading tells its problems
+		pci, _ := detect.PCI(s.host) // the loop reads this too and reports the problems
 		network := detect.Network(ctx, s.host, pci)
 		if ctx.Err() != nil {
 			return nil
@@ -96,14 +96,14 @@ func (s *surroundings) keep(network []accel.NetworkFunction) {
 	}
 }
 
-// add puts the last answers into f. They are never changed.
+// add copies the last answers into f. The answers are never modified in place.
 func (s *surroundings) add(f *accel.Facts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.Inventory, f.Network = s.inventory, s.network
 }
 
-// see has the network functions read again when an event is about one.
+// see triggers another reading of the network functions if an event is about one.
 func (s *surroundings) see(e host.Uevent) {
 	about := e.Subsystem == "net" || e.Subsystem == "infiniband" || e.Subsystem == "pci"
 	if e.Action != host.UeventOverflow && (!about || !strings.HasPrefix(e.DevPath, "/devices/pci")) {
@@ -111,6 +111,6 @@ func (s *surroundings) see(e host.Uevent) {
 	}
 	select {
 	case s.look <- struct{}{}:
-	default: // it is to look already
+	default: // a reading is pending already
 	}
 }

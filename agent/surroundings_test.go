@@ -13,7 +13,8 @@ import (
 	"github.com/acceld/acceld/host/hosttest"
 )
 
-// TestSurroundingsEvents: the network is read again for its own functions, not for the interfaces of every pod.
+// TestSurroundingsEvents: events of the host's own network functions trigger another reading, those of pod interfaces
+// do not.
 func TestSurroundingsEvents(t *testing.T) {
 	a := newSurroundings(nil, time.Hour, nil, nil)
 	for _, c := range []struct {
@@ -44,8 +45,8 @@ func TestSurroundingsEvents(t *testing.T) {
 	}
 }
 
-// TestSurroundings: what is read is in the facts, a change is told once, and an event reads it again without waiting
-// for a resync.
+// TestSurroundings: the facts contain what was read, a change is reported once, and an event triggers another reading
+// without waiting for a resync.
 func TestSurroundings(t *testing.T) {
 	m := hosttest.New(t)
 	synctest.Test(t, func(t *testing.T) {

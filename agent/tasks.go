@@ -12,16 +12,16 @@ import (
 	"github.com/acceld/acceld/systemd"
 )
 
-// Task is one long-running part of the agent. Run returns when ctx ends; a returned error ends the agent. A task that
-// can recover does so inside Run.
+// Task is one long-running part of the agent. Run returns when ctx ends; if it returns an error, the agent ends. A
+// task that can recover does so inside Run.
 type Task interface {
 	Run(ctx context.Context) error
-	// Ready is closed when the task first does its work.
+	// Ready is closed when the task does its work for the first time.
 	Ready() <-chan struct{}
 	String() string
 }
 
-// Serve runs the tasks until ctx ends or one fails, and calls ready once when all of them are.
+// Serve runs the tasks until ctx ends or one fails. It calls ready once, when all tasks are ready.
 func Serve(ctx context.Context, log *slog.Logger, ready func(), tasks ...Task) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, t := range tasks {
@@ -60,7 +60,7 @@ func Unready(tasks []Task) string {
 	return strings.Join(names, ", ")
 }
 
-// taskFunc is a task that is a function, and ready at once.
+// taskFunc is a task made from a function. It is ready at once.
 type taskFunc struct {
 	name  string
 	run   func(ctx context.Context) error
@@ -79,7 +79,7 @@ func (t *taskFunc) Run(ctx context.Context) error {
 	return t.run(ctx)
 }
 
-// list puts the tasks of this host together.
+// list returns the tasks of this host.
 func (a *Agent) list(node string) ([]Task, error) {
 	listeners, err := a.listeners()
 	if err != nil {

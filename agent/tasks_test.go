@@ -10,7 +10,7 @@ import (
 	"github.com/acceld/acceld/host/hosttest"
 )
 
-// TestTasks: what an agent consists of, on a bare host and in a cluster.
+// TestTasks: the tasks of an agent, on a bare host and in a cluster.
 func TestTasks(t *testing.T) {
 	var version atomic.Pointer[string]
 	credentials := filepath.Join(t.TempDir(), "kubeconfig")

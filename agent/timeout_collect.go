@@ -7,12 +7,13 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Collect reads the metrics of one device; with an error, those that answered.
+// Collect reads the metrics of one device. With an error, it still returns the metrics that could be read.
 type Collect = func(*accel.Definition, accel.Accelerator) (map[string]float64, error)
 
-// NewTimeoutCollect returns a [loop.Probes].Collect around one that may hang in a device's driver: it gives up after
-// two seconds and is not called for that device again before it has ended. So one device costs the others of its kind
-// these seconds, and once. What was given up has read nothing: an empty map, with the error.
+// NewTimeoutCollect wraps a Collect that may hang in a device's driver and returns one for [loop.Probes].Collect. It
+// gives up after two seconds and does not call collect for that device again before the hanging call ends. So a
+// hanging device delays the others of its kind by two seconds, once. A call that was given up returns an empty map
+// and an error.
 func NewTimeoutCollect(collect Collect) Collect {
 	type answer struct {
 		metrics map[string]float64

@@ -10,7 +10,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestHangingCollection: a device whose driver hangs is asked once, and the others of its kind are read as before.
+// TestHangingCollection: a device whose driver hangs is read once, and the others of its kind are read as before.
 func TestHangingCollection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ill, well = "0000:02:00.0", "0000:01:00.0"

@@ -8,18 +8,18 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// readTimeout is how long a pass waits for the attributes of the devices; then it goes on with what they were last.
+// readTimeout is how long a pass waits for the attributes of the devices. Then it continues with the last known ones.
 const readTimeout = 2 * time.Second
 
-// hungAfter is how long one read may take before the device counts as hung. On a host that has no processor left, reads
-// of healthy devices have taken seconds, and a pod that is admitted in such a moment is refused for good.
+// hungAfter is how long one read may take before the device counts as hung. On a host without a free processor, reads
+// of healthy devices have taken seconds. A pod that is admitted while its device is unhealthy is refused permanently.
 const hungAfter = 15 * time.Second
 
-// TimeoutReader reads each device on its own, so that one whose driver hangs in a read has no effect on the others and
+// TimeoutReader reads each device separately. A device whose driver hangs in a read does not affect the others and
 // never stops the loop. A hanging read costs one goroutine, not one per pass.
 type TimeoutReader struct {
 	read func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
-	// answered is called when a read that had been given up has ended.
+	// answered is called when a read ends after it was given up.
 	answered func()
 
 	mu      sync.Mutex
@@ -69,7 +69,7 @@ func (r *TimeoutReader) Accelerators(def *accel.Definition, pci []accel.PCIDevic
 	return r.collect(ids)
 }
 
-// begin reports whether a read of the device may start: not while an earlier one hangs.
+// begin reports whether a read of the device may start, which it may not while an earlier one hangs.
 func (r *TimeoutReader) begin(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,8 +94,8 @@ func (r *TimeoutReader) end(id string, accs []accel.Accelerator) {
 	}
 }
 
-// collect returns what was read. A device whose read has not ended is as it was read last; it is unhealthy when that
-// was never, or when the read hangs.
+// collect returns what was read. A device whose read has not ended keeps its last attributes. It is unhealthy if it
+// was never read, or if the read has hung for [hungAfter].
 func (r *TimeoutReader) collect(ids []string) []accel.Accelerator {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -43,7 +43,7 @@ func TestHangingDeviceHasNoEffectOnTheOthers(t *testing.T) {
 	})
 }
 
-// A host without a free processor is slow to read attributes; that is no fault of its devices.
+// On a host without a free processor, reads of attributes are slow. That is no fault of the devices.
 func TestSlowReadIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Int64

@@ -18,10 +18,10 @@ import (
 	"github.com/acceld/acceld/runtime"
 )
 
-// kubeletDir is where a kubelet keeps its configuration and its books, and makes the directory of device plugins.
+// kubeletDir is where a kubelet keeps its configuration and state files, and creates the directory of device plugins.
 const kubeletDir = "/var/lib/kubelet"
 
-// watcher wakes the loop when the kernel has news, or a file changes that the steps read or wrote.
+// watcher wakes the loop when the kernel sends an event, or when a file changes that the steps read or wrote.
 type watcher struct {
 	host    *host.Host
 	runtime *runtime.Runtime
@@ -29,19 +29,20 @@ type watcher struct {
 	log     *slog.Logger
 	group   *sync.WaitGroup
 	events  <-chan host.Uevent
-	// seen is told of every event.
+	// seen is called with every event.
 	seen func(host.Uevent)
 
-	// unfollow ends the watches of the steps' files; reload's once the agent runs.
+	// unfollow ends the watches of the steps' files. Once the agent runs, only the reloader's task uses it.
 	unfollow context.CancelFunc
-	// engine is the container runtime whose files are watched, and cluster what their names may be made of; the loop's.
+	// engine is the container runtime whose files are watched; cluster is what the names of sources may contain. Only
+	// the loop uses them.
 	engine  accel.ContainerEngine
 	cluster accel.Cluster
-	// moved has room for one: other files are to be watched.
+	// moved has room for one value, which means: other files must be watched.
 	moved chan struct{}
 }
 
-// newWatcher returns a watcher that does not watch yet. It waits in group for what it starts.
+// newWatcher returns a watcher that does not watch yet. It adds the goroutines that it starts to group.
 func newWatcher(
 	s *Setup, r *runtime.Runtime, facts accel.Facts, wake func(helps bool), group *sync.WaitGroup,
 ) *watcher {
@@ -51,7 +52,7 @@ func newWatcher(
 	}
 }
 
-// watch begins to watch everything.
+// watch starts to watch everything.
 func (w *watcher) watch(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts) (err error) {
 	if w.events, err = w.host.Uevents(ctx); err != nil {
 		return accel.Problemf(accel.ReasonForError(err, accel.InternalError),
@@ -60,7 +61,7 @@ func (w *watcher) watch(ctx context.Context, defs map[string]*accel.Definition, 
 	return w.followSteps(ctx, defs, facts)
 }
 
-// run wakes the loop at events of the kernel that can be about an accelerator, until ctx ends.
+// run wakes the loop at kernel events that can be about an accelerator, until ctx ends.
 func (w *watcher) run(ctx context.Context) error {
 	for {
 		select {
@@ -78,15 +79,15 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// followSteps watches the files that the steps of the definitions read or write, instead of those of earlier ones.
+// followSteps watches the files that the steps of the definitions read or write. It replaces earlier watches.
 func (w *watcher) followSteps(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts) error {
 	if w.unfollow != nil {
 		w.unfollow()
 	}
 	ctx, w.unfollow = context.WithCancel(ctx)
-	// What a step wrote: somebody else's change of it is drift.
+	// What a step wrote: if something else changes it, that is drift.
 	written := append(w.runtime.Paths(), "/dev")
-	// What a step reads: a change of it may help one that failed.
+	// What a step reads: a change may help a step that failed.
 	read := append(w.runtime.Sources(), "/lib/modules/"+facts.Kernel.Release, kubeletDir)
 	for _, def := range defs {
 		read = append(read, source.Dirs(def, facts)...)
@@ -100,14 +101,14 @@ func (w *watcher) followSteps(ctx context.Context, defs map[string]*accel.Defini
 	return w.followEngines(ctx, facts.Runtime)
 }
 
-// refollow is followSteps while the agent runs.
+// refollow calls followSteps while the agent runs.
 func (w *watcher) refollow(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts) {
 	if err := w.followSteps(ctx, defs, facts); err != nil {
 		w.log.Warn("changes of the files that steps read will be seen late", "error", err)
 	}
 }
 
-// follow wakes the loop when an entry of one of the directories changes that is none to pass over.
+// follow wakes the loop when an entry of one of the directories changes, unless passOver says to ignore it.
 func (w *watcher) follow(ctx context.Context, dirs []string, helps bool, passOver func(name string) bool) error {
 	changes, err := w.host.Watch(ctx, dirs...)
 	if err != nil {
@@ -123,10 +124,10 @@ func (w *watcher) follow(ctx context.Context, dirs []string, helps bool, passOve
 	return nil
 }
 
-// followEngines watches where a container runtime would make its socket, on a host that has none yet.
+// followEngines watches the places where a container runtime creates its socket, if the host has no runtime yet.
 func (w *watcher) followEngines(ctx context.Context, now accel.ContainerEngine) error {
 	if now.Name != "" {
-		return nil // its own socket is among what the steps read
+		return nil // the steps read its socket already
 	}
 	sockets := detect.EngineSockets()
 	var dirs []string
@@ -139,8 +140,8 @@ func (w *watcher) followEngines(ctx context.Context, now accel.ContainerEngine) 
 	})
 }
 
-// see has other files watched when the host has got a container runtime, or another one, or when it is known what the
-// names of sources are made of.
+// see requests other watches when the host gets a container runtime or another one, or when the cluster facts change
+// that names of sources contain.
 func (w *watcher) see(facts accel.Facts) {
 	now := facts.Runtime
 	same := now.Name == w.engine.Name && now.Endpoint == w.engine.Endpoint && now.Config == w.engine.Config
@@ -150,15 +151,15 @@ func (w *watcher) see(facts accel.Facts) {
 	w.engine, w.cluster = now, facts.Cluster
 	select {
 	case w.moved <- struct{}{}:
-	default: // it is to look already
+	default: // a request is pending already
 	}
 }
 
-// routine reports whether a file comes and goes with every pod, so that its change says nothing about this host: what
-// is made beside its place first, the specs of claims, which their plugin looks after, and the kubelet's own books
+// routine reports whether a file comes and goes with every pod, so that its change says nothing about this host: the
+// ledger's temporary files, the CDI specs of claims, which their plugin manages, and the kubelet's own state files
 // (pkg/kubelet/allocation, kuberuntime, cm: allocated_pods_state, dra_manager_state and others; checkpointmanager
-// writes them under a name with a dot first). The machine need not be read for a pod, nor what has failed be tried
-// again.
+// first writes them under a name that starts with a dot). A pod is no reason to read the machine again or to retry
+// what has failed.
 func routine(name string) bool {
 	dir, base := path.Split(name)
 	books := dir == kubeletDir+"/" && (strings.HasPrefix(base, ".") || strings.HasSuffix(base, "_state"))

@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/detect"
 )
 
-// What comes and goes with every pod wakes nobody; what a step reads or wrote does.
+// A file that comes and goes with every pod does not wake the loop; a file that a step reads or wrote does.
 func TestRoutine(t *testing.T) {
 	for name, want := range map[string]bool{
 		"/var/lib/kubelet/allocated_pods_state":                       true,
@@ -35,8 +35,8 @@ func TestRoutine(t *testing.T) {
 	}
 }
 
-// A container runtime that comes to the host later is seen when it makes its socket, and from then on so are changes of
-// its files.
+// A container runtime that is installed later is noticed when it creates its socket. From then on, changes of its
+// files are noticed too.
 func TestEngineAppears(t *testing.T) {
 	root, err := os.MkdirTemp("", "watch") // a socket's path has at most 107 bytes
 	if err != nil {
@@ -78,15 +78,15 @@ func TestEngineAppears(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.SetUnlinkOnClose(false)
-	if err := l.Close(); err != nil { // nobody is to wait for an answer
+	if err := l.Close(); err != nil { // nothing may wait for an answer
 		t.Fatal(err)
 	}
 	eventually("the socket", func() bool { return a.loop.Machine().Facts.Runtime.Name == "cri-o" })
 	if err := os.MkdirAll(filepath.Join(root, "etc/crio"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	eventually("a file of the runtime", func() bool { // the watches are made again beside the loop
-		time.Sleep(100 * time.Millisecond) // for the events of the socket
+	eventually("a file of the runtime", func() bool { // the watches are set again concurrently
+		time.Sleep(100 * time.Millisecond) // let the events of the socket pass
 		before := looks.Load()
 		if err := os.WriteFile(filepath.Join(root, "etc/crio/crio.conf"), nil, 0o644); err != nil {
 			t.Fatal(err)
