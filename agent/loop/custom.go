@@ -8,14 +8,14 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// ownMoment is when a definition's own steps of one published state run.
+// ownMoment says when a definition's own steps for a published state run.
 type ownMoment struct {
 	state  accel.Published
 	moment accel.Moment
 }
 
-// ownSteps is the table of where a definition's own steps belong: those in Before run ahead of the work of a step,
-// those in After are the last gate of the state that it leads out of.
+// ownSteps is the table that places a definition's own steps. Those in Before run before the work of a step. Those in
+// After are the last gate of the state that the step leaves.
 func ownSteps(step accel.Step, moment accel.Moment) []accel.Published {
 	switch step {
 	case accel.StepDriver:
@@ -49,14 +49,14 @@ func gated(rows []row) []row {
 	return rows
 }
 
-// observeSteps fills in the published states whose own steps have not run to their end with the driver that is live.
+// observeSteps records the published states whose own steps have not yet completed with the live driver.
 func (l *Loop) observeSteps(k *kind) {
 	k.have.StepsLeft = nil
 	for _, p := range []accel.Published{
 		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring,
 		accel.FeatureDiscovery,
 	} {
-		// Collections go on by themselves, so that what must be before the first one has no other gate.
+		// Collections run by themselves, so nothing else gates the steps that must run before the first one.
 		early := p == accel.DeviceMonitoring || p == accel.FeatureDiscovery
 		if l.left(k, ownMoment{p, accel.After}) || early && l.left(k, ownMoment{p, accel.Before}) {
 			k.have.StepsLeft = append(k.have.StepsLeft, p)
@@ -64,15 +64,15 @@ func (l *Loop) observeSteps(k *kind) {
 	}
 }
 
-// left reports whether a kind has own steps at a moment that have not run to their end with the driver that is live.
+// left reports whether a kind has own steps at a moment that have not completed with the live driver.
 func (l *Loop) left(k *kind, at ownMoment) bool {
 	identity, done := k.stepped[at]
 	return l.o.Effects.Steps != nil && len(k.def.Steps[at.state].At(at.moment)) > 0 &&
 		(!done || identity != driverIdentity(k.have.Driver))
 }
 
-// observePrerequisite blocks a kind whose driver is not right while the driver of a kind that it comes after is not
-// proven, and ends that when it is.
+// observePrerequisite blocks a kind that has no right driver while the driver of a kind that it comes after is
+// unproven. It ends the block when that driver is proven.
 func (l *Loop) observePrerequisite(k *kind, now time.Time) {
 	f := k.have.Failure
 	message := l.prerequisite(k)
@@ -87,7 +87,7 @@ func (l *Loop) observePrerequisite(k *kind, now time.Time) {
 	}
 }
 
-// prerequisite says which kind this one waits for; empty when for none.
+// prerequisite returns a message that names the kind that this one waits for; empty if there is none.
 func (l *Loop) prerequisite(k *kind) string {
 	if k.have.Driver.Right || accel.CountPresent(k.have.Accelerators) == 0 {
 		return ""
@@ -104,8 +104,8 @@ func (l *Loop) prerequisite(k *kind) string {
 	return ""
 }
 
-// alone returns the own steps that are to run now without anything else, because the rest of the gate is open or
-// because what follows them does not end by itself; nil when there are none.
+// alone returns the own steps that must run now on their own: either the rest of the gate is passed, or the work
+// between them does not end by itself. It returns nil if there are none.
 func (w *worker) alone(k *kind, step accel.Step) work {
 	var open bool // the rest of the gate
 	switch step {
@@ -134,7 +134,7 @@ func (w *worker) alone(k *kind, step accel.Step) work {
 	return w.runOwn(k, at)
 }
 
-// due returns the own steps of a step at one moment that are left.
+// due returns the own steps of a step at one moment that have not completed.
 func (w *worker) due(k *kind, step accel.Step, moment accel.Moment) []ownMoment {
 	var out []ownMoment
 	for _, p := range ownSteps(step, moment) {
@@ -145,7 +145,7 @@ func (w *worker) due(k *kind, step accel.Step, moment accel.Moment) []ownMoment 
 	return out
 }
 
-// around runs the own steps of a step before and after its work. Those before it run at each attempt.
+// around runs the own steps of a step before and after its work. Those before it run at every attempt.
 func (w *worker) around(k *kind, step accel.Step, do work) work {
 	var before []ownMoment
 	for _, p := range ownSteps(step, accel.Before) {
@@ -170,7 +170,7 @@ func (w *worker) around(k *kind, step accel.Step, do work) work {
 	}
 }
 
-// runOwn runs own steps, closed over copies of what they need, and remembers those that ran to their end.
+// runOwn runs own steps, closed over copies of what they need, and remembers those that completed.
 func (w *worker) runOwn(k *kind, at []ownMoment) work {
 	def, facts, accs, identity := k.def, w.facts, slices.Clone(k.have.Accelerators), driverIdentity(k.have.Driver)
 	return func() (func(*kind), *accel.Problem) {

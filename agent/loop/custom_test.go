@@ -14,7 +14,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// runKinds is run for definitions of one's own, with their own steps in w.own.
+// runKinds is like run, with the given definitions. It records their own steps in w.own.
 func runKinds(t *testing.T, w *world, steps func(kind, at string) *accel.Problem, defs []*accel.Definition,
 	check func(*Loop),
 ) {
@@ -56,7 +56,7 @@ func runKinds(t *testing.T, w *world, steps func(kind, at string) *accel.Problem
 	})
 }
 
-// everyStep is a definition with a step of its own at every moment of every state.
+// everyStep returns a definition with an own step at every moment of every state.
 func everyStep() *accel.Definition {
 	def := &accel.Definition{
 		Kind: "k-x", Match: []accel.Match{{Vendor: "f00d", Device: "0001"}},
@@ -72,7 +72,7 @@ func everyStep() *accel.Definition {
 	return def
 }
 
-// TestOwnStepsInOrder walks to ready through every step of a definition's own, each once and in its place.
+// TestOwnStepsInOrder walks to ready through every own step of a definition: each runs once and in its place.
 func TestOwnStepsInOrder(t *testing.T) {
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true}
 	var ran []string
@@ -97,8 +97,8 @@ func TestOwnStepsInOrder(t *testing.T) {
 	}
 }
 
-// TestOwnStepIsAGate fails each step in turn: the kind stands before its gate with StepFailed, nothing behind it
-// happened, and it goes on when the step succeeds.
+// TestOwnStepIsAGate fails each step in turn. The kind stops before the step's gate with StepFailed, nothing after it
+// has happened, and the kind continues when the step succeeds.
 func TestOwnStepIsAGate(t *testing.T) {
 	for at, stands := range map[string]accel.State{
 		"before driver-container": accel.DriverMissing, "after driver-container": accel.DriverUnproven,
@@ -138,7 +138,7 @@ func TestOwnStepIsAGate(t *testing.T) {
 	}
 }
 
-// TestKindsInOrder keeps a kind's hands off its driver until the kind that it comes after works.
+// TestKindsInOrder: a kind's driver is not touched until the kind that it comes after works.
 func TestKindsInOrder(t *testing.T) {
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, refuse: accel.Problemf(accel.NoSpace, "full")}
 	match := []accel.Match{{Vendor: "f00d", Device: "0001"}}

@@ -7,15 +7,16 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// lookAgain is how often users of a driver are looked for when nothing tells that one has ended: a pod that was given a
-// device and has no process on it, whatever an eviction waits for, and whoever does not answer. It applies while an
-// upgrade waits for them, and only then.
+// lookAgain is how often an upgrade that waits for users of the driver looks for them if no event reports their end.
+// There is no event for a pod that was given a device but has no process on it, for the outcome of an eviction, or
+// for a source that does not answer.
 const lookAgain = 10 * time.Second
 
-// lookAgainAnyway is how long an upgrade waits for the end of a process that was looked at: the net under the event.
+// lookAgainAnyway is when an upgrade looks for the users again although it awaits the end of a process: a fallback in
+// case the event is missed.
 const lookAgainAnyway = 5 * time.Minute
 
-// upgradeCase is what is known of an upgrade when its next step is decided.
+// upgradeCase is what is known about an upgrade when its next step is decided.
 type upgradeCase struct {
 	kind   string
 	policy accel.UpgradePolicy
@@ -23,21 +24,22 @@ type upgradeCase struct {
 	phase  accel.UpgradePhase
 	// prepared is true when the new driver is in the store.
 	prepared bool
-	// ordered is true where a policy of the cluster says when the driver may be replaced, acting while the node has its
-	// slot.
+	// ordered is true if a policy of the cluster decides when the driver may be replaced. acting is true while the
+	// node has its slot.
 	ordered, acting bool
-	// drained is since when devices are offered to nobody; zero while they are. withheld is true when the kubelet has
-	// taken that over and counts none.
+	// drained is the time since which no device is offered; zero while devices are offered. withheld is true when the
+	// kubelet has taken that over and counts none.
 	drained  time.Time
 	withheld bool
-	// looked is the answer to the question who uses the driver; nil when it is not asked yet.
+	// looked says who uses the driver; nil before the look.
 	looked *lookedFor
 }
 
-// lookedFor is who uses a driver.
+// lookedFor says who uses a driver.
 type lookedFor struct {
 	holders []accel.Holder
-	// unanswered says that there may be more, because somebody did not answer; refused that they were not evicted.
+	// unanswered is set if there may be more holders, because a source did not answer. refused is set if the eviction
+	// of the holders failed.
 	unanswered, refused *accel.Problem
 }
 
@@ -45,7 +47,7 @@ type lookedFor struct {
 type upgradeStep int
 
 const (
-	// upgradeWaits: there is nothing to do before an event or a time.
+	// upgradeWaits: nothing to do before an event or a point in time.
 	upgradeWaits upgradeStep = iota
 	// upgradePrepares: get the new driver into the store.
 	upgradePrepares
@@ -55,28 +57,28 @@ const (
 	upgradeReplaces
 )
 
-// upgradeDecision is what comes of an [upgradeCase].
+// upgradeDecision is the decision about an [upgradeCase].
 type upgradeDecision struct {
 	step  upgradeStep
 	phase accel.UpgradePhase
-	// drained is since when devices are offered to nobody from now on; zero: they are offered.
+	// drained is the time since which no device is offered; zero if devices are offered.
 	drained time.Time
-	// evict asks the API server to evict who is found by the look.
+	// evict means that the API server must evict the holders that the look finds.
 	evict bool
-	// problem is why the upgrade does not go on; nil when it does. retryAt is when it is tried again; zero: as its
-	// reason says.
+	// problem is why the upgrade waits; nil if it continues. retryAt is when it is tried again; if zero, the reason
+	// of the problem decides.
 	problem *accel.Problem
 	retryAt time.Time
-	// givenUp ends the try: nothing but a change of the machine begins another one, and a slot is given back.
+	// givenUp ends the attempt: only a change of the machine starts another one. The node gives its slot back.
 	givenUp bool
-	// await lets the end of a holder make the upgrade due; until ends that, when it is not zero.
+	// await makes the upgrade due when a holder ends. If until is not zero, the waiting ends at that time.
 	await bool
 	until time.Time
 }
 
-// decideUpgrade decides what an upgrade does next. It is pure. A driver is replaced when it is ready, when a policy of
-// the cluster lets the node go on, when devices are given to nobody, and when everybody who could know has said after
-// that that nobody uses it.
+// decideUpgrade decides what an upgrade does next. It is pure. A driver is replaced when the new one is ready, a
+// policy of the cluster lets the node continue, no device is offered any more, and every source has since confirmed
+// that nobody uses the driver.
 func decideUpgrade(c upgradeCase) upgradeDecision {
 	d := upgradeDecision{phase: c.phase, drained: c.drained}
 	switch {
@@ -87,9 +89,9 @@ func decideUpgrade(c upgradeCase) upgradeDecision {
 	case !c.prepared:
 		d.step, d.phase = upgradePrepares, accel.UpgradePreparing
 	case c.ordered && !c.acting:
-		// The node is watched: that it has its slot is an event.
+		// The node waits for its slot. The node object is watched, so the grant is an event.
 	case !c.drained.IsZero() && !c.withheld:
-		// The kubelet still counts devices: that it does not any more is an event.
+		// The kubelet still counts devices. When it stops, that is an event.
 	default:
 		d.step = upgradeLooks
 		d.evict = !c.drained.IsZero() && c.policy.Holders == accel.HoldersEvict
@@ -97,7 +99,7 @@ func decideUpgrade(c upgradeCase) upgradeDecision {
 	return d
 }
 
-// decideByHolders decides by who uses the driver.
+// decideByHolders decides from the list of holders.
 func decideByHolders(c upgradeCase, d upgradeDecision) upgradeDecision {
 	holders, unanswered := c.looked.holders, c.looked.unanswered
 	waits := c.policy.Holders == accel.HoldersWait || c.policy.Holders == accel.HoldersEvict
@@ -106,10 +108,10 @@ func decideByHolders(c upgradeCase, d upgradeDecision) upgradeDecision {
 	case len(holders) == 0 && unanswered == nil && draining:
 		d.phase = accel.UpgradeReplacing
 		return d
-	case len(holders) == 0 && unanswered == nil: // nobody may be given a device between this look and the unloading
+	case len(holders) == 0 && unanswered == nil: // no pod may get a device between this look and the unloading
 		d.phase, d.drained = accel.UpgradeDraining, c.now
 		return d
-	case len(holders) == 0 && (!waits || !draining): // not to know is no reason to take devices from everybody
+	case len(holders) == 0 && (!waits || !draining): // an unknown is no reason to withhold devices from every pod
 		d.phase, d.drained, d.problem, d.retryAt = accel.UpgradeWaiting, time.Time{}, unanswered, c.now.Add(lookAgain)
 		return d
 	case !waits:
@@ -120,19 +122,19 @@ func decideByHolders(c upgradeCase, d upgradeDecision) upgradeDecision {
 	if !draining {
 		d.phase, d.drained = accel.UpgradeDraining, c.now
 		if c.policy.Holders == accel.HoldersEvict {
-			return d // evicted when the kubelet gives devices to nobody else
+			return d // evict only after the kubelet has stopped giving out devices
 		}
 	}
 	return decideToWait(c, d)
 }
 
-// decideToWait decides how long an upgrade waits that holds devices back.
+// decideToWait decides how long an upgrade that withholds devices waits.
 func decideToWait(c upgradeCase, d upgradeDecision) upgradeDecision {
 	d.problem = c.looked.unanswered
 	if len(c.looked.holders) > 0 {
 		d.problem, d.await = accel.HoldersProblem(c.kind, c.looked.holders), true
 	}
-	limit, _ := time.ParseDuration(c.policy.Timeout) // the configuration was checked; without one there is no limit
+	limit, _ := time.ParseDuration(c.policy.Timeout) // the configuration was validated; an empty timeout means no limit
 	if limit > 0 && c.now.Sub(d.drained) >= limit {
 		late := *d.problem
 		late.Message = "given up after " + limit.String() + ": " + late.Message

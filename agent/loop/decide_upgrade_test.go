@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestDecideUpgrade is the whole of what an upgrade does, by what is known of it.
+// TestDecideUpgrade covers every decision of an upgrade, by what is known about it.
 func TestDecideUpgrade(t *testing.T) {
 	now := at
 	since := now.Add(-time.Minute)
@@ -32,7 +32,7 @@ func TestDecideUpgrade(t *testing.T) {
 		in   upgradeCase
 		want upgradeDecision
 	}{
-		// What comes before the question who uses the driver.
+		// Before the look for holders.
 		{
 			"wanted",
 			upgradeCase{phase: accel.UpgradePending},
@@ -78,7 +78,7 @@ func TestDecideUpgrade(t *testing.T) {
 			upgradeCase{phase: accel.UpgradeReplacing, prepared: true, drained: since},
 			upgradeDecision{step: upgradeReplaces, phase: accel.UpgradeReplacing, drained: since},
 		},
-		// Nobody uses it.
+		// No holders.
 		{
 			"a first look finds nobody",
 			upgradeCase{phase: accel.UpgradePending, looked: found()},
@@ -89,7 +89,7 @@ func TestDecideUpgrade(t *testing.T) {
 			upgradeCase{phase: accel.UpgradeDraining, drained: since, looked: found()},
 			upgradeDecision{phase: accel.UpgradeReplacing, drained: since},
 		},
-		// Somebody uses it.
+		// Holders.
 		{
 			"refuse",
 			upgradeCase{phase: accel.UpgradePending, policy: refuse, looked: found(process)},
@@ -146,7 +146,7 @@ func TestDecideUpgrade(t *testing.T) {
 				await: true,
 			},
 		},
-		// Nobody knows who uses it.
+		// Unknown holders.
 		{
 			"refuse, and no answer",
 			upgradeCase{phase: accel.UpgradePending, policy: refuse, looked: &lookedFor{unanswered: silent}},

@@ -10,7 +10,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestGrantOfAnotherVersion: a grant for another version is none, however often it is read.
+// TestGrantOfAnotherVersion: a grant for another version does not count, however often it is read.
 func TestGrantOfAnotherVersion(t *testing.T) {
 	w := ordered(accel.UpgradePolicy{})
 	run(t, w, func(l *Loop) {
@@ -26,7 +26,7 @@ func TestGrantOfAnotherVersion(t *testing.T) {
 	})
 }
 
-// TestNothingWithoutSlot: while the node has no slot nobody is even looked for who uses the driver.
+// TestNothingWithoutSlot: as long as the node has no slot, it does not even look for holders of the driver.
 func TestNothingWithoutSlot(t *testing.T) {
 	looked := 0
 	def := &accel.Definition{Kind: "k-x"}
@@ -53,7 +53,8 @@ func TestNothingWithoutSlot(t *testing.T) {
 	}
 }
 
-// TestUpgradeEvictsNobody: who is waited for is not evicted, while devices are held back either.
+// TestUpgradeEvictsNobody: holders that the upgrade only waits for are never evicted, not even while devices are
+// withheld.
 func TestUpgradeEvictsNobody(t *testing.T) {
 	w := served(accel.UpgradePolicy{Holders: accel.HoldersWait})
 	run(t, w, func(l *Loop) {
@@ -67,7 +68,7 @@ func TestUpgradeEvictsNobody(t *testing.T) {
 	})
 }
 
-// TestGates: a gate that is not passed is the state, whatever is true behind it.
+// TestGates: the first gate that is not passed decides the state, whatever is true behind it.
 func TestGates(t *testing.T) {
 	all := climb(true, true)
 	ready := all[len(all)-1]
@@ -125,7 +126,7 @@ func TestOneStepAtATime(t *testing.T) {
 	}
 }
 
-// TestFingerprint: whatever somebody did about a device or a module is seen, and what changes by itself is not.
+// TestFingerprint: every deliberate change of a device or a module shows, and what changes by itself does not.
 func TestFingerprint(t *testing.T) {
 	facts := func(change func(*accel.Facts)) string {
 		f := accel.Facts{
@@ -154,7 +155,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// TestSnapshots: what somebody holds stays as it is, and they hear when it is not the newest any more.
+// TestSnapshots: a snapshot never changes, and its holder is notified when there is a newer one.
 func TestSnapshots(t *testing.T) {
 	l := New(Options{Want: accel.Want{Kinds: map[string]*accel.Definition{"k-x": {Kind: "k-x"}}}})
 	k := l.kinds["k-x"]
@@ -179,9 +180,9 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestEndIsNoNews: what the plugins say while the agent ends is told to nobody.
+// TestEndIsNoNews: what the plugins report while the agent ends is not published.
 func TestEndIsNoNews(t *testing.T) {
-	for range 20 { // whether the end or the news is seen first is chance
+	for range 20 { // which of the two the loop sees first is random
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var l *Loop

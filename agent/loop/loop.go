@@ -16,40 +16,40 @@ import (
 // Probes read the machine. They are quick and change nothing.
 type Probes struct {
 	Facts func() accel.Facts
-	// Accelerators returns the devices of a kind with health; Since of Health is the loop's to fill.
+	// Accelerators returns the devices of a kind with their health. The loop fills in Health.Since.
 	Accelerators func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
-	// Collect reads the metrics of one device; with an error, those that answered.
+	// Collect reads the metrics of one device. With an error, it still returns the metrics that could be read.
 	Collect func(*accel.Definition, accel.Accelerator) (map[string]float64, error)
-	// Program is what can be said of a kind's probe program; nil where there are none.
+	// Program returns the status of a kind's probe program. The field is nil if there are no programs.
 	Program func(kind string) *accel.ProbeHave
 	Driver  func(*accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
 	Runtime func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem)
 }
 
-// Effects change the machine. Each may take its time; the loop runs at most one per kind at once.
+// Effects change the machine. Each may take a while. The loop runs at most one per kind at a time.
 type Effects struct {
 	Ensure func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
 	Prove  func(context.Context, *accel.Definition, []accel.Accelerator) (string, *accel.Problem)
-	// Prepare gets the wanted driver ready without touching the one that serves; Upgrade replaces it.
+	// Prepare fetches or builds the desired driver without touching the one in use. Upgrade replaces the driver.
 	Prepare func(context.Context, *accel.Definition, accel.Facts) (accel.DriverRef, *accel.Problem)
 	Upgrade func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave,
 		*accel.Problem)
-	// Holders returns who uses a kind's driver, and a problem when there may be more, because somebody who would know
-	// has not answered. AwaitHolder returns nil when one of them has ended and otherwise waits for ctx; Evict asks the
-	// API server to evict the pods among them.
+	// Holders returns who uses a kind's driver. It returns a problem if there may be more holders because a source
+	// has not answered. AwaitHolder returns nil when one of the holders has ended, and otherwise waits until ctx
+	// ends. Evict asks the API server to evict the pods among them.
 	Holders     func(context.Context, *accel.Definition, []accel.Accelerator) ([]accel.Holder, *accel.Problem)
 	AwaitHolder func(context.Context, []accel.Holder) error
 	Evict       func(context.Context, []accel.Holder) *accel.Problem
 
 	Apply    func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem)
 	Withdraw func(*accel.Definition) *accel.Problem
-	// Publish is called with every new machine: the hook's gate, the API server.
+	// Publish is called with every new machine, for the hook's gate and the API server.
 	Publish func(accel.Machine)
-	// Plugin starts what offers a kind to the kubelet, the device plugin or the DRA plugin as the definition says; nil
-	// on hosts that never have a kubelet.
+	// Plugin starts the plugin that offers a kind to the kubelet: the device plugin or the DRA plugin, as the
+	// definition says. It is nil on hosts that never have a kubelet.
 	Plugin func(context.Context, *accel.Definition) Plugin
-	// Early reports whether what offers a kind is to be started without waiting for its driver, because pods may hold
-	// devices that only it can take back. Nil is never.
+	// Early reports whether a kind's plugin must start without waiting for the driver, because pods may hold devices
+	// that only this plugin can unprepare. Nil means never.
 	Early func(*accel.Definition) bool
 	// Steps runs a definition's own steps; nil when there are none.
 	Steps func(
@@ -64,17 +64,17 @@ type Plugin interface {
 	Problem() *accel.Problem
 }
 
-// Observer is told of what happened, for metrics.
+// Observer receives state changes and failures, for metrics.
 type Observer interface {
 	Observe(kind string, from, to accel.State, took time.Duration)
 	ObserveFailure(kind string, step accel.Step, reason accel.Reason)
 }
 
-// Sync is what the API server holds of this node.
+// Sync is what the API server has about this node.
 type Sync struct {
 	Labelled bool
 	Problem  *accel.Problem
-	// Words are what node and controller say to each other, by kind, all of one node object.
+	// Words are the handshakes between node and controller, by kind, all from one version of the node object.
 	Words map[string]Exchange
 }
 
@@ -90,14 +90,14 @@ type Options struct {
 	KubeSync func() Sync
 	// KubeletAuto makes Want.Kubernetes follow whether a kubelet is on the host.
 	KubeletAuto bool
-	// SampleEvery is how often metrics are read; Resync is the safety net under the events.
+	// SampleEvery is how often metrics are read. Resync is how often the host is read even without an event.
 	SampleEvery, Resync time.Duration
 }
 
 // Loop is the one writer of the machine value. See the package comment.
 type Loop struct {
 	o       Options
-	wake    chan bool     // an event: the host may have changed; true when it may help a failed step
+	wake    chan bool     // an event: the host may have changed; true if that may help a failed step
 	changes chan struct{} // a plugin or the API server has news
 	wants   chan accel.Want
 	done    chan outcome // a step ended
@@ -110,41 +110,43 @@ type Loop struct {
 	want    accel.Want       // owned by Run
 }
 
-// newest is the newest snapshot; replaced is closed when it is that no more.
+// newest is the newest snapshot; replaced is closed when there is a newer one.
 type newest struct {
 	machine  accel.Machine
 	replaced chan struct{}
 }
 
-// kind is what the loop keeps about one kind between passes. What is here and not derived says who reads it.
+// kind is what the loop keeps about one kind between passes. Every field that is not derived names its reader.
 type kind struct {
 	def  *accel.Definition
 	have accel.Have
-	// status is the last verdict; its state, since and took are read by the next pass to record transitions.
+	// status is the last verdict. The next pass reads its state, since and took to record transitions.
 	status accel.Status
-	// running is the step in flight; no second one starts before it ended.
+	// running is the step in flight; no other step starts before it has ended.
 	running accel.Step
-	// sampling is true while a collection is in flight; a device that hangs must not stop the loop, nor pile them up.
+	// sampling is true while a collection is in flight: collections of a hanging device must neither stop the loop
+	// nor pile up.
 	sampling bool
-	// ended is the step that ended last, read by start to keep calm.
+	// ended is the step that ended last; start reads it to limit how often the step runs.
 	ended   accel.Step
 	endedAt time.Time
-	// proven maps a device to the driver identity its check passed with; read by observe to set Driver.Proven.
+	// proven maps a device to the driver identity with which it passed its check; observe reads it to set
+	// Driver.Proven.
 	proven map[string]string
 	proof  string
 	at     time.Time
 	plugin Plugin
 	stop   context.CancelFunc
-	// up is the driver that is wanted instead of the one that serves; nil when none is.
+	// up is the driver that should replace the one in use; nil if none should.
 	up *upgrading
-	// word is what the node said last of an upgrade; read by observeWord when the previous driver is not back.
+	// word is the node's last upgrade report; observeWord reads it when the previous driver is not back.
 	word accel.Word
-	// next is what was found for other kernels; read by observe to show it.
+	// next is the preflight result for other kernels; observe reads it to show it.
 	next map[string]accel.Readiness
-	// vanished maps a device to when it left the bus; read by observe to end tombstones.
+	// vanished maps a device to when it left the bus; observe reads it to end tombstones.
 	vanished map[string]time.Time
-	// stepped maps the definition's own steps that ran to their end to the driver identity they ran with; read by
-	// observe to set StepsLeft.
+	// stepped maps the definition's own steps that completed to the driver identity that they ran with; observe reads
+	// it to set StepsLeft.
 	stepped map[ownMoment]string
 }
 
@@ -186,11 +188,12 @@ func (l *Loop) Follow() (m accel.Machine, replaced <-chan struct{}) {
 	return n.machine, n.replaced
 }
 
-// Beat returns when the loop last completed a pass or found itself idle; the watchdog and /livez read it.
+// Beat returns when the loop last completed a pass or found nothing to do. The watchdog and /livez read it.
 func (l *Loop) Beat() time.Time { return time.Unix(0, l.beat.Load()) }
 
-// Wake tells the loop that something on the host may have changed. With helps, steps that failed for good are tried
-// again: somebody changed a file that they read. It never blocks: a full queue means that a pass is due anyway.
+// Wake notifies the loop that something on the host may have changed. With helps, the loop also retries steps that
+// failed permanently, because a file that they read has changed. Wake never blocks: if the queue is full, a pass is
+// due anyway.
 func (l *Loop) Wake(helps bool) {
 	select {
 	case l.wake <- helps:
@@ -198,7 +201,7 @@ func (l *Loop) Wake(helps bool) {
 	}
 }
 
-// Changed tells the loop that a plugin or the API server has news; the host need not be read for it.
+// Changed notifies the loop that a plugin or the API server has news that does not require reading the host.
 func (l *Loop) Changed() {
 	select {
 	case l.changes <- struct{}{}:
@@ -206,13 +209,13 @@ func (l *Loop) Changed() {
 	}
 }
 
-// settle is how long events are gathered before the host is read once for all of them: one hot-plug makes a dozen.
+// settle is how long events are collected before the host is read once for all of them: one hot-plug causes a dozen.
 const settle = 10 * time.Millisecond
 
-// pulse is the longest silence of the loop; it must be well below the watchdog's interval.
+// pulse is the longest time that the loop waits. It must be well below the watchdog's interval.
 const pulse = 5 * time.Second
 
-// Run observes, decides and starts steps until ctx ends. Steps in flight are awaited.
+// Run observes, decides and starts steps until ctx ends. It returns after the steps in flight have ended.
 func (l *Loop) Run(ctx context.Context) error {
 	sample, resync := time.NewTicker(l.o.SampleEvery), time.NewTicker(l.o.Resync)
 	defer sample.Stop()
@@ -253,22 +256,22 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.finish(r)
 		case <-sample.C:
 			w.collect()
-			look = nothing // its outcome is news
+			look = nothing // its outcome triggers a pass
 		case <-resync.C:
 			l.facts = l.o.Probes.Facts()
 		case <-timer.C:
 			if wait == pulse {
-				look = nothing // it only shows that the loop turns
+				look = nothing // it only proves that the loop is alive
 			}
 		}
 		timer.Stop()
-		if ctx.Err() != nil { // what ends with the agent is no news: the plugins are gone, the devices are not
+		if ctx.Err() != nil { // observe no shutdown: the plugins are gone, the devices are not
 			return nil
 		}
 	}
 }
 
-// gather drains the events that follow the first one closely and reports whether one of them helps.
+// gather drains the events that closely follow the first one, and reports whether one of them helps.
 func (l *Loop) gather(ctx context.Context) bool {
 	timer := time.NewTimer(settle)
 	defer timer.Stop()
@@ -285,8 +288,8 @@ func (l *Loop) gather(ctx context.Context) bool {
 	}
 }
 
-// fingerprint is equal for two readings of a host when no device, binding or module changed. A step that loads a
-// module and takes it back makes events and leaves the fingerprint alone, so its failure does not call it again.
+// fingerprint is equal for two readings of a host if no device, binding or module changed. A step that loads and
+// unloads a module causes events but does not change the fingerprint, so its failure does not trigger its own retry.
 func fingerprint(f accel.Facts) string {
 	var b strings.Builder
 	for _, d := range f.PCI {
@@ -298,7 +301,8 @@ func fingerprint(f accel.Facts) string {
 	return b.String() + f.Kernel.Headers
 }
 
-// forgive lets steps whose failure only a change of the machine can help run again, because there was a change.
+// forgive retries the steps that wait for a change of the machine or for another node's build, because something
+// changed.
 func (l *Loop) forgive() {
 	for _, k := range l.kinds {
 		if f := k.have.Failure; f != nil && (f.RetryAt.IsZero() || f.Reason == accel.BuildElsewhere) {
@@ -319,9 +323,9 @@ type depth int
 
 const (
 	nothing depth = iota
-	// shallow reads the devices' own attributes, the plugin and the API server's answer.
+	// shallow reads the devices' own attributes, the plugin's state and what the API server reported.
 	shallow
-	// deep reads modules and files too.
+	// deep also reads modules and files.
 	deep
 )
 
@@ -361,7 +365,7 @@ func (l *Loop) judge(now time.Time) {
 	}
 }
 
-// transit records the transitions from the last state to the new one, one allowed edge at a time.
+// transit records the transitions from the last state to the new one, one allowed transition at a time.
 func (l *Loop) transit(m accel.Machine, name string, k *kind, next *accel.Status, now time.Time) {
 	took := maps.Clone(k.status.Took)
 	if took == nil {
@@ -390,7 +394,7 @@ func (l *Loop) logHealth(before, now accel.Machine) {
 	}
 }
 
-// snapshot makes a machine from what the loop holds. Everything in it is copied: nobody can change it later.
+// snapshot returns a machine with what the loop holds now. It copies everything, so nobody can change it later.
 func (l *Loop) snapshot(now time.Time) accel.Machine {
 	m := accel.Machine{
 		Taken: now, Agent: l.o.Agent, Facts: l.facts, Want: l.want,
@@ -412,8 +416,8 @@ func (l *Loop) store(now time.Time) {
 	}
 }
 
-// untilRetry returns how long until the earliest step that waits for the clock is due, at most the pulse. A time well
-// in the past is of a step that waits for something else.
+// untilRetry returns how long until the earliest step that waits for the clock is due, at most the pulse. It ignores
+// a time well in the past: that step waits for something else.
 func (l *Loop) untilRetry() time.Duration {
 	wait := pulse
 	due := func(at time.Time) {

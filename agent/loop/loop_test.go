@@ -21,8 +21,8 @@ type world struct {
 	pci      []accel.PCIDevice
 	loaded   bool
 	sick     map[string]string // device to health message
-	unknown  bool              // nobody can say how well the devices are
-	reset    bool              // somebody resets the devices
+	unknown  bool              // the probe cannot tell the devices' health
+	reset    bool              // the devices are being reset
 	parts    []string          // names of the halves of the first device
 	spec     []string          // devices in the CDI spec
 	unread   *accel.Problem    // why the container runtime does not read it
@@ -30,11 +30,11 @@ type world struct {
 	tried    int
 	proofs   []string      // devices proven, in order
 	hangs    bool          // the first collection does not return before hang is closed
-	hang     chan struct{} // made in the bubble
-	mute     error         // what is answered for one of two metrics
+	hang     chan struct{} // created in the bubble
+	mute     error         // error of one of two metrics
 	offered  []accel.Accelerator
-	fewest   int           // of the devices that were offered as usable at a time, since it was set
-	lag      time.Duration // until the kubelet has taken over what it is offered
+	fewest   int           // least number of devices offered at a time since it was set
+	lag      time.Duration // until the kubelet takes over what it is offered
 	counted  int           // devices that it gives to pods
 	kubelet  bool
 	labelled bool
@@ -156,14 +156,14 @@ func (w *world) collect(*accel.Definition, accel.Accelerator) (map[string]float6
 	return map[string]float64{"accelerator_temperature_celsius": 40, "accelerator_power_usage_watts": 75}, nil
 }
 
-// offers is how many devices the plugin was last told to give out.
+// offers returns how many devices the plugin may give out after its last update.
 func (w *world) offers() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return accel.CountOffered(w.offered)
 }
 
-// Update, State and Problem make the world a device plugin whose kubelet agrees, at once unless it lags.
+// Update, State and Problem make the world a device plugin. Its kubelet agrees with it at once, or after lag.
 func (w *world) Update(accs []accel.Accelerator) {
 	w.mu.Lock()
 	usable := accel.CountOffered(accs)
@@ -319,7 +319,7 @@ func TestPermanentFailureWaitsForAChange(t *testing.T) {
 		"other kernel")}
 	run(t, w, func(l *Loop) {
 		for range 20 {
-			l.Wake(false) // such as the uevents of the step's own attempt
+			l.Wake(false) // for example the uevents of the step's own attempt
 			time.Sleep(time.Minute)
 		}
 		if w.tried != 1 {
@@ -338,8 +338,8 @@ func TestPermanentFailureWaitsForAChange(t *testing.T) {
 	})
 }
 
-// A device that is reset keeps its health and is offered to nobody; then it has to pass its self-test again. What made
-// it ill is over with the reset, also while nobody can say how well it is.
+// A device that is being reset keeps its health and is not offered. Afterwards it must pass its self-test again. Its
+// illness ends with the reset, even while its health is unknown.
 func TestResetDevice(t *testing.T) {
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true}
 	run(t, w, func(l *Loop) {
@@ -403,9 +403,7 @@ func TestVanishedDeviceIsATombstoneAndComesBack(t *testing.T) {
 	})
 }
 
-// A device is divided and made whole again while the loop runs: its parts are offered instead of it, as well as it is,
-// and are remembered for a while when they are no more. TestHotPlugLeavesOthersAlone: while one device comes or goes,
-// the kubelet may give the others out.
+// TestHotPlugLeavesOthersAlone: while one device comes or goes, the kubelet may give out the others.
 func TestHotPlugLeavesOthersAlone(t *testing.T) {
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}, kubelet: true, labelled: true}
 	run(t, w, func(l *Loop) {
@@ -424,6 +422,8 @@ func TestHotPlugLeavesOthersAlone(t *testing.T) {
 	})
 }
 
+// A device is divided and made whole again while the loop runs. Its partitions are offered instead of it, with its
+// health, and stay listed as gone for a while when they are no more.
 func TestPartitionsFollowTheirDevice(t *testing.T) {
 	w := &world{
 		pci: []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}, kubelet: true, labelled: true,
@@ -514,7 +514,7 @@ func TestHangingDeviceDoesNotStopTheLoop(t *testing.T) {
 	})
 }
 
-// TestPartOfACollection: what answers is new, what does not is not there, and the collection was not complete.
+// TestPartOfACollection: what could be read is new, what could not is missing, and the collection was not complete.
 func TestPartOfACollection(t *testing.T) {
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true}
 	run(t, w, func(l *Loop) {
@@ -561,8 +561,8 @@ func TestDriftIsRepaired(t *testing.T) {
 	})
 }
 
-// A runtime that ignores the specs keeps pods from their devices; a host without a kubelet may use another one, or
-// none.
+// A runtime that ignores the specs keeps pods from their devices. A host without a kubelet may use another runtime,
+// or none.
 func TestRuntimeThatDoesNotRead(t *testing.T) {
 	unread := accel.Problemf(accel.RuntimeRestartNeeded, "x.service must be restarted")
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true, unread: unread}
@@ -588,7 +588,7 @@ func TestRuntimeThatDoesNotRead(t *testing.T) {
 			if s.Blocked != nil && s.Blocked.Reason != unread.Reason {
 				t.Errorf("blocked by %+v", s.Blocked)
 			}
-			for _, a := range w.offered { // none before the kubelet knows of the resource
+			for _, a := range w.offered { // none before the kubelet knows the resource
 				if c.unread != nil && (a.Withheld == nil || a.Withheld.Message != unread.Message) {
 					t.Errorf("offered as %+v", a.Withheld)
 				}

@@ -8,8 +8,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Next derives the verdict about one kind from a machine. It is pure: the same machine gives the same status. Since and
-// Took are the caller's, who knows the clock.
+// Next derives the verdict about one kind from a machine. It is pure: the same machine gives the same status. The
+// caller, which knows the clock, fills in Since and Took.
 func Next(m accel.Machine, kind string) accel.Status {
 	have := m.Have[kind]
 	var at row
@@ -21,21 +21,21 @@ func Next(m accel.Machine, kind string) accel.Status {
 	}
 	s := accel.Status{State: at.state, Next: at.step}
 	if at.state == accel.Absent && len(have.Runtime.Devices) == 0 {
-		s.Next = accel.StepNone // nothing was published, so there is nothing to take back
+		s.Next = accel.StepNone // nothing was published, so there is nothing to withdraw
 	}
 	if f := have.Failure; f != nil && f.Step == at.step && at.step != accel.StepNone {
 		s.Blocked = f
 	}
 	idle := at.step == accel.StepNone || at.step == accel.StepMonitor || waits(at.step) || s.Blocked != nil
 	if at.state != accel.Absent && idle && upgradeDue(have, m.Taken) {
-		s.Next = accel.StepUpgrade // what brings the old driver to ready goes first, unless it is stuck
+		s.Next = accel.StepUpgrade // steps that bring the old driver to ready go first, unless blocked
 	}
 	s.Published = phases(m, at, s.Blocked != nil)
 	s.Sentence = sentence(m, have, at, s)
 	return s
 }
 
-// upgradeDue reports whether another driver is wanted and nothing is against going on with it.
+// upgradeDue reports whether another driver is desired and the upgrade can continue now.
 func upgradeDue(have accel.Have, now time.Time) bool {
 	u := have.Driver.Upgrade
 	if u == nil {
@@ -44,7 +44,7 @@ func upgradeDue(have accel.Have, now time.Time) bool {
 	return u.Failure == nil || !u.Failure.RetryAt.IsZero() && !now.Before(u.Failure.RetryAt)
 }
 
-// phases renders the published states of a kind that stands in row at.
+// phases returns the phases of the published states for a kind in row at.
 func phases(m accel.Machine, at row, blocked bool) map[accel.Published]accel.Phase {
 	if at.state == accel.Absent {
 		return nil // no device, no labels
@@ -72,7 +72,7 @@ func phases(m accel.Machine, at row, blocked bool) map[accel.Published]accel.Pha
 	return out
 }
 
-// sentence says for people where a kind stands and what happens next.
+// sentence describes a kind's state and what happens next, for people.
 func sentence(m accel.Machine, have accel.Have, at row, s accel.Status) string {
 	present, healthy := accel.CountPresent(have.Accelerators), accel.CountUsable(have.Accelerators)
 	var b strings.Builder
@@ -113,7 +113,7 @@ func failed(f *accel.Failure) string {
 	return s + "; tried again at " + f.RetryAt.Format("15:04:05")
 }
 
-// upgradeWords says how far an upgrade is.
+// upgradeWords describes the progress of an upgrade.
 func upgradeWords(u *accel.Upgrade) string {
 	words := map[accel.UpgradePhase]string{
 		accel.UpgradePending:   "the old driver serves",
@@ -128,7 +128,7 @@ func upgradeWords(u *accel.Upgrade) string {
 	return words
 }
 
-// devices is "1 device", "2 devices".
+// devices returns "1 device", "2 devices" and so on.
 func devices(n int) string {
 	if n == 1 {
 		return "1 device"
@@ -136,7 +136,7 @@ func devices(n int) string {
 	return fmt.Sprintf("%d devices", n)
 }
 
-// troubled names the devices that are not healthy, and those that somebody withholds.
+// troubled names the devices that are unhealthy or withheld.
 func troubled(accs []accel.Accelerator) string {
 	var bad []string
 	for _, a := range accs {

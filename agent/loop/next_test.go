@@ -14,7 +14,7 @@ import (
 
 var at = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
-// climb returns machines in which one more gate is true each.
+// climb returns machines. In each, one more gate is passed than in the previous one.
 func climb(kubernetes, labels bool) []accel.Machine {
 	m := accel.Machine{Want: accel.Want{Kubernetes: kubernetes, Labels: labels}}
 	h := accel.Have{}
@@ -71,7 +71,7 @@ func TestNextWalksEveryState(t *testing.T) {
 	}
 }
 
-// Whatever two machines follow each other, the recorded transitions are edges of the table.
+// For any two consecutive machines, the recorded transitions are in the table.
 func TestRouteTakesAllowedEdgesOnly(t *testing.T) {
 	for _, kubernetes := range []bool{true, false} {
 		m := climb(kubernetes, false)[0]
@@ -101,7 +101,7 @@ func TestPublishedPhases(t *testing.T) {
 	h := blocked.Have["k-x"]
 	h.Failure = &accel.Failure{Step: accel.StepDriver, Problem: *accel.Problemf(accel.BuildFailed, "no")}
 	blocked.Have = map[string]accel.Have{"k-x": h}
-	stale := machines[3] // runtime-missing, with the failure of a step that is behind
+	stale := machines[3] // runtime-missing, with the failure of an earlier step
 	h = stale.Have["k-x"]
 	h.Failure = &accel.Failure{Step: accel.StepDriver}
 	stale.Have = map[string]accel.Have{"k-x": h}

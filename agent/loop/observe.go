@@ -8,11 +8,11 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// tombstoneFor is how long a vanished device is kept as "gone": as long as the kubelet keeps a plugin's resource after
-// its stream ended (endpointStopGracePeriod in pkg/kubelet/cm/devicemanager/types.go, Kubernetes 1.37).
+// tombstoneFor is how long a vanished device stays listed as "gone": as long as the kubelet keeps a plugin's resource
+// after its stream ended (endpointStopGracePeriod in pkg/kubelet/cm/devicemanager/types.go, Kubernetes 1.37).
 const tombstoneFor = 5 * time.Minute
 
-// observe refreshes what is true about one kind from the probes.
+// observe refreshes the facts about one kind from the probes.
 func (l *Loop) observe(k *kind, now time.Time, look depth) {
 	k.have.Accelerators = l.accelerators(k, now)
 	if look == deep {
@@ -30,17 +30,17 @@ func (l *Loop) observe(k *kind, now time.Time, look depth) {
 	l.observeSteps(k)
 	l.observePrerequisite(k, now)
 	if f := k.have.Failure; f != nil && k.running == accel.StepNone && l.passedStep(k, f.Step) {
-		k.have.Failure = nil // the machine got there without the step
+		k.have.Failure = nil // the machine got past this state without the step
 	}
 }
 
-// observeHost refreshes what modules and files say. Whoever changes them makes an event, and an event makes a deep
+// observeHost refreshes what modules and files show. A change of them causes an event, and an event causes a deep
 // pass.
 func (l *Loop) observeHost(k *kind) {
 	if accel.CountPresent(k.have.Accelerators) == 0 {
 		k.have.Driver = accel.DriverHave{}
 	} else if k.running != accel.StepDriver && k.running != accel.StepUpgrade {
-		// While a driver step runs, modules come and go on purpose; its outcome is what counts.
+		// While a driver step runs, modules come and go on purpose. Only its outcome matters.
 		driver, _ := l.o.Probes.Driver(k.def, l.facts, present(k.have.Accelerators))
 		if driver.Source == "" {
 			driver.Source = k.have.Driver.Source
@@ -48,7 +48,7 @@ func (l *Loop) observeHost(k *kind) {
 		k.have.Driver = driver
 	}
 	if k.running == accel.StepUpgrade {
-		return // nor is it news that the spec names nodes that are not there for a moment
+		return // the spec names nodes that are briefly absent, on purpose
 	}
 	run, problem := l.o.Probes.Runtime(k.def, k.have.Accelerators, l.want)
 	if problem == nil || problem.Reason != accel.ProbeUnanswered {
@@ -56,7 +56,7 @@ func (l *Loop) observeHost(k *kind) {
 	}
 }
 
-// accelerators merges the devices on the bus with the tombstones of those that left it.
+// accelerators merges the devices on the bus with the tombstones of devices that left it.
 func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
 	found := l.o.Probes.Accelerators(k.def, l.facts.PCI)
 	before := map[string]accel.Accelerator{}
@@ -68,7 +68,7 @@ func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
 		delete(before, a.ID)
 		delete(k.vanished, a.ID)
 		if a.Health.State == "" && known && old.Present() && (a.Withheld != nil || !old.WithheldBy(accel.ByReset)) {
-			// the probe could not answer: keep what was known, but for a device that was reset since
+			// the probe could not answer: keep the last health, unless the device has been reset since
 			found[i].Health = old.Health
 		}
 		if found[i].Health.State == "" {
@@ -100,8 +100,8 @@ func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
 	return found
 }
 
-// partitions merges the parts into which a device is divided with the tombstones of those that it was divided into
-// before, and gives them the device's health where they have none of their own.
+// partitions merges the partitions of a device with the tombstones of its former partitions. A partition without a
+// health of its own gets the device's health.
 func partitions(device, before accel.Accelerator, now time.Time) []accel.Accelerator {
 	there := map[string]bool{}
 	var list []accel.Accelerator
@@ -140,7 +140,7 @@ func partitions(device, before accel.Accelerator, now time.Time) []accel.Acceler
 	return list
 }
 
-// since keeps the time of the earlier health while it says the same.
+// since returns the time of the old health if the new one is the same, and at otherwise.
 func since(old, now accel.Health, at time.Time) time.Time {
 	if old.State == now.State && old.Reason == now.Reason && old.Message == now.Message && !old.Since.IsZero() {
 		return old.Since
@@ -148,8 +148,8 @@ func since(old, now accel.Health, at time.Time) time.Time {
 	return at
 }
 
-// judgeProof sets Driver.Proven when every healthy device has computed with exactly the driver that is live now;
-// started is when the agent did.
+// judgeProof sets Driver.Proven when every device that is usable and not withheld has passed its self-test with
+// exactly the driver that is live now. started is when the agent started.
 func (k *kind) judgeProof(started time.Time) {
 	identity := driverIdentity(k.have.Driver)
 	for id := range k.proven {
@@ -159,13 +159,13 @@ func (k *kind) judgeProof(started time.Time) {
 	}
 	for _, a := range k.have.Accelerators {
 		if !a.Offered() {
-			delete(k.proven, a.ID) // it has to compute again before it is trusted again
+			delete(k.proven, a.ID) // it must pass its self-test again before it is trusted
 		}
 	}
 	k.have.Driver.Proven, k.have.Driver.Proof = time.Time{}, ""
 	if k.have.Driver.Right && len(unproven(k)) == 0 {
 		k.have.Driver.Proven, k.have.Driver.Proof = k.at, k.proof
-		if k.at.IsZero() { // every device is unhealthy: there is nothing to prove
+		if k.at.IsZero() { // no device can be tested: there is nothing to prove
 			k.have.Driver.Proven = started
 		}
 	}
@@ -180,7 +180,7 @@ func driverIdentity(d accel.DriverHave) string {
 	return b.String()
 }
 
-// unproven returns the devices that nothing is wrong with, and that have not passed their self-test with the live
+// unproven returns the devices that are usable and not withheld but have not passed their self-test with the live
 // driver.
 func unproven(k *kind) []accel.Accelerator {
 	var out []accel.Accelerator
@@ -196,8 +196,8 @@ func present(accs []accel.Accelerator) []accel.Accelerator {
 	return slices.DeleteFunc(slices.Clone(accs), func(a accel.Accelerator) bool { return !a.Present() })
 }
 
-// inventory returns the devices of a kind, each with what withholds it by now. What the probes withhold is in k.have
-// already; the rest follows from the state of the kind.
+// inventory returns the devices of a kind, each with what withholds it now. k.have already contains what the probes
+// withhold; the rest follows from the state of the kind.
 func (k *kind) inventory() []accel.Accelerator {
 	return accel.Withhold(k.have.Accelerators, k.have, func(id string) bool {
 		_, passed := k.proven[id]
@@ -205,8 +205,8 @@ func (k *kind) inventory() []accel.Accelerator {
 	})
 }
 
-// observePlugin takes over the plugin's view and gives it the inventory. What withholds a device is per device, so that
-// a hot-plugged one never makes the others wait.
+// observePlugin takes over the plugin's state and gives it the inventory. Devices are withheld one by one, so that a
+// hot-plugged device never delays the others.
 func (l *Loop) observePlugin(k *kind, now time.Time) {
 	if k.plugin == nil {
 		return
@@ -214,7 +214,7 @@ func (l *Loop) observePlugin(k *kind, now time.Time) {
 	k.have.Plugin = k.plugin.State()
 	k.plugin.Update(accel.Units(k.inventory()))
 	if f := k.have.Failure; f != nil && (!waits(f.Step) || f.Reason == accel.StepFailed) {
-		return // what failed earlier on the way, or was said by somebody else, is the reason that counts
+		return // the failure of an earlier step, or of an own step, takes precedence
 	}
 	step := accel.StepRegister
 	if k.have.Plugin.Registered {
@@ -223,8 +223,8 @@ func (l *Loop) observePlugin(k *kind, now time.Time) {
 	k.note(step, k.plugin.Problem(), now)
 }
 
-// observeLabels takes over what the API server holds. Once labels were read back they count as there: a later write
-// that waits for the API server is told by LabelProblem and takes nothing away from the devices.
+// observeLabels takes over what the API server has. Once labels were read back, they count as present: if a later
+// write has to wait for the API server, LabelProblem reports that, and the devices stay usable.
 func (l *Loop) observeLabels(k *kind) {
 	if l.o.KubeSync == nil {
 		return
@@ -237,7 +237,7 @@ func (l *Loop) observeLabels(k *kind) {
 	}
 }
 
-// passedStep reports whether the state that step leaves is behind the kind.
+// passedStep reports whether the kind is past the state that step leaves.
 func (l *Loop) passedStep(k *kind, step accel.Step) bool {
 	m := accel.Machine{Want: l.want}
 	for _, r := range table() {

@@ -6,7 +6,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Preflighted takes over what is known about a kind's driver for other kernels.
+// Preflighted takes over the preflight result for a kind's driver on other kernels.
 func (l *Loop) Preflighted(ctx context.Context, kind string, next map[string]accel.Readiness) {
 	select {
 	case l.done <- outcome{kind: kind, merge: setNext(next)}:

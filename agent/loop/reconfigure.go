@@ -7,8 +7,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Configure hands over what the configuration asks for now. Of several that come faster than they can be taken the last
-// one counts. It never blocks.
+// Configure hands over the new desired state from the configuration. If several arrive before the loop takes one, the
+// last one applies. It never blocks.
 func (l *Loop) Configure(want accel.Want) {
 	for {
 		select {
@@ -23,8 +23,8 @@ func (l *Loop) Configure(want accel.Want) {
 	}
 }
 
-// reconfigure takes over a new configuration: kinds that came or are described otherwise; those that went are dismissed
-// by the next pass. What a kind has reached is looked at again, not taken back.
+// reconfigure takes over a new configuration: new kinds and changed definitions. The next pass dismisses removed
+// kinds. The progress of a kind is checked again, not undone.
 func (l *Loop) reconfigure(want accel.Want) {
 	if l.o.KubeletAuto {
 		want.Kubernetes = l.want.Kubernetes
@@ -36,7 +36,7 @@ func (l *Loop) reconfigure(want accel.Want) {
 	for name, k := range l.kinds {
 		if def, wanted := want.Kinds[name]; wanted && !reflect.DeepEqual(def, k.def) {
 			if k.stop != nil && offersOtherwise(k.def, def) {
-				k.stop() // the plugin tells the kubelet what the definition said when it started
+				k.stop() // a running plugin keeps offering the old definition
 				k.stop, k.plugin, k.have.Plugin = nil, nil, accel.PluginHave{}
 			}
 			k.def = def
@@ -52,7 +52,7 @@ func (l *Loop) reconfigure(want accel.Want) {
 	l.forgive()
 }
 
-// offersOtherwise reports whether the kubelet is told something else by one definition than by another.
+// offersOtherwise reports whether two definitions offer different things to the kubelet.
 func offersOtherwise(a, b *accel.Definition) bool {
 	return a.Resource != b.Resource || a.Offered() != b.Offered() || !reflect.DeepEqual(a.Sharing, b.Sharing) ||
 		a.AllocatedBy() != b.AllocatedBy() || !reflect.DeepEqual(a.Container, b.Container) ||
@@ -60,8 +60,8 @@ func offersOtherwise(a, b *accel.Definition) bool {
 		!reflect.DeepEqual(a.Partitions, b.Partitions)
 }
 
-// dismissUnwanted stops serving the kinds that are not wanted any more. Their drivers stay as they are. What is under
-// way is ended first: its end makes a pass.
+// dismissUnwanted stops serving the kinds that are not configured any more. Their drivers stay as they are. A step in
+// flight ends first; its end triggers a pass.
 func (w *worker) dismissUnwanted() {
 	for name, k := range w.kinds {
 		if w.want.Kinds[name] == nil && k.running == accel.StepNone {

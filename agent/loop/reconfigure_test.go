@@ -6,7 +6,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestOffersOtherwise: the plugin is another one where the devices are shared otherwise, and only there.
+// TestOffersOtherwise: the plugin is replaced when the devices are shared differently, and only then.
 func TestOffersOtherwise(t *testing.T) {
 	shared := func(replicas int) *accel.Definition {
 		return &accel.Definition{Kind: "a-b", Resource: "a/b", Sharing: &accel.Sharing{

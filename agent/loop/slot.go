@@ -7,18 +7,18 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Where a policy of the cluster orders upgrades, the node says how far it is and the cluster's controller says when it
-// may go on. The word of the node and the grant are read from one node object: as long as that object has both, the
-// controller has not taken the grant back, because it does so only in an object in which the node does not act.
+// If a policy of the cluster orders upgrades, the node reports its progress and the cluster's controller grants a
+// slot. The loop reads the report and the grant from one version of the node object. If that version has both, the
+// controller has not revoked the grant: it does so only in a version in which the node is not acting.
 
-// observeSlot finds whether an upgrade that is prepared may go on, and notes what the node has to say about it.
+// observeSlot finds out whether a prepared upgrade may continue, and sets the node's report about it.
 func (l *Loop) observeSlot(k *kind, now time.Time) {
 	u := k.up
 	if u == nil || !u.prepared || u.busy || u.acting || u.phase == accel.UpgradeReplacing || !l.ordered(k) {
 		return
 	}
 	if f := u.failure; f != nil && f.Reason != accel.WaitingForSlot && (f.RetryAt.IsZero() || now.Before(f.RetryAt)) {
-		return // given up, and said
+		return // given up, and reported
 	}
 	ticket, policy := u.to.Ticket(), k.def.Driver.Upgrade.By
 	seen := l.sync().Words[k.def.Kind]
@@ -39,27 +39,27 @@ func (l *Loop) observeSlot(k *kind, now time.Time) {
 		return
 	}
 	if !u.drained.IsZero() {
-		u.end() // nobody ordered upgrades when it began
+		u.end() // no policy ordered upgrades when it began
 	}
 	u.phase = accel.UpgradeWaiting
 	if f := u.failure; f == nil || f.Reason != problem.Reason || f.Message != problem.Message {
 		l.failUpgrade(k, u, problem, now)
 	}
-	if again := *u.failure; !again.RetryAt.IsZero() { // a change of the node is an event
+	if again := *u.failure; !again.RetryAt.IsZero() { // a change of the node object is an event
 		again.RetryAt = time.Time{}
 		u.failure = &again
 	}
 }
 
-// ordered reports whether somebody else says when a driver that serves may be replaced.
+// ordered reports whether the cluster decides when a driver in use may be replaced.
 func (l *Loop) ordered(k *kind) bool { return k.def.Driver.Upgrade.By != "" || l.want.Unsure }
 
-// gaveUp notes that the node does not act any more and could not do what it had its slot for.
+// gaveUp records that the node is not acting any more and that the upgrade failed.
 func (u *upgrading) gaveUp(to accel.DriverRef, problem *accel.Problem) {
 	u.acting, u.word = false, accel.Word{Phase: accel.WordFailed, Version: to.Ticket(), Reason: problem.Reason}
 }
 
-// observeWord says what the node has to say about the upgrade of a kind, as far as anybody knows.
+// observeWord sets the node's report about a kind's upgrade, or leaves it unknown.
 func (l *Loop) observeWord(k *kind) {
 	said := l.sync().Words[k.def.Kind].Word
 	switch f := k.have.Failure; {
@@ -71,18 +71,18 @@ func (l *Loop) observeWord(k *kind) {
 		k.have.Word = accel.Known(k.up.word)
 		k.word = k.up.word
 	case k.have.Driver.Right && k.running != accel.StepUpgrade:
-		k.have.Word = accel.Known(accel.Word{}) // silent also while a driver is got ready
+		k.have.Word = accel.Known(accel.Word{}) // no report, not even while a driver is prepared
 		k.word = accel.Word{}
 	case k.word.Phase == accel.WordFailed:
-		k.have.Word = accel.Known(k.word) // neither driver serves
+		k.have.Word = accel.Known(k.word) // neither driver works
 	case f != nil && f.Step == accel.StepDriver && f.Reason.Doc().Permanent && said.Phase == accel.WordUpgrading:
 		k.have.Word = accel.Known(accel.Word{Phase: accel.WordFailed, Version: said.Version, Reason: f.Reason})
-	default: // an agent that ended midway has said it last, and the driver is not back yet
+	default: // an earlier agent, which ended midway, reported last, and the driver is not back yet
 		k.have.Word = accel.Answer[accel.Word]{}
 	}
 }
 
-// sync is what the API server holds of this node; nothing without one.
+// sync returns what the API server has about this node; nothing without credentials.
 func (l *Loop) sync() Sync {
 	if l.o.KubeSync == nil {
 		return Sync{}
@@ -90,13 +90,13 @@ func (l *Loop) sync() Sync {
 	return l.o.KubeSync()
 }
 
-// Exchange is what node and controller say to each other about a kind, in one node object.
+// Exchange is the handshake between node and controller about a kind, from one node object.
 type Exchange struct {
 	Word  accel.Word
 	Grant accel.Grant
 }
 
-// Exchanges reads them from the annotations of a node.
+// Exchanges reads the handshakes from the annotations of a node, by kind.
 func Exchanges(annotations map[string]string) map[string]Exchange {
 	out := map[string]Exchange{}
 	for key, value := range annotations {

@@ -10,13 +10,13 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// ordered is a world whose upgrades a policy of the cluster orders, with the node that the API server has.
+// ordered returns a world in which a policy of the cluster orders upgrades, with the node as the API server has it.
 func ordered(policy accel.UpgradePolicy) *world {
 	policy.By = "fleet"
 	return served(policy)
 }
 
-// says takes over what the node has to say, as the task that writes the node does, and wakes the loop.
+// says stores the node's report as the task that writes the node does, and wakes the loop.
 func (w *world) says(t *testing.T, l *Loop, grant string) string {
 	t.Helper()
 	word := l.Machine().Have["k-x"].Word
@@ -37,8 +37,8 @@ func (w *world) says(t *testing.T, l *Loop, grant string) string {
 	return word.Value.String()
 }
 
-// An upgrade that a policy orders waits with the driver ready, and goes on when one node object has both grant and
-// word.
+// An upgrade that a policy orders waits with the driver ready. It continues when one version of the node object has
+// both the grant and the report.
 func TestUpgradeWaitsForItsSlot(t *testing.T) {
 	w := ordered(accel.UpgradePolicy{})
 	run(t, w, func(l *Loop) {
@@ -55,8 +55,8 @@ func TestUpgradeWaitsForItsSlot(t *testing.T) {
 			t.Errorf("%+v %+v %+v", u, u.Failure, s)
 		}
 		time.Sleep(time.Hour)
-		w.says(t, l, "3 2026-03-04T12:00:00Z") // another version's
-		w.says(t, l, "- 2026-03-04T12:00:00Z") // taken back
+		w.says(t, l, "3 2026-03-04T12:00:00Z") // for another version
+		w.says(t, l, "- 2026-03-04T12:00:00Z") // revoked
 		if got := w.says(t, l, "2 2026-03-04T12:00:00Z"); got != "waiting 2" || w.count("upgrade") != 0 {
 			t.Fatalf("it acts without its own word: %q, %v", got, w.calls)
 		}
@@ -74,7 +74,7 @@ func TestUpgradeWaitsForItsSlot(t *testing.T) {
 	})
 }
 
-// The word stays while the node may act, whoever uses the driver, and while the previous driver is not back.
+// The report stays as long as the node may act, whoever uses the driver, and until the previous driver is back.
 func TestWordWhileActing(t *testing.T) {
 	w := ordered(accel.UpgradePolicy{Holders: accel.HoldersWait, Timeout: "30m"})
 	w.holders = []accel.Holder{holder}
@@ -87,7 +87,7 @@ func TestWordWhileActing(t *testing.T) {
 			w.offers() != 0 {
 			t.Errorf("%q, %+v", got, pendingUpgrade(t, l))
 		}
-		if got := w.says(t, l, ""); got != "upgrading 2" { // nobody may take it back now; who did is not obeyed halfway
+		if got := w.says(t, l, ""); got != "upgrading 2" { // it must not be revoked now; if it is, the node continues
 			t.Errorf("%q", got)
 		}
 		time.Sleep(31 * time.Minute)
@@ -108,7 +108,7 @@ func TestWordWhileActing(t *testing.T) {
 	})
 }
 
-// Before anybody knows the policies no driver that serves is replaced, and the word of an agent before this one stays.
+// Until the policies are known, no driver in use is replaced, and the report of an earlier agent stays.
 func TestUnsure(t *testing.T) {
 	w := served(accel.UpgradePolicy{})
 	w.unsure = true
@@ -128,7 +128,7 @@ func TestUnsure(t *testing.T) {
 	})
 }
 
-// An agent that comes after one that ended midway leaves its word until a driver serves, or none can.
+// An agent that starts after another one ended midway leaves that one's report until a driver works, or none can.
 func TestWordOfAnAgentBefore(t *testing.T) {
 	w := ordered(accel.UpgradePolicy{})
 	w.words = map[string]Exchange{"k-x": {Word: accel.Word{Phase: accel.WordUpgrading, Version: "2"}}}

@@ -10,21 +10,21 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// row is one state: what leaves it and which published state shows it.
+// row is one state: which step leaves it, and which published states show it.
 type row struct {
 	state accel.State
-	// passed is true when the state is left behind.
+	// passed reports whether the kind is past this state.
 	passed func(accel.Machine, accel.Have) bool
 	// applies is nil for states that every host has.
 	applies func(accel.Machine) bool
 	step    accel.Step
-	// shows is the published state that is pending or failed while a kind stands here.
+	// shows are the published states that are pending or failed while a kind is in this state.
 	shows []accel.Published
-	// means and gate are the words of docs/states.md: what is the case, and what validates leaving the state.
+	// means and gate are the texts of docs/states.md: what the state means, and what validates leaving it.
 	means, gate string
 }
 
-// table returns the states in order. A kind stands in the first row that applies and is not passed.
+// table returns the states in order. A kind is in the first row that applies and is not passed.
 func table() []row {
 	served := func(m accel.Machine) bool { return m.Want.Kubernetes }
 	return gated([]row{
@@ -64,7 +64,7 @@ func table() []row {
 			shows: []accel.Published{accel.DevicePlugin},
 			passed: func(_ accel.Machine, h accel.Have) bool {
 				if heldBack(h) {
-					return true // it shall come to none, and back
+					return true // allocatable falls to zero and comes back
 				}
 				return h.Plugin.Allocatable.Is(accel.CountOffered(accel.Units(h.Accelerators)))
 			},
@@ -89,13 +89,13 @@ func table() []row {
 	})
 }
 
-// published is the gate of runtime-missing. Without a kubelet nobody said that the runtime which was found is the one
-// in use, so that a host is not kept from ready by one that reads no specs; its status says so.
+// published is the gate of runtime-missing. Without a kubelet, it is unknown whether the runtime that was found is in
+// use. So a runtime that reads no CDI specs does not keep such a host from ready; the status reports it.
 func published(m accel.Machine, h accel.Have) bool {
 	return h.Runtime.Applied && (h.Runtime.Unread == nil || !m.Want.Kubernetes)
 }
 
-// rank returns the place of s in the table, -1 for a state that is not in it.
+// rank returns the index of s in the table, -1 for a state that is not in it.
 func rank(s accel.State) int {
 	for i, r := range table() {
 		if r.state == s {
@@ -105,9 +105,9 @@ func rank(s accel.State) int {
 	return -1
 }
 
-// Allowed reports whether a kind may go from one state to another in one transition: one state forward (states that do
-// not apply to the host are stepped over), or back to any earlier one, because what a gate validated can be undone
-// at any time.
+// Allowed reports whether a kind may go from one state to another in one transition: one state forward (skipping
+// states that do not apply to the host), or back to any earlier one, because what a gate validated can be undone at
+// any time.
 func Allowed(m accel.Machine, from, to accel.State) bool {
 	a, b := rank(from), rank(to)
 	if a < 0 || b < 0 || a == b {
@@ -124,8 +124,8 @@ func Allowed(m accel.Machine, from, to accel.State) bool {
 	return true
 }
 
-// route returns the transitions from one state to another, each of them allowed: every gate in between was validated
-// in this observation, so each is passed in order.
+// route returns the transitions from one state to another. Each is allowed: this observation validated every gate in
+// between, so the kind passes them in order.
 func route(m accel.Machine, from, to accel.State) []accel.State {
 	a, b := rank(from), rank(to)
 	if b <= a {

@@ -11,21 +11,22 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// calm is the least time between two runs of the same step of a kind, so that a step whose effect does not last never
-// becomes a hot loop.
+// calm is the minimum time between two runs of the same step of a kind, so that a step whose effect does not last
+// never becomes a hot loop.
 const calm = time.Second
 
-// work is what a step does, closed over copies of what it needs. What it returns takes its outcome over in the loop.
+// work is what a step does, closed over copies of what it needs. The function that it returns applies the outcome in
+// the loop's goroutine.
 type work func() (func(*kind), *accel.Problem)
 
-// worker starts the steps of kinds. It is the loop's, with what lives as long as the loop runs.
+// worker starts the steps of kinds. It is the loop plus the values that live as long as Run.
 type worker struct {
 	*Loop
-	ctx   context.Context //nolint:containedctx // that of Run: every step ends with it
+	ctx   context.Context //nolint:containedctx // the context of Run: every step ends with it
 	steps *sync.WaitGroup
 }
 
-// background runs work beside the loop and hands its outcome over.
+// background runs work concurrently with the loop and passes the outcome to it.
 func (w *worker) background(name string, step accel.Step, do work) {
 	w.steps.Go(func() {
 		merge, problem := do()
@@ -33,7 +34,7 @@ func (w *worker) background(name string, step accel.Step, do work) {
 	})
 }
 
-// start runs the step a kind needs, unless one runs already or a failed one is not due yet.
+// start runs the step that a kind needs, unless a step runs already or a failed one is not due yet.
 func (w *worker) start(name string, k *kind) {
 	step := k.status.Next
 	if step == accel.StepNone || k.running != accel.StepNone || w.ctx.Err() != nil {
@@ -43,7 +44,7 @@ func (w *worker) start(name string, k *kind) {
 		return
 	}
 	if k.ended == step && time.Since(k.endedAt) < calm {
-		return // it succeeded and its gate is still shut: the machine gets a moment before it runs again
+		return // it succeeded, but its gate is not passed yet: give the machine a moment before another run
 	}
 	if step == accel.StepUpgrade {
 		w.upgrade(name, k)
@@ -64,7 +65,7 @@ func (w *worker) work(k *kind, step accel.Step) work {
 	switch step {
 	case accel.StepDriver:
 		if w.prerequisite(k) != "" {
-			return nil // observed, and said
+			return nil // observePrerequisite has reported it
 		}
 		return w.around(k, step, w.ensureDriver(k.def, accs))
 	case accel.StepProve:
@@ -88,19 +89,19 @@ func (w *worker) work(k *kind, step accel.Step) work {
 func (l *Loop) finish(r outcome) {
 	k := l.kinds[r.kind]
 	if k == nil {
-		return // its kind is not wanted any more
+		return // its kind is not configured any more
 	}
 	if r.merge != nil {
 		r.merge(k)
 	}
 	if r.step == accel.StepNone {
-		return // a sample: its failure shows as series that are absent, the next one is due anyway
+		return // a sample: its failure shows as missing series, and the next sample is due anyway
 	}
 	if k.running == r.step {
 		k.running = accel.StepNone
 	}
 	k.ended, k.endedAt = r.step, time.Now()
-	if r.step != accel.StepUpgrade { // it keeps its own
+	if r.step != accel.StepUpgrade { // an upgrade keeps its own failure
 		k.note(r.step, r.problem, time.Now())
 	}
 	if r.problem != nil {
@@ -110,10 +111,10 @@ func (l *Loop) finish(r outcome) {
 			l.o.Observer.ObserveFailure(r.kind, r.step, r.problem.Reason)
 		}
 	}
-	l.facts = l.o.Probes.Facts() // what a step changed is read back, never assumed
+	l.facts = l.o.Probes.Facts() // read back what the step changed, never assume it
 }
 
-// note remembers or clears the failure of a step.
+// note records or clears the failure of a step.
 func (k *kind) note(step accel.Step, problem *accel.Problem, now time.Time) {
 	old := k.have.Failure
 	if problem == nil {
@@ -125,7 +126,7 @@ func (k *kind) note(step accel.Step, problem *accel.Problem, now time.Time) {
 	k.have.Failure = failure(old, step, problem, now)
 }
 
-// failure is a problem of a step with its history.
+// failure returns a problem of a step with its history.
 func failure(old *accel.Failure, step accel.Step, problem *accel.Problem, now time.Time) *accel.Failure {
 	f := &accel.Failure{Step: step, Problem: *problem, Since: now, Attempts: 1}
 	if old != nil && old.Step == step {
@@ -142,10 +143,10 @@ func failure(old *accel.Failure, step accel.Step, problem *accel.Problem, now ti
 	return f
 }
 
-// waits reports whether a step is carried by the device plugin's own loop.
+// waits reports whether the device plugin's own loop carries out a step.
 func waits(step accel.Step) bool { return step == accel.StepRegister || step == accel.StepAwait }
 
-// ensureDriver is the step out of driver-missing.
+// ensureDriver is the step that leaves driver-missing.
 func (w *worker) ensureDriver(def *accel.Definition, accs []accel.Accelerator) work {
 	facts := w.facts
 	return func() (func(*kind), *accel.Problem) {
@@ -158,7 +159,7 @@ func (w *worker) ensureDriver(def *accel.Definition, accs []accel.Accelerator) w
 	}
 }
 
-// prove is the step out of driver-unproven: only the devices that have not computed are asked to.
+// prove is the step that leaves driver-unproven. It tests only the devices that have not passed their self-test.
 func (w *worker) prove(k *kind, accs []accel.Accelerator) work {
 	def, identity := k.def, driverIdentity(k.have.Driver)
 	return func() (func(*kind), *accel.Problem) {
@@ -175,7 +176,7 @@ func (w *worker) prove(k *kind, accs []accel.Accelerator) work {
 	}
 }
 
-// applyRuntime is the step out of runtime-missing.
+// applyRuntime is the step that leaves runtime-missing.
 func (w *worker) applyRuntime(def *accel.Definition, accs []accel.Accelerator) work {
 	want := w.want
 	return func() (func(*kind), *accel.Problem) {
@@ -188,14 +189,14 @@ func (w *worker) applyRuntime(def *accel.Definition, accs []accel.Accelerator) w
 	}
 }
 
-// withdraw takes back what was published about a kind whose last device left.
+// withdraw removes what was published about a kind whose last device left.
 func (w *worker) withdraw(def *accel.Definition) work {
 	return func() (func(*kind), *accel.Problem) {
 		return func(k *kind) { k.have.Runtime = accel.RuntimeHave{} }, w.o.Effects.Withdraw(def)
 	}
 }
 
-// startPlugin is the step out of plugin-missing. From then on the plugin registers, and registers again, by itself.
+// startPlugin is the step that leaves plugin-missing. From then on the plugin registers, and re-registers, by itself.
 func (w *worker) startPlugin(k *kind) {
 	if k.plugin != nil || w.o.Effects.Plugin == nil {
 		return
@@ -206,7 +207,7 @@ func (w *worker) startPlugin(k *kind) {
 	w.Changed() // the next pass gives it the inventory
 }
 
-// startEarly starts what offers a kind when pods wait for it to take devices back.
+// startEarly starts a kind's plugin if claims still need it to unprepare their devices.
 func (w *worker) startEarly(k *kind) {
 	early := w.o.Effects.Early
 	if k.plugin == nil && w.want.Kubernetes && w.ctx.Err() == nil && early != nil && early(k.def) {
@@ -214,7 +215,7 @@ func (w *worker) startEarly(k *kind) {
 	}
 }
 
-// collect is the sampler: metrics of every kind whose driver works.
+// collect starts a sample of the metrics of every kind whose driver works.
 func (w *worker) collect() {
 	for name, k := range w.kinds {
 		if !k.have.Driver.Right || k.sampling {
@@ -225,7 +226,7 @@ func (w *worker) collect() {
 	}
 }
 
-// sample runs a collection that nobody waits for: a device that hangs in a read must not hold up the agent's end.
+// sample runs a collection that Run does not wait for: a device that hangs in a read must not delay the agent's end.
 func (w *worker) sample(name string, step accel.Step, do work) {
 	go func() {
 		merge, problem := do()
@@ -236,7 +237,7 @@ func (w *worker) sample(name string, step accel.Step, do work) {
 	}()
 }
 
-// collectKind is the step out of unwatched and every later sample: one complete collection.
+// collectKind is the step that leaves unwatched, and every later sample: one complete collection.
 func (w *worker) collectKind(def *accel.Definition, accs []accel.Accelerator) work {
 	return func() (func(*kind), *accel.Problem) {
 		read, problem := map[string]map[string]float64{}, (*accel.Problem)(nil)
@@ -248,7 +249,7 @@ func (w *worker) collectKind(def *accel.Definition, accs []accel.Accelerator) wo
 			if err != nil {
 				problem = accel.Problemf(accel.CollectFailed, "cannot read metrics of %q: %v", a.ID, err)
 			}
-			read[a.ID] = metrics // what did not answer is not there: an old number is no number
+			read[a.ID] = metrics // a metric that could not be read is missing: a stale value must not remain
 		}
 		return func(k *kind) {
 			k.sampling = false

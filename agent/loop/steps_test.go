@@ -7,7 +7,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// The end of another node's build is an event: the artifact is looked for then, whatever the wait had grown to.
+// The end of another node's build is an event: the loop then looks for the artifact, however long its backoff had
+// become.
 func TestForgiveBuildElsewhere(t *testing.T) {
 	k, now := &kind{}, time.Now()
 	l := &Loop{kinds: map[string]*kind{"a": k}}

@@ -7,30 +7,30 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// upgrading is what the loop keeps about a driver that is wanted and not the one that serves. It is shown as
-// Driver.Upgrade of the kind, and read by upgrade to know how far it is. Nothing of it outlives the agent: what has
-// touched the machine is in the driver's journal.
+// upgrading is what the loop keeps about a desired driver that is not the one in use. It is shown as Driver.Upgrade
+// of the kind; upgrade reads it to know the progress. None of it outlives the agent: the driver's journal records
+// what has touched the machine.
 type upgrading struct {
 	wish     string
 	since    time.Time
 	phase    accel.UpgradePhase
-	to       accel.DriverRef // once it is prepared
+	to       accel.DriverRef // set once it is prepared
 	prepared bool
-	// busy is true while the new driver is prepared or users are looked for: neither keeps other steps from running.
+	// busy is true while the new driver is being prepared or holders are looked for. Neither blocks other steps.
 	busy    bool
 	holders []accel.Holder
-	// drained is since when nobody is given a device; zero while devices are given out.
+	// drained is the time since which no device is given out; zero while devices are given out.
 	drained time.Time
 	failure *accel.Failure
-	// word is what the node says to the controller where a policy of the cluster orders upgrades; acting is true from
-	// when the node has its slot until the old or the new driver serves for good.
+	// word is the node's report to the controller if a policy of the cluster orders upgrades. acting is true from
+	// when the node has its slot until the upgrade has succeeded or failed.
 	word   accel.Word
 	acting bool
-	// stop ends waiting for a holder's end.
+	// stop ends the wait for a holder's end.
 	stop context.CancelFunc
 }
 
-// observeUpgrade follows what the driver says is wanted and shows how far it is.
+// observeUpgrade follows which driver is desired and shows the progress of the upgrade.
 func (l *Loop) observeUpgrade(k *kind, now time.Time) {
 	wanted := k.have.Driver.Upgrade
 	if k.up != nil && k.running != accel.StepUpgrade && (wanted == nil || wanted.Wish != k.up.wish) {
@@ -54,7 +54,7 @@ func (l *Loop) observeUpgrade(k *kind, now time.Time) {
 	k.have.Driver.Upgrade = &shown
 }
 
-// end gives up what waits.
+// end cancels the wait and offers devices again.
 func (u *upgrading) end() {
 	if u.stop != nil {
 		u.stop()
@@ -63,13 +63,13 @@ func (u *upgrading) end() {
 	u.drained, u.phase = time.Time{}, accel.UpgradePending
 }
 
-// heldBack reports whether devices are given to nobody because their driver is about to be replaced.
+// heldBack reports whether devices are withheld because their driver is about to be replaced.
 func heldBack(h accel.Have) bool {
 	u := h.Driver.Upgrade
 	return u != nil && (u.Phase == accel.UpgradeDraining || u.Phase == accel.UpgradeReplacing)
 }
 
-// upgradeCase is what is known of an upgrade of a kind now.
+// upgradeCase returns what is known about a kind's upgrade now.
 func (l *Loop) upgradeCase(k *kind, looked *lookedFor) upgradeCase {
 	u := k.up
 	return upgradeCase{
@@ -78,7 +78,8 @@ func (l *Loop) upgradeCase(k *kind, looked *lookedFor) upgradeCase {
 	}
 }
 
-// upgrade takes the next step of an upgrade: get the new driver ready, see that nobody uses the old one, replace it.
+// upgrade takes the next step of an upgrade: prepare the new driver, make sure that nobody uses the old one, replace
+// it.
 func (w *worker) upgrade(name string, k *kind) {
 	u := k.up
 	if u == nil || u.busy {
@@ -101,7 +102,7 @@ func (w *worker) upgrade(name string, k *kind) {
 	}
 }
 
-// prepare gets the new driver into the store.
+// prepare fetches or builds the new driver into the store.
 func (w *worker) prepare(k *kind, u *upgrading) work {
 	def, facts := k.def, w.facts
 	return func() (func(*kind), *accel.Problem) {
@@ -109,7 +110,7 @@ func (w *worker) prepare(k *kind, u *upgrading) work {
 		return func(k *kind) {
 			u.busy = false
 			if k.up != u {
-				return // something else is wanted by now
+				return // the desired driver has changed meanwhile
 			}
 			u.phase = accel.UpgradePending
 			if problem != nil {
@@ -124,12 +125,13 @@ func (w *worker) prepare(k *kind, u *upgrading) work {
 	}
 }
 
-// withheld reports whether the kubelet gives the devices to nobody.
+// withheld reports whether the kubelet gives the devices to no pod.
 func (l *Loop) withheld(k *kind) bool {
 	return !l.want.Kubernetes || k.plugin == nil || !k.have.Plugin.Registered || k.have.Plugin.Allocatable.Is(0)
 }
 
-// lookForHolders finds who uses the old driver, has them evicted when they are to be, and decides by the answer.
+// lookForHolders finds who uses the old driver, evicts the pods among them if evict is set, and decides from the
+// result.
 func (w *worker) lookForHolders(name string, k *kind, u *upgrading, evict bool) work {
 	def, accs := k.def, present(k.have.Accelerators)
 	return func() (func(*kind), *accel.Problem) {
@@ -148,7 +150,8 @@ func (w *worker) lookForHolders(name string, k *kind, u *upgrading, evict bool) 
 	}
 }
 
-// follow does what was decided by who uses the driver: hold devices back or offer them again, and note why it waits.
+// follow carries out the decision about the holders: it withholds devices or offers them again, and records why the
+// upgrade waits.
 func (w *worker) follow(name string, k *kind, d upgradeDecision) {
 	u := k.up
 	if d.drained.IsZero() {
@@ -188,7 +191,7 @@ func (w *worker) awaitHolder(name string, u *upgrading, holders []accel.Holder, 
 	}
 	w.steps.Go(func() {
 		if w.o.Effects.AwaitHolder(ctx, holders) != nil {
-			return // called off, or over: the clock makes it due
+			return // cancelled or timed out: the clock makes it due
 		}
 		w.done <- outcome{kind: name, merge: func(k *kind) {
 			if k.up == u && u.failure != nil {
@@ -200,7 +203,7 @@ func (w *worker) awaitHolder(name string, u *upgrading, holders []accel.Holder, 
 	})
 }
 
-// replace is the part that touches the machine.
+// replace replaces the driver: the part of an upgrade that touches the machine.
 func (w *worker) replace(k *kind, u *upgrading) work {
 	def, facts, accs := k.def, w.facts, present(k.have.Accelerators)
 	return func() (func(*kind), *accel.Problem) {
@@ -218,7 +221,7 @@ func (w *worker) replace(k *kind, u *upgrading) work {
 				return
 			}
 			u.failure, u.acting, u.word = nil, false, accel.Word{}
-			for _, a := range accs { // each has computed, or it would have been taken back
+			for _, a := range accs { // each passed its self-test, or the driver would have been reverted
 				if a.Offered() {
 					k.proven[a.ID] = driverIdentity(have)
 				}
@@ -230,7 +233,7 @@ func (w *worker) replace(k *kind, u *upgrading) work {
 	}
 }
 
-// failUpgrade notes why an upgrade does not go on.
+// failUpgrade records why an upgrade does not continue.
 func (l *Loop) failUpgrade(k *kind, u *upgrading, problem *accel.Problem, now time.Time) {
 	old := u.failure
 	u.failure = failure(old, accel.StepUpgrade, problem, now)

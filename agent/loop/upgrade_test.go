@@ -13,13 +13,13 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// upgrades is the part of a world that is about another driver.
+// upgrades is the part of a world that concerns driver upgrades.
 type upgrades struct {
 	policy   accel.UpgradePolicy
 	live     string // the version that is loaded; "1" when empty
 	wanted   string // none when empty
 	holders  []accel.Holder
-	silent   *accel.Problem // who would know of more of them, and does not answer
+	silent   *accel.Problem // the source of further holders does not answer
 	free     chan struct{}  // closed when the last holder ends
 	notReady *accel.Problem
 	fails    *accel.Problem // answer of the next upgrade
@@ -94,7 +94,7 @@ func (w *world) evict(context.Context, []accel.Holder) *accel.Problem {
 	return w.refused
 }
 
-// want asks for another version; release ends the holders.
+// want requests another version; release ends the holders.
 func (w *world) want(l *Loop, version string) {
 	w.set(func() { w.wanted, w.states = version, nil })
 	l.Wake(false)
@@ -155,7 +155,7 @@ func TestUpgradeOfAnIdleDriver(t *testing.T) {
 	})
 }
 
-// Whatever the policy, a driver in use serves on, is ready, and says who uses it.
+// Under every policy, the new driver is ready, the driver in use stays, and its holders are shown.
 func TestUpgradeInUse(t *testing.T) {
 	for _, c := range []struct {
 		policy  accel.Holders
@@ -189,7 +189,7 @@ func TestUpgradeInUse(t *testing.T) {
 				if w.count("upgrade") != 0 {
 					t.Fatal("a driver in use was replaced")
 				}
-				w.release() // an event, not a question of the clock
+				w.release() // an event, not the clock
 				if w.count("upgrade") != 1 || state(l) != accel.Ready || w.offers() != 1 ||
 					w.count("devices were still offered") != 0 {
 					t.Errorf("calls %v, state %s, offered %+v", w.calls, state(l), w.offered)
@@ -199,13 +199,13 @@ func TestUpgradeInUse(t *testing.T) {
 	}
 }
 
-// TestUpgradeBesideASlowKubelet: a kubelet gives devices to pods until it has taken over that none is free. A pod that
-// comes until then is waited for like any other, whatever the first look at the holders said.
+// TestUpgradeBesideASlowKubelet: a kubelet gives devices to pods until it has taken over that none is free. The
+// upgrade waits for a pod that comes in between like for any other, whatever the first look at the holders found.
 func TestUpgradeBesideASlowKubelet(t *testing.T) {
 	w := served(accel.UpgradePolicy{Holders: accel.HoldersWait})
 	run(t, w, func(l *Loop) {
 		w.set(func() { w.lag = 5 * time.Second })
-		w.want(l, "2") // and nobody has a device
+		w.want(l, "2") // no pod has a device
 		if w.count("upgrade") == 0 && w.State().Allocatable.Is(1) {
 			w.set(func() { w.holders = []accel.Holder{holder} })
 		}
@@ -283,13 +283,13 @@ func TestUpgradeEvicts(t *testing.T) {
 	})
 }
 
-// evictions is how often somebody was evicted.
+// evictions returns how often pods were evicted.
 func (w *world) evictions() (n int) {
 	w.set(func() { n = w.evicted })
 	return n
 }
 
-// TestUpgradeEvictsLate: nobody is evicted while the kubelet would give the device to the next pod.
+// TestUpgradeEvictsLate: no pod is evicted while the kubelet would give the device to the next pod.
 func TestUpgradeEvictsLate(t *testing.T) {
 	w := served(accel.UpgradePolicy{Holders: accel.HoldersEvict})
 	w.holders = []accel.Holder{{PodUID: "u", Namespace: "team", Pod: "train", Device: "0000:01:00.0"}}
@@ -309,8 +309,8 @@ func TestUpgradeEvictsLate(t *testing.T) {
 	})
 }
 
-// TestUpgradeChangedWhilePrepared: a driver that is prepared for what is not wanted any more is not taken for the
-// wanted one.
+// TestUpgradeChangedWhilePrepared: a driver that was prepared for an outdated request is not mistaken for the desired
+// one.
 func TestUpgradeChangedWhilePrepared(t *testing.T) {
 	w := served(accel.UpgradePolicy{})
 	run(t, w, func(l *Loop) {
@@ -339,7 +339,7 @@ func TestUpgradeChangedWhilePrepared(t *testing.T) {
 	})
 }
 
-// A new driver that cannot be got, and one that was taken back, leave the old one serving, with the reason shown.
+// If a new driver cannot be prepared, or is reverted, the old one stays in use, and the reason is shown.
 func TestUpgradeFails(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -383,8 +383,8 @@ func TestUpgradeFails(t *testing.T) {
 	}
 }
 
-// TestUpgradeWithoutAnAnswer: as long as a kubelet does not say who has devices, no driver is replaced, and devices are
-// given out; it is asked again before long.
+// TestUpgradeWithoutAnAnswer: while the kubelet does not report who has devices, no driver is replaced and devices
+// are given out. The kubelet is asked again soon.
 func TestUpgradeWithoutAnAnswer(t *testing.T) {
 	for _, policy := range []accel.Holders{"", accel.HoldersWait, accel.HoldersEvict} {
 		w := served(accel.UpgradePolicy{Holders: policy})
@@ -406,7 +406,7 @@ func TestUpgradeWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestSilenceWhileDraining: a kubelet that falls silent after devices are held back does not let a driver be replaced
+// TestSilenceWhileDraining: if the kubelet stops answering after devices are withheld, the driver is not replaced
 // either.
 func TestSilenceWhileDraining(t *testing.T) {
 	w := served(accel.UpgradePolicy{Holders: accel.HoldersWait, Timeout: "30m"})
@@ -433,7 +433,7 @@ func TestSilenceWhileDraining(t *testing.T) {
 	})
 }
 
-// A changed mind ends what waits.
+// Withdrawing the request ends the wait.
 func TestUpgradeIsCalledOff(t *testing.T) {
 	w := served(accel.UpgradePolicy{Holders: accel.HoldersWait})
 	w.holders = []accel.Holder{holder}
@@ -451,7 +451,7 @@ func TestNextUpgrades(t *testing.T) {
 	later := &accel.Failure{RetryAt: at.Add(time.Minute)}
 	for _, c := range []struct {
 		name    string
-		gates   int // passed, of climb
+		gates   int // gates passed, from climb
 		blocked *accel.Failure
 		upgrade *accel.Failure
 		want    accel.Step
@@ -505,7 +505,7 @@ func TestConfigure(t *testing.T) {
 	})
 }
 
-// TestOtherAllocation: what offered the devices ends, and another one is started for the way that is wanted now.
+// TestOtherAllocation: when the allocation changes, the running plugin ends and one of the other type starts.
 func TestOtherAllocation(t *testing.T) {
 	w := served(accel.UpgradePolicy{})
 	run(t, w, func(l *Loop) {
@@ -535,7 +535,7 @@ func TestOtherAllocation(t *testing.T) {
 	})
 }
 
-// TestEarly: claims are taken back on a host whose driver does not load; nothing is offered there.
+// TestEarly: claims are unprepared on a host whose driver does not load. Nothing is offered there.
 func TestEarly(t *testing.T) {
 	w := served(accel.UpgradePolicy{})
 	w.refuse, w.loaded = accel.Problemf(accel.LoadFailed, "no"), false
