@@ -1,4 +1,5 @@
-// Package client asks a running agent over its unix socket, for the commands. It changes nothing, and prints nothing.
+// Package client queries a running agent over its unix socket, for the commands. It changes nothing and prints
+// nothing.
 package client
 
 import (
@@ -20,14 +21,13 @@ import (
 	"github.com/acceld/acceld/exporter"
 )
 
-// Client is the running agent, as its unix socket answers for it. It is for one caller at a time, but for
-// [Client.Progress].
+// Client queries a running agent over its unix socket. It is not safe for concurrent use, except [Client.Progress].
 type Client struct {
 	socket string
 	http   *http.Client
-	// tag is of the machine that came last, for Next.
+	// tag is the ETag of the last machine, for Next.
 	tag string
-	// ahead is what the agent's clock was ahead of this one's when it answered last.
+	// ahead is how far the agent's clock was ahead of this one at its last answer.
 	ahead time.Duration
 }
 
@@ -44,36 +44,37 @@ func NewWith(name string, dial func(ctx context.Context) (net.Conn, error)) *Cli
 	}}}
 }
 
-// Clock is the time by the agent's clock.
+// Clock returns the time by the agent's clock.
 func (c *Client) Clock() time.Time { return time.Now().Add(c.ahead) }
 
-// Restart lets the next [Client.Next] answer at once, whatever came last.
+// Restart makes the next [Client.Next] return at once, even if the machine has not changed.
 func (c *Client) Restart() { c.tag = "" }
 
 const (
-	// timeout is how long the agent may take for an answer, and maxWait how many seconds it may wait for a change.
+	// timeout is how long the agent may take to answer. maxWait is how many seconds it may wait for a change.
 	timeout = 10 * time.Second
 	maxWait = 20
 )
 
-// Machine asks the agent for its machine. The errors are whole sentences that name the socket.
+// Machine returns the agent's machine. Errors are whole sentences that name the socket.
 func (c *Client) Machine(ctx context.Context) (accel.Machine, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return c.ask(ctx, http.Header{})
 }
 
-// Next waits until the agent has another machine than the one that came last; none after a while is [ErrUnchanged].
+// Next waits until the agent's machine differs from the last one. After maxWait seconds without a change it returns
+// [ErrUnchanged].
 func (c *Client) Next(ctx context.Context) (accel.Machine, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout+maxWait*time.Second)
 	defer cancel()
 	return c.ask(ctx, http.Header{"If-None-Match": {c.tag}, "Prefer": {fmt.Sprintf("wait=%d", maxWait)}})
 }
 
-// ErrUnchanged is that the agent has the same machine as before.
+// ErrUnchanged means that the agent's machine has not changed.
 var ErrUnchanged = errors.New("nothing has changed")
 
-// get asks for one path. The caller closes the body.
+// get requests one path. The caller closes the body.
 func (c *Client) get(ctx context.Context, path string, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://acceld"+path, nil)
 	if err != nil {
@@ -89,7 +90,7 @@ func (c *Client) get(ctx context.Context, path string, header http.Header) (*htt
 			return nil, fmt.Errorf("cannot ask the agent on %q: permission denied; ask as root", c.socket)
 		case errors.As(err, &op):
 			err = op.Err
-		case errors.As(err, &of): // its address is always the same
+		case errors.As(err, &of): // drop its URL, which is always the same
 			err = of.Err
 		}
 		return nil, fmt.Errorf("no agent answers on %q: %w", c.socket, err)
@@ -97,7 +98,7 @@ func (c *Client) get(ctx context.Context, path string, header http.Header) (*htt
 	return resp, nil
 }
 
-// Text asks for a page as it is, with what it has of an answer that is none; for reports.
+// Text returns a page as it is, whatever its status; for reports. With an error, it returns what it has read so far.
 func (c *Client) Text(ctx context.Context, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -110,13 +111,14 @@ func (c *Client) Text(ctx context.Context, path string) (string, error) {
 	return string(body), err
 }
 
-// Holders asks who was given which device; nil when the agent cannot tell, such as one of an earlier version.
+// Holders returns who was given which device, by device; nil if the agent cannot tell, for example because it is
+// older.
 func (c *Client) Holders(ctx context.Context) map[string][]exporter.Holder {
 	all, _ := c.Holdings(ctx)
 	return all
 }
 
-// Holdings is Holders with whether the kubelet has said it, ever.
+// Holdings is like Holders and also reports whether the kubelet has ever answered.
 func (c *Client) Holdings(ctx context.Context) (all map[string][]exporter.Holder, told bool) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -131,7 +133,8 @@ func (c *Client) Holdings(ctx context.Context) (all map[string][]exporter.Holder
 	return all, resp.Header.Get("Last-Modified") != ""
 }
 
-// Progress asks how far the work on a kind is; nothing when the agent cannot tell, such as one of an earlier version.
+// Progress returns the progress of the work on a kind, or on all kinds if kind is empty. It returns nothing if the
+// agent cannot tell, for example because it is older.
 func (c *Client) Progress(ctx context.Context, kind string) []accel.Progress {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -167,7 +170,7 @@ func (c *Client) ask(ctx context.Context, header http.Header) (m accel.Machine, 
 		}
 		return m, fmt.Errorf("the agent on %q answered %s", c.socket, what)
 	}
-	// A large host has 2 MB; beyond 16 it is somebody else's endpoint.
+	// A large host's machine takes 2 MB. If it exceeds 16 MB, this is another program's endpoint.
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 16<<20)).Decode(&m); err != nil {
 		return m, fmt.Errorf("the agent on %q answered something else than a machine: %w", c.socket, err)
 	}
@@ -178,7 +181,7 @@ func (c *Client) ask(ctx context.Context, header http.Header) (m accel.Machine, 
 	return m, nil
 }
 
-// printable replaces what a terminal would obey.
+// printable replaces control characters, which a terminal would obey.
 func printable(r rune) rune {
 	if unicode.IsPrint(r) {
 		return r

@@ -10,20 +10,20 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// Pause is between two questions: changes come in bursts, nobody reads faster, and while no agent answers it is asked
-// over and over.
+// Pause is the time between two requests: changes come in bursts, nobody reads faster, and while no agent answers,
+// the client keeps trying.
 const Pause = 300 * time.Millisecond
 
-// News is what a question came to: an error, or a machine with who holds its devices.
+// News is the result of one request: an error, or a machine with the holders of its devices.
 type News struct {
 	Err     error
 	Machine accel.Machine
 	Holders map[string][]exporter.Holder
-	// Now is the agent's clock when it answered.
+	// Now is the agent's clock at its answer.
 	Now time.Time
 }
 
-// Watch asks for one machine after the other until ctx ends.
+// Watch sends every new machine until ctx ends.
 func (c *Client) Watch(ctx context.Context) <-chan News {
 	tell := make(chan News)
 	go func() {
@@ -45,7 +45,7 @@ func (c *Client) Watch(ctx context.Context) <-chan News {
 	return tell
 }
 
-// WatchProgress asks over and over how far the work is until ctx ends: it changes without another machine.
+// WatchProgress sends the progress of the work every period until ctx ends: it changes without a new machine.
 func (c *Client) WatchProgress(ctx context.Context, every time.Duration) <-chan []accel.Progress {
 	tell := make(chan []accel.Progress)
 	go func() {
