@@ -1,5 +1,5 @@
-// Package purge takes back everything that acceld changed on a host, from the ledger's record of it. It decides what
-// may be taken back and in which order; it prints nothing.
+// Package purge undoes everything that acceld changed on a host, from the ledger's record of it. It decides what may
+// be undone and in which order; it prints nothing.
 package purge
 
 import (
@@ -21,11 +21,11 @@ import (
 
 // Options of a purge.
 type Options struct {
-	// DryRun changes nothing; the outcomes say what would be.
+	// DryRun changes nothing; the outcomes say what a purge would do.
 	DryRun bool
 	// KeepDrivers leaves the kernel modules loaded.
 	KeepDrivers bool
-	// Runtime is the container runtime whose files are taken back.
+	// Runtime is the container runtime whose files are restored.
 	Runtime *runtime.Runtime
 }
 
@@ -37,14 +37,14 @@ type purge struct {
 	outcomes  []ledger.Outcome
 }
 
-// Run purges a host and returns what became of each thing, also of those before a problem. The agent must not run.
+// Run purges a host and returns the outcome for each thing, including those before a problem. The agent must not run.
 func Run(ctx context.Context, s *agent.Setup, o Options) ([]ledger.Outcome, *accel.Problem) {
 	g := &purge{Setup: s, dry: o.DryRun, keep: o.KeepDrivers, runtime: o.Runtime}
 	problem := g.run(ctx)
 	return g.outcomes, problem
 }
 
-// Left is how many things are not as they were before acceld.
+// Left returns how many things still differ from their state before acceld.
 func Left(outcomes []ledger.Outcome) int {
 	n := 0
 	for _, o := range outcomes {
@@ -55,8 +55,8 @@ func Left(outcomes []ledger.Outcome) int {
 	return n
 }
 
-// run does everything in an order in which each step may be the last one: first no new container gets a device, then
-// the drivers go, then what is left of files, and the record of it all at the end.
+// run purges in an order in which the purge may stop after any step: first no new container gets a device, then the
+// drivers are unloaded, then the remaining files go, and finally the record of it all.
 func (g *purge) run(ctx context.Context) *accel.Problem {
 	live := g.Host.Live()
 	if live && !g.dry && os.Geteuid() != 0 {
@@ -88,7 +88,7 @@ func (g *purge) run(ctx context.Context) *accel.Problem {
 
 func hasDir(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
-// undo takes back what the ledger has.
+// undo undoes what the ledger has recorded.
 func (g *purge) undo(o ledger.UndoOptions) *accel.Problem {
 	o.DryRun = g.dry
 	out, err := g.Ledger.Undo(o)
@@ -99,7 +99,7 @@ func (g *purge) undo(o ledger.UndoOptions) *accel.Problem {
 	return nil
 }
 
-// files takes back the files, and lets a running container runtime read its own again.
+// files restores or removes the files, and makes a running container runtime read its own files again.
 func (g *purge) files(ctx context.Context, only func(string) bool) *accel.Problem {
 	if g.dry {
 		return g.undo(ledger.UndoOptions{Only: only})
@@ -128,7 +128,7 @@ func (g *purge) files(ctx context.Context, only func(string) bool) *accel.Proble
 	return nil
 }
 
-// drivers takes back what was done to the running kernel.
+// drivers undoes what was done to the running kernel.
 func (g *purge) drivers(ctx context.Context) *accel.Problem {
 	facts := detect.Detect(g.Host, detect.Options{})
 	kinds := map[*accel.Definition][]accel.Accelerator{}
@@ -142,7 +142,7 @@ func (g *purge) drivers(ctx context.Context) *accel.Problem {
 	return problem
 }
 
-// nodes takes back what acceld made below /dev, unless a driver that stays needs it.
+// nodes removes what acceld created below /dev, unless a driver that stays needs it.
 func (g *purge) nodes() *accel.Problem {
 	loaded := func(o ledger.Outcome) bool { return o.Action == ledger.Left && hasDir(o.Path, "/sys/module") }
 	if slices.ContainsFunc(g.outcomes, loaded) {
@@ -151,7 +151,8 @@ func (g *purge) nodes() *accel.Problem {
 	return g.undo(ledger.UndoOptions{Keep: g.keep, Only: func(p string) bool { return hasDir(p, "/dev") }})
 }
 
-// forgetKernel drops what was done to a kernel that does not run: of a copy of a machine only files can be taken back.
+// forgetKernel drops the records about a kernel that is not running: in a copy of a machine, only files can be
+// restored.
 func (g *purge) forgetKernel(ofKernel func(string) bool) *accel.Problem {
 	notes, err := g.Ledger.Notes("")
 	if err == nil && !g.dry {
@@ -168,7 +169,7 @@ func (g *purge) forgetKernel(ofKernel func(string) bool) *accel.Problem {
 	return nil
 }
 
-// rest removes what is acceld's by its own content, and what acceld keeps for itself.
+// rest removes files that are acceld's by their content, and acceld's own state.
 func (g *purge) rest() *accel.Problem {
 	found, problem := g.runtime.Remnants(g.dry)
 	for _, name := range found {
@@ -201,7 +202,7 @@ func (g *purge) rest() *accel.Problem {
 	return nil
 }
 
-// sockets removes those that a killed agent left in the kubelet's directory: no agent runs now.
+// sockets removes the sockets that a killed agent left in the kubelet's directory. No agent runs now.
 func (g *purge) sockets() *accel.Problem {
 	for _, name := range g.Host.Glob("/var/lib/kubelet/device-plugins", "acceld-*-????????.sock") {
 		if st, err := g.Host.Stat(name); err != nil || st.Mode().Type() != fs.ModeSocket {
@@ -217,7 +218,7 @@ func (g *purge) sockets() *accel.Problem {
 	return nil
 }
 
-// stopFirst says how the agent that runs is stopped.
+// stopFirst adds to the problem how to stop the running agent.
 func (g *purge) stopFirst(p *accel.Problem) *accel.Problem {
 	if p.Reason != accel.AlreadyRunning {
 		return p

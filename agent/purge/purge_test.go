@@ -10,7 +10,7 @@ import (
 	"github.com/acceld/acceld/host/ledger"
 )
 
-// TestPurgeOfNodes: device nodes stay while the driver stays whose devices they are.
+// TestPurgeOfNodes: device nodes stay as long as their driver stays.
 func TestPurgeOfNodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		outcome ledger.Outcome
