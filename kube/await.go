@@ -13,9 +13,9 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// Await returns when the node that builds key has given its lease back, or has not renewed it for as long as it lasts:
-// then the artifact is there, or somebody has to stand for election. The error is ctx's, or says that the API server
-// does not answer or refuses.
+// Await returns when the node that builds key has released its lease, or has not renewed it in time: then the
+// artifact is there, or another node must stand for election. The error is ctx's, or says that the API server does
+// not answer or refuses.
 func (e *Election) Await(ctx context.Context, follow LeaseWatch, key string) error {
 	name := leaseName(key)
 	for {
@@ -42,13 +42,13 @@ func (e *Election) ask(ctx context.Context, name string) (*coordinationv1.Lease,
 	return e.leases.Get(ctx, name, metav1.GetOptions{})
 }
 
-// free reports whether a lease is nobody else's any more.
+// free reports whether no other node holds the lease any more.
 func (e *Election) free(lease *coordinationv1.Lease) bool {
 	holder := value(lease.Spec.HolderIdentity)
 	return holder == "" || holder == e.node || e.expired(lease)
 }
 
-// follow watches a lease until it is free; over is false when the watch ended before.
+// follow watches a lease until it is free; over is false if the watch ended first.
 func (e *Election) follow(ctx context.Context, leases LeaseWatch, lease *coordinationv1.Lease) (over bool, err error) {
 	w, err := leases.Watch(ctx, metav1.ListOptions{
 		FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, lease.Name).String(),
@@ -71,8 +71,8 @@ func (e *Election) follow(ctx context.Context, leases LeaseWatch, lease *coordin
 			switch {
 			case event.Type == watch.Deleted:
 				return true, nil
-			case !open, !is: // the API server ended it, or cannot go on from that version
-				return false, pace.Sleep(ctx, time.Second) // one that ends watches at once is not asked without end
+			case !open, !is: // the API server ended the watch, or cannot resume from that version
+				return false, pace.Sleep(ctx, time.Second) // do not hammer a server that ends watches at once
 			case e.free(now):
 				return true, nil
 			}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// follower is a watch whose events the test makes.
+// follower is a lease watch whose events the test sends.
 type follower struct {
 	watches chan *watch.FakeWatcher
 	asked   metav1.ListOptions
@@ -23,8 +23,8 @@ func (f *follower) Watch(_ context.Context, o metav1.ListOptions) (watch.Interfa
 	return <-f.watches, nil
 }
 
-// TestAwait: a node that waits for another's build is told when the lease is given back, deleted, or not renewed any
-// more, also over watches that end.
+// TestAwait: a node that waits for another node's build notices when the lease is released, deleted or no longer
+// renewed, even if watches end in between.
 func TestAwait(t *testing.T) {
 	type scene struct {
 		t       *testing.T
@@ -43,7 +43,7 @@ func TestAwait(t *testing.T) {
 	for _, x := range []struct {
 		name    string
 		happens func(scene)
-		after   time.Duration // how long the wait lasts
+		after   time.Duration // expected duration of the wait
 	}{
 		{"given back", func(c scene) { c.release(); c.w.Modify(lease(c)) }, 0},
 		{"deleted", func(c scene) { c.w.Delete(lease(c)) }, 0},
@@ -90,7 +90,7 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// TestAwaitFails: an API server that refuses is no reason to believe that the build has ended.
+// TestAwaitFails: a refusal by the API server does not mean that the build has ended.
 func TestAwaitFails(t *testing.T) {
 	s := newLeaseServer()
 	s.fail = errors.New("away")

@@ -23,7 +23,7 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// BoundPod is what is read of a pod that is bound to the own node.
+// BoundPod is the part that is read of a pod bound to this node.
 type BoundPod struct {
 	Meta Meta `json:"metadata"`
 	Spec struct {
@@ -36,10 +36,10 @@ type BoundPod struct {
 	} `json:"status"`
 }
 
-// BoundContainer is a container of one.
+// BoundContainer is a container of a [BoundPod].
 type BoundContainer struct {
 	Name          string `json:"name"`
-	RestartPolicy string `json:"restartPolicy,omitempty"` // "Always" of an init container that goes on running
+	RestartPolicy string `json:"restartPolicy,omitempty"` // "Always" for an init container that keeps running
 	Resources     struct {
 		Limits map[string]resource.Quantity `json:"limits,omitempty"`
 	} `json:"resources"`
@@ -48,7 +48,7 @@ type BoundContainer struct {
 // Described returns the metadata.
 func (p *BoundPod) Described() *Meta { return &p.Meta }
 
-// UnmarshalJSON reads a pod and drops what nobody asks for.
+// UnmarshalJSON reads a pod and drops what is never used.
 func (p *BoundPod) UnmarshalJSON(b []byte) error {
 	type plain BoundPod
 	if err := json.Unmarshal(b, (*plain)(p)); err != nil {
@@ -68,7 +68,7 @@ func (p *BoundPod) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Same reports whether two versions of a pod are the same here: what containers ask for does not change.
+// Same reports whether two versions of a pod make no difference here. The requests of containers never change.
 func (p *BoundPod) Same(o *BoundPod) bool {
 	return p.Meta.UID == o.Meta.UID && maps.Equal(p.Meta.Annotations, o.Meta.Annotations) && p.over() == o.over() &&
 		(p.Status.StartTime == nil) == (o.Status.StartTime == nil)
@@ -80,13 +80,13 @@ func (p *BoundPod) over() bool { return p.Status.Phase == "Succeeded" || p.Statu
 // Taken reports whether the kubelet has given the pod's containers their devices: its first status comes after that.
 func (p *BoundPod) Taken() bool { return p.Status.StartTime != nil }
 
-// Asks is how much of an extended resource a container asks for.
+// Asks returns how much of an extended resource a container requests.
 func (c *BoundContainer) Asks(name string) int {
 	q := c.Resources.Limits[name]
 	return int(q.Value())
 }
 
-// chosenAt is when the cards of the pod were chosen, in nanoseconds of Unix; 0 when nobody did.
+// chosenAt returns when the cards of the pod were chosen, in Unix nanoseconds; 0 if none were.
 func (p *BoundPod) chosenAt() int64 {
 	at, err := strconv.ParseInt(p.Meta.Annotations[accel.ChosenTimeAnnotation], 10, 64)
 	if err != nil {
@@ -95,8 +95,8 @@ func (p *BoundPod) chosenAt() int64 {
 	return at
 }
 
-// BoundPods is the task that follows the pods of the own node once somebody needs them. RBAC cannot say "those of the
-// own node": only those are asked for.
+// BoundPods is the task that follows the pods of this node once they are needed. RBAC cannot restrict a right to the
+// pods of one node, so BoundPods requests only those.
 type BoundPods struct {
 	api    API
 	mirror *Mirror[BoundPod, *BoundPod]
@@ -108,15 +108,16 @@ type BoundPods struct {
 	once   sync.Once
 	ready  chan struct{}
 	mu     sync.Mutex
-	moved  chan struct{} // closed when the pods have changed
-	may    bool          // they may be read
+	moved  chan struct{} // closed when the pods change
+	may    bool          // the pods may be read
 	news   chan struct{}
 }
 
-// podsPath is where pods are.
+// podsPath is the path of pods in the API.
 const podsPath = "/api/v1/pods"
 
-// NewBoundPods returns a task that asks nothing before [BoundPods.Need]. Tell is called when the pods have changed.
+// NewBoundPods returns a task that requests nothing before [BoundPods.Need]. It calls tell when the pods have
+// changed.
 func NewBoundPods(api API, node string, log *slog.Logger, tell func()) *BoundPods {
 	p := &BoundPods{
 		api: api, query: url.Values{"fieldSelector": {fields.OneTermEqualSelector("spec.nodeName", node).String()}},
@@ -124,7 +125,7 @@ func NewBoundPods(api API, node string, log *slog.Logger, tell func()) *BoundPod
 		needed: make(chan struct{}), ready: make(chan struct{}), moved: make(chan struct{}),
 		news: make(chan struct{}, 1),
 	}
-	close(p.ready) // nobody waits for it
+	close(p.ready) // nothing waits for it
 	p.mirror = &Mirror[BoundPod, *BoundPod]{API: api, Path: podsPath, Query: p.query, Changed: p.changed}
 	return p
 }
@@ -132,7 +133,7 @@ func NewBoundPods(api API, node string, log *slog.Logger, tell func()) *BoundPod
 // String names the task.
 func (p *BoundPods) String() string { return "pods of the node" }
 
-// Ready is closed from the beginning: without the pods the kubelet chooses devices alone.
+// Ready is closed from the beginning: without the pods, the kubelet alone chooses devices.
 func (p *BoundPods) Ready() <-chan struct{} { return p.ready }
 
 // Need makes the task follow the pods from now on.
@@ -149,9 +150,9 @@ func (p *BoundPods) changed() {
 	}
 }
 
-// Now returns the pods that have not ended, in the order in which their devices were chosen, and a channel that is
-// closed when others are known, nil where they are not followed. Known is false while nobody can tell; the pods are
-// then the last known ones.
+// Now returns the pods that have not ended, in the order in which their devices were chosen. changed is closed when
+// the pods change; it is nil if they are not followed. known is false while the API server does not answer; the pods
+// are then the last known ones.
 func (p *BoundPods) Now() (pods []*BoundPod, changed <-chan struct{}, known bool) {
 	p.mu.Lock()
 	if p.may {
@@ -187,7 +188,7 @@ func (p *BoundPods) Run(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = p.mirror.Run(ctx) // it ends with ctx alone
+		_ = p.mirror.Run(ctx) // it ends only with ctx
 	}()
 	defer func() { <-done }()
 	for {
@@ -200,8 +201,8 @@ func (p *BoundPods) Run(ctx context.Context) error {
 	}
 }
 
-// permitted waits until the pods may be read; false when ctx ended before. Who may not is asked again seldom: most
-// clusters choose no devices one by one.
+// permitted waits until the pods may be read; false if ctx ended first. After a refusal it asks rarely, because most
+// clusters never choose single devices.
 func (p *BoundPods) permitted(ctx context.Context) bool {
 	query := url.Values{"limit": {"1"}}
 	maps.Copy(query, p.query)
@@ -210,7 +211,7 @@ func (p *BoundPods) permitted(ctx context.Context) bool {
 		err := p.api.Do(limited, http.MethodGet, podsPath, query, nil, nil)
 		cancel()
 		if !apierrors.IsForbidden(err) {
-			return ctx.Err() == nil // what else is wrong is the mirror's
+			return ctx.Err() == nil // the mirror handles every other error
 		}
 		if !said {
 			p.log.Info("the pods of this node may not be read; a choice of the scheduler's extender is not looked at",

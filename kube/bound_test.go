@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// boundPod is a pod of this node as the API server has it.
+// boundPod returns a pod of this node as the API server has it.
 func boundPod(name string, version int, chosen, status string) string {
 	return fmt.Sprintf(
 		`{"metadata":{"name":%[1]q,"namespace":"team","uid":"u-%[1]s","resourceVersion":"%[2]d","creationTimestamp":"2026-03-04T12:00:00Z","labels":{"a":"b"},
@@ -30,7 +30,7 @@ func names(pods []*BoundPod) string {
 	return strings.Join(all, " ")
 }
 
-// inBubble runs f with pods of the node that are followed.
+// inBubble runs f with a task that follows the pods of the node.
 func inBubble(t *testing.T, api *shelf, f func(p *BoundPods, told func() int)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,8 @@ func TestBoundPods(t *testing.T) {
 	})
 }
 
-// TestBoundPodsForbidden: who may not read pods asks seldom, and does when the right is given.
+// TestBoundPodsForbidden: without the right to read pods, the task asks rarely. It follows the pods once it has the
+// right.
 func TestBoundPodsForbidden(t *testing.T) {
 	api := &shelf{version: 5, err: apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", fmt.Errorf("no"))}
 	inBubble(t, api, func(p *BoundPods, told func() int) {

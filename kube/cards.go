@@ -11,21 +11,21 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// card is one of the list in the annotation [accel.CardsAnnotation], which the scheduler's extender reads.
+// card is one element of the annotation [accel.CardsAnnotation], which the scheduler's extender reads.
 type card struct {
 	Name string `json:"name"`
-	// Has are amounts by the full names of resources.
+	// Has are amounts, by the full names of resources.
 	Has map[string]string `json:"has"`
 	// NUMA is the NUMA node; nil when it is not known.
 	NUMA *int `json:"numa,omitempty"`
-	// Off keeps new pods from it.
+	// Off keeps new pods away from the card.
 	Off bool `json:"off,omitempty"`
 }
 
-// Cards says what each device and partition has that the device plugin gives out and that has amounts of something: how
-// often it is given out, by the resource that pods ask for, and each amount in the resource's domain, such as
-// "qemu.org/memory" beside "qemu.org/edu". One that is not usable is off, one that is gone is not there. Empty when
-// there is none.
+// Cards returns the value of that annotation: what each device and partition has that the device plugin gives out and
+// that has amounts. A card has how often it is given out, under the resource that pods request, and each amount in
+// that resource's domain, for example "qemu.org/memory" next to "qemu.org/edu". An unusable card is off; one that is
+// gone is not listed. Cards is empty if there is no card.
 func Cards(m accel.Machine) string {
 	var all []card
 	for _, kind := range slices.Sorted(maps.Keys(m.Have)) {
@@ -45,7 +45,7 @@ func Cards(m accel.Machine) string {
 	return string(encode(all))
 }
 
-// cardOf is the card of one device; false for one that has no amounts or cannot be given to anybody.
+// cardOf returns the card of one device; false if it has no amounts or cannot be given out.
 func cardOf(def *accel.Definition, x accel.Accelerator) (card, bool) {
 	amounts := def.CapacityOf(x)
 	if len(amounts) == 0 || !x.Present() || x.WithheldBy(accel.ByPartitions) {
@@ -65,7 +65,7 @@ func cardOf(def *accel.Definition, x accel.Accelerator) (card, bool) {
 		if a.File != "" {
 			read, known := x.Capacity[a.Name]
 			if !known {
-				continue // nobody is placed by an amount that could not be read
+				continue // the extender must not place pods by an amount that could not be read
 			}
 			value = strconv.FormatInt(read, 10)
 		}

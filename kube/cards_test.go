@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// withCapacity gives the kind of a machine amounts, and a kubelet to be given out by.
+// withCapacity gives the machine's kind amounts, and a kubelet that gives it out.
 func withCapacity(m *accel.Machine) {
 	m.Want.Kubernetes = true
 	m.Want.Kinds = map[string]*accel.Definition{"qemu-edu": {
@@ -91,8 +91,8 @@ func TestCards(t *testing.T) {
 	}
 }
 
-// TestCardsAreWritten: the node's annotation follows the machine, costs nothing while it stays the same, and is left to
-// somebody else who has written it.
+// TestCardsAreWritten: the node's annotation follows the machine, costs no write while it stays the same, and is left
+// alone if somebody else has written it.
 func TestCardsAreWritten(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
 		cards := func() string { return c.node().Annotations[accel.CardsAnnotation] }

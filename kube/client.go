@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Nodes is what is needed of the API of nodes; the typed clients of client-go satisfy it.
+// Nodes is the part of the nodes API that is needed; the typed clients of client-go satisfy it.
 type Nodes interface {
 	Get(context.Context, string, metav1.GetOptions) (*corev1.Node, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -27,34 +27,34 @@ type Nodes interface {
 		subresources ...string) (*corev1.Node, error)
 }
 
-// Events is what is needed of the API of events; the typed clients of client-go satisfy it.
+// Events is the part of the events API that is needed; the typed clients of client-go satisfy it.
 type Events interface {
 	Create(context.Context, *eventsv1.Event, metav1.CreateOptions) (*eventsv1.Event, error)
 	Patch(ctx context.Context, name string, typ types.PatchType, body []byte, o metav1.PatchOptions,
 		subresources ...string) (*eventsv1.Event, error)
 }
 
-// Client is the way to the API server.
+// Client accesses the API server.
 type Client struct {
 	Nodes Nodes
-	// Events are those of [EventNamespace].
+	// Events are the events in [EventNamespace].
 	Events Events
-	// Leases returns those of a namespace, and how to follow them; see [Election].
+	// Leases returns the leases of a namespace and a watch of them; see [Election].
 	Leases func(namespace string) (Leases, LeaseWatch)
-	// Pods are those of every namespace; the agent lists its own node's, and evicts.
+	// Pods are the pods of every namespace. The agent lists and evicts those of its own node.
 	Pods Pods
 	// Documents are the objects of every other API group.
 	Documents Documents
-	// Version returns the version of the API server, such as "v1.37.1". Nil when nobody can tell.
+	// Version returns the version of the API server, such as "v1.37.1". It is nil if there is none to ask.
 	Version func(context.Context) (string, error)
 }
 
 // EventNamespace is where events about objects without a namespace go (k8s.io/api/events/v1, Event).
 const EventNamespace = metav1.NamespaceDefault
 
-// NewClient returns a client with the rights of a kubeconfig file, or of the pod's service account when the path is
-// empty. The types that it knows are nodes, events, leases and pods only: the client of every API group costs 24 MB of
-// binary more (test/house, rule clientset).
+// NewClient returns a client with the rights of a kubeconfig file, or of the pod's service account if the path is
+// empty. It knows only the types of nodes, events, leases and pods: a client for every API group adds 24 MB to the
+// binary (test/house, rule clientset).
 func NewClient(kubeconfig string) (Client, error) {
 	cfg, err := restConfig(kubeconfig)
 	if err != nil {

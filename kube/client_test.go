@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// wire is the little of an API server that the requests on the wire can be judged with.
+// wire is the part of an API server that is needed to check the requests on the wire.
 type wire struct {
 	mu       sync.Mutex
 	requests []string
@@ -107,7 +107,7 @@ current-context: x
 	return path
 }
 
-// eventually waits for what a real connection brings.
+// eventually waits for something that takes time over a real connection.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -119,13 +119,13 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// run starts a task on the wire.
+// run starts a task that talks to the wire.
 func (s *wire) run(t *testing.T, token string) *Kube {
 	t.Helper()
 	s.labels, s.changed = map[string]any{}, make(chan struct{})
 	srv := httptest.NewTLSServer(s)
 	t.Cleanup(srv.Close)
-	// Credentials go over TLS only (clientcmd leaves them out otherwise).
+	// Credentials are sent only over TLS (clientcmd leaves them out otherwise).
 	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
 	client, err := NewClient(kubeconfig(t, srv.URL, cert, token))
 	if err != nil {

@@ -17,18 +17,18 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// cluster is a fake API server with a task that keeps node-a.
+// cluster is a fake API server with a task that keeps node-a up to date.
 type cluster struct {
 	t   *testing.T
 	api *fake.Clientset
 	k   *Kube
-	// refuse answers an action instead of the server when it returns an error.
+	// refuse makes the server fail an action if it returns an error.
 	mu      sync.Mutex
 	refuse  func(clienttesting.Action) error
 	changes int
 }
 
-// inCluster runs f in a bubble of its own, with the task running.
+// inCluster runs f in its own bubble, with the task running.
 func inCluster(t *testing.T, node *corev1.Node, f func(*cluster), configure ...func(*Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,7 +77,7 @@ func (c *cluster) refusal(a clienttesting.Action) error {
 	return c.refuse(a)
 }
 
-// bump counts up the resource version with each patch of a node, as the API server does and the tracker does not.
+// bump increments the resource version with each patch of a node, as the API server does and the tracker does not.
 func (c *cluster) bump(a clienttesting.Action) (bool, runtime.Object, error) {
 	if a.GetVerb() != "patch" || a.GetResource().Resource != "nodes" {
 		return false, nil, nil
@@ -91,7 +91,7 @@ func (c *cluster) bump(a clienttesting.Action) (bool, runtime.Object, error) {
 	return true, n, c.api.Tracker().Update(a.GetResource(), n, "")
 }
 
-// refusing makes the server answer errors; nil makes it well again.
+// refusing makes the server answer errors; nil makes it work again.
 func (c *cluster) refusing(f func(clienttesting.Action) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +104,7 @@ func (c *cluster) after(d time.Duration) {
 	synctest.Wait()
 }
 
-// node reads the node past the refusals.
+// node reads the node without the refusals.
 func (c *cluster) node() *corev1.Node {
 	c.t.Helper()
 	o, err := c.api.Tracker().Get(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "", "node-a")
@@ -114,7 +114,7 @@ func (c *cluster) node() *corev1.Node {
 	return o.(*corev1.Node)
 }
 
-// edit changes the node as somebody else.
+// edit patches the node as somebody else would.
 func (c *cluster) edit(patch string) {
 	c.t.Helper()
 	_, err := c.api.CoreV1().Nodes().Patch(c.t.Context(), "node-a", types.MergePatchType, []byte(patch),

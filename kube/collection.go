@@ -17,9 +17,9 @@ type object[T any] interface {
 	metav1.Object
 }
 
-// collection is the API of one resource in one namespace, which is empty for resources without any. It does what
-// client-go's gentype does, which brings the fake API server, the OpenAPI models and the merge of managed fields into
-// the program: 3 MB.
+// collection is the API of one resource in one namespace; the namespace is empty for cluster-scoped resources. It
+// does what client-go's gentype does, which would add 3 MB to the program: the fake API server, the OpenAPI models
+// and the merge of managed fields.
 type collection[T any, P object[T]] struct {
 	client    rest.Interface
 	codec     runtime.ParameterCodec
@@ -27,12 +27,12 @@ type collection[T any, P object[T]] struct {
 	resource  string
 }
 
-// on aims a request at the collection.
+// on directs a request to the collection.
 func (c collection[T, P]) on(r *rest.Request) *rest.Request {
 	return r.NamespaceIfScoped(c.namespace, c.namespace != "").Resource(c.resource)
 }
 
-// result reads the object that a request answers with.
+// result returns the object in the response to a request.
 func (c collection[T, P]) result(ctx context.Context, r *rest.Request) (P, error) {
 	out := P(new(T))
 	err := r.Do(ctx).Into(out)

@@ -10,20 +10,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Reasons of the condition that are not an accel.Reason.
+// Reasons of the condition in addition to accel.Reason.
 const (
 	reasonReady    = "Ready"
 	reasonIdle     = "Idle"
 	reasonProgress = "InProgress"
 )
 
-// maxMessage keeps the condition and an event's note below what the API takes (1 KiB for a note).
+// maxMessage is the limit in bytes for the condition's message and an event's note. The API takes 1 KiB for a note.
 const maxMessage = 1000
 
-// Condition renders the node condition, without its times. It is True when every kind on the host is ready and every
-// device and partition of them healthy or at least usable, and on a host without accelerators (reason Idle). Otherwise
-// it is False, and the reason is that of the first blocked kind, else of the first unhealthy device, else InProgress.
-// The message has no times and no counters in it, so that a step that is tried again and again causes no writes.
+// Condition returns the node condition without its times. It is True if every kind on the host is ready and every
+// device and partition is healthy or at least usable, and also on a host without accelerators (reason Idle).
+// Otherwise it is False; the reason is that of the first blocked kind, else of the first unhealthy device, else
+// InProgress. The message contains no times or counters, so that repeated attempts of a step cause no writes.
 func Condition(m accel.Machine) corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: ConditionType, Status: corev1.ConditionFalse}
 	var blocked, ill, moving, ready, worn []string
@@ -76,8 +76,8 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 	return c
 }
 
-// ailing returns the devices that are not healthy, and the unhealthy partitions of usable devices. A partition that is
-// gone is not among them: its device is divided in another way.
+// ailing returns the devices that are not healthy, and the unhealthy partitions of usable devices. It leaves out
+// partitions that are gone: their device was repartitioned.
 func ailing(accs []accel.Accelerator) []accel.Accelerator {
 	var all []accel.Accelerator
 	for _, a := range accs {
@@ -93,8 +93,8 @@ func ailing(accs []accel.Accelerator) []accel.Accelerator {
 	return all
 }
 
-// upgradeWords says that another driver is wanted and how far it is. While it waits the old one serves: it is no reason
-// for the condition to be False.
+// upgradeWords reports a pending driver upgrade and its progress. The old driver works meanwhile, so the condition
+// does not become False.
 func upgradeWords(kind string, u *accel.Upgrade) string {
 	s := fmt.Sprintf("%s: upgrade from %s to %s is %s", kind, u.From, u.To, u.Phase)
 	if u.Failure != nil {
@@ -103,7 +103,7 @@ func upgradeWords(kind string, u *accel.Upgrade) string {
 	return s
 }
 
-// first returns the first of a and b that says something.
+// first returns a, or b if a is empty.
 func first(a, b accel.Reason) accel.Reason {
 	if a != "" {
 		return a
@@ -111,7 +111,7 @@ func first(a, b accel.Reason) accel.Reason {
 	return b
 }
 
-// shorten makes one valid line of at most [maxMessage] bytes of a text that came from a driver or a compiler.
+// shorten returns text from a driver or a compiler as one valid line of at most [maxMessage] bytes.
 func shorten(s string) string {
 	s = strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
 	if len(s) <= maxMessage {

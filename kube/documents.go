@@ -12,38 +12,37 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Documents are objects of the API server as JSON, for API groups whose Go types this program does without: those of
-// resource.k8s.io alone, with their protobuf code, are 1 MB.
+// Documents accesses objects of the API server as JSON, for API groups whose Go types this program does without: the
+// types of resource.k8s.io alone, with their protobuf code, take 1 MB.
 type Documents struct {
 	client rest.Interface
-	// accept is the form of the answers; JSON of the whole objects when empty.
+	// accept is the media type of the answers; if empty, JSON of the whole objects.
 	accept string
 }
 
-// Outlines is the same way, on which the objects of a watch have their metadata alone.
+// Outlines returns Documents whose watches deliver only the metadata of objects.
 func (d Documents) Outlines() Documents {
 	d.accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 	return d
 }
 
-// StrategicPatch is the body of a patch that merges lists by the keys of their elements, which objects of one's own
-// definition do not know. A body says by such a method what patch it is; one that says nothing is a merge patch (RFC
-// 7386).
+// StrategicPatch is the body of a patch that merges lists by the keys of their elements. Custom resources do not
+// support it. A body declares its type of patch with a PatchType method; without one it is a merge patch (RFC 7386).
 type StrategicPatch map[string]any
 
-// PatchType is the content type.
+// PatchType returns the content type.
 func (StrategicPatch) PatchType() string { return string(types.StrategicMergePatchType) }
 
-// Do sends one request: a method of HTTP, an absolute path such as "/apis/resource.k8s.io/v1/resourceslices", the JSON
-// of body unless it is nil. What the API server answers is decoded into into unless that is nil; fields that into lacks
-// are passed over. A refusal is an error of k8s.io/apimachinery/pkg/api/errors.
+// Do sends one request: an HTTP method, an absolute path such as "/apis/resource.k8s.io/v1/resourceslices", and the
+// JSON of body unless body is nil. It decodes the answer into into unless that is nil, ignoring fields that into
+// lacks. A refusal is an error of k8s.io/apimachinery/pkg/api/errors.
 func (d Documents) Do(ctx context.Context, method, path string, query url.Values, body, into any) error {
 	r, err := d.request(method, path, query, body)
 	if err != nil {
 		return err
 	}
 	result := r.Do(ctx)
-	if err := result.Error(); err != nil || into == nil { // with the API server's own words, which Raw lacks
+	if err := result.Error(); err != nil || into == nil { // with the API server's message, which Raw lacks
 		return err
 	}
 	answer, err := result.Raw()
@@ -56,7 +55,7 @@ func (d Documents) Do(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
-// Watch opens a watch: a stream of JSON objects with "type" and "object", until ctx ends or the API server has enough.
+// Watch opens a watch: a stream of JSON objects with "type" and "object", until ctx ends or the API server closes it.
 func (d Documents) Watch(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
 	r, err := d.request(http.MethodGet, path, query, nil)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// documented answers as an API server with one object does.
+// documented returns Documents of an API server that handle implements.
 func documented(t *testing.T, handle http.HandlerFunc) Documents {
 	t.Helper()
 	srv := httptest.NewTLSServer(handle)

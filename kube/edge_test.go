@@ -22,7 +22,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestBlockedIsNotReady: a kind that is blocked keeps the startup taint, also when nothing else is missing.
+// TestBlockedIsNotReady: a blocked kind keeps the startup taint, even if nothing else is missing.
 func TestBlockedIsNotReady(t *testing.T) {
 	if !render(readyMachine()).ready {
 		t.Fatal("the machine is not ready as it is")
@@ -38,7 +38,7 @@ func TestBlockedIsNotReady(t *testing.T) {
 	}
 }
 
-// TestUnreadMachine: a machine that nobody has read yet changes nothing on the node, however often it is published.
+// TestUnreadMachine: a machine without observations changes nothing on the node, however often it is published.
 func TestUnreadMachine(t *testing.T) {
 	node := freshNode()
 	node.Labels = map[string]string{"acceld.dev/qemu-edu.count": "2"}
@@ -53,8 +53,8 @@ func TestUnreadMachine(t *testing.T) {
 	})
 }
 
-// TestWordsHaveVersions: a word is written on the condition that the node is the one that was read, whatever else is
-// written.
+// TestWordsHaveVersions: an upgrade report is written only if the node is still the one that was read, whatever else
+// is written with it.
 func TestWordsHaveVersions(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", ResourceVersion: "7"}}
 	text := "waiting 2.0.0"
@@ -69,7 +69,7 @@ func TestWordsHaveVersions(t *testing.T) {
 	}
 }
 
-// TestConflictsEnd: an agent that loses against another writer each time does not ask without a pause.
+// TestConflictsEnd: an agent that loses to another writer every time does not retry without a pause.
 func TestConflictsEnd(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
 		asked := 0
@@ -92,7 +92,7 @@ func TestConflictsEnd(t *testing.T) {
 	})
 }
 
-// silent are nodes whose API server takes a patch and never answers.
+// silent is a nodes API that accepts a patch and never answers.
 type silent struct{ Nodes }
 
 func (silent) Patch(ctx context.Context, _ string, _ types.PatchType, _ []byte, _ metav1.PatchOptions,
@@ -102,7 +102,7 @@ func (silent) Patch(ctx context.Context, _ string, _ types.PatchType, _ []byte, 
 	return nil, ctx.Err()
 }
 
-// TestSilentServer: an API server that does not answer is a problem that is known after a while.
+// TestSilentServer: an API server that does not answer is reported as a problem after a while.
 func TestSilentServer(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
 		c.k.Publish(readyMachine())
@@ -113,7 +113,7 @@ func TestSilentServer(t *testing.T) {
 	}, func(c *Config) { c.Client.Nodes = silent{c.Client.Nodes} })
 }
 
-// losing are leases whose answers are lost: the next so many updates are written, and nobody hears of it.
+// losing is a leases API that loses answers: it applies the next updates, as many as lose says, and returns an error.
 type losing struct {
 	*leaseServer
 	lose atomic.Int64
@@ -129,7 +129,7 @@ func (s *losing) Update(ctx context.Context, l *coordinationv1.Lease, o metav1.U
 	return made, err
 }
 
-// TestRenewalAnswerLost: a builder whose renewal was written and not answered keeps its lease.
+// TestRenewalAnswerLost: a builder keeps its lease if the renewal was applied but the answer was lost.
 func TestRenewalAnswerLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &losing{leaseServer: newLeaseServer()}
@@ -150,7 +150,7 @@ func TestRenewalAnswerLost(t *testing.T) {
 	})
 }
 
-// late are leases of which somebody else makes one in the moment before.
+// late is a leases API in which another node creates each lease just before.
 type late struct{ *leaseServer }
 
 func (s late) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease,
@@ -164,7 +164,7 @@ func (s late) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.Create
 	return nil, apierrors.NewAlreadyExists(s.resource(), l.Name)
 }
 
-// TestSomebodyQuicker: who was not elected knows who was.
+// TestSomebodyQuicker: a node that loses the election learns which node won.
 func TestSomebodyQuicker(t *testing.T) {
 	_, elected, holder, err := NewElection(late{newLeaseServer()}, "slow", nil).Elect(t.Context(), buildKey)
 	if elected || holder != "quicker" || err != nil {
@@ -172,8 +172,8 @@ func TestSomebodyQuicker(t *testing.T) {
 	}
 }
 
-// TestTaintsHaveVersions: the list of taints is replaced on the condition that it is the one that was read, and ours is
-// the one of our key and effect.
+// TestTaintsHaveVersions: the list of taints is replaced only if it is still the one that was read. Our taint is the
+// one with our key and effect.
 func TestTaintsHaveVersions(t *testing.T) {
 	ours := corev1.Taint{Key: TaintKey, Effect: corev1.TaintEffectNoSchedule}
 	evicting := corev1.Taint{Key: TaintKey, Effect: corev1.TaintEffectNoExecute}

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// maxPending bounds what waits for an API server that does not answer; the oldest go first.
+	// maxPending limits the events that wait for an API server that does not answer; the oldest are dropped first.
 	maxPending = 64
-	// repeatWithin is how long equal news count up one event instead of making another.
+	// repeatWithin is how long equal news increase the count of one event instead of creating another.
 	repeatWithin = 10 * time.Minute
-	// A node in trouble must not flood the API: a burst for a start, then one event every few seconds.
+	// A node in trouble must not flood the API: first a burst of eventBurst events, then one every eventEvery.
 	eventBurst = 25
 	eventEvery = 5 * time.Second
 )
@@ -27,7 +27,7 @@ const (
 // pending is news that the API server does not have yet.
 type pending struct {
 	news
-	name        string // end of the event's name: the same for every attempt, so that none is told twice
+	name        string // end of the event's name: the same for every attempt, so that none is sent twice
 	first, last time.Time
 	count       int32
 }
@@ -39,7 +39,7 @@ type told struct {
 	count int32
 }
 
-// outbox holds the events until they are written. It belongs to the task's goroutine.
+// outbox holds the events until they are written. Only the task's goroutine uses it.
 type outbox struct {
 	queue []pending
 	told  map[news]told
@@ -51,7 +51,7 @@ func newOutbox() *outbox {
 	return &outbox{told: map[news]told{}, limit: rate.NewLimiter(rate.Every(eventEvery), eventBurst)}
 }
 
-// add queues news, counting up an equal one that still waits.
+// add queues news, or increments the count of equal news that still wait.
 func (o *outbox) add(n news, at time.Time) {
 	for i := range o.queue {
 		if o.queue[i].news == n {
@@ -63,12 +63,12 @@ func (o *outbox) add(n news, at time.Time) {
 	if len(o.queue) == maxPending {
 		o.queue = o.queue[1:]
 	}
-	o.added++ // news of one moment are several
+	o.added++ // keeps the names of news with the same time distinct
 	o.queue = append(o.queue, pending{n, strconv.FormatInt(at.UnixNano()+o.added, 16), at, at, 1})
 }
 
-// flush writes what waits, in order, until the limit or the first failure. It returns when to call again, zero when
-// nothing waits, and the error that stopped it. An event that the API server refuses is dropped and its error returned.
+// flush writes the queue in order until the rate limit or the first failure. It returns when to call again, zero if
+// nothing waits, and the error that stopped it. It drops an event that the API server refuses, and returns the error.
 func (o *outbox) flush(ctx context.Context, api Events, node *corev1.Node, now time.Time) (time.Duration, error) {
 	for key, t := range o.told {
 		if now.Sub(t.last) > repeatWithin {
@@ -93,7 +93,7 @@ func (o *outbox) flush(ctx context.Context, api Events, node *corev1.Node, now t
 	return 0, nil
 }
 
-// send makes a new event of p or counts up the one that told the same before.
+// send creates an event for p, or increments the count of an earlier event with the same news.
 func (o *outbox) send(ctx context.Context, api Events, node *corev1.Node, p pending) error {
 	if t, ok := o.told[p.news]; ok {
 		t.count, t.last = t.count+p.count, p.last
@@ -107,7 +107,7 @@ func (o *outbox) send(ctx context.Context, api Events, node *corev1.Node, p pend
 			o.told[p.news] = t
 			return nil
 		}
-		if !apierrors.IsNotFound(err) { // else its time to live ended: a new one
+		if !apierrors.IsNotFound(err) { // not found: its time to live has ended, so create a new one
 			return err
 		}
 	}
@@ -120,7 +120,8 @@ func (o *outbox) send(ctx context.Context, api Events, node *corev1.Node, p pend
 	return err
 }
 
-// newEvent renders p within the lengths that the API takes (pkg/apis/core/validation/events.go of Kubernetes 1.37).
+// newEvent returns the event for p within the lengths that the API takes (pkg/apis/core/validation/events.go of
+// Kubernetes 1.37).
 func newEvent(node *corev1.Node, p pending) *eventsv1.Event {
 	e := &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{

@@ -19,13 +19,13 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Pods is what is needed of the API of pods.
+// Pods is the part of the pods API that is needed.
 type Pods interface {
 	List(context.Context, metav1.ListOptions) (*corev1.PodList, error)
 	Evict(context.Context, *policyv1.Eviction) error
 }
 
-// pods are those of every namespace.
+// pods are the pods of every namespace.
 type pods struct {
 	client rest.Interface
 	codec  runtime.ParameterCodec
@@ -42,9 +42,9 @@ func (p pods) Evict(ctx context.Context, e *policyv1.Eviction) error {
 		ctx).Error()
 }
 
-// Evict asks the API server to evict the pods among holders, all of them, and returns without waiting for their end.
-// Disruption budgets are heeded: a pod that may not be disrupted now is EvictionRefused, and is to be asked for again.
-// Holders that are no pods are left to themselves. A pod that is gone is no problem.
+// Evict asks the API server to evict all pods among holders, and returns without waiting for their end. It respects
+// disruption budgets: a pod that may not be disrupted now gives EvictionRefused, and the caller must ask again. It
+// ignores holders that are not pods. A pod that is gone is no problem.
 func (k *Kube) Evict(ctx context.Context, holders []accel.Holder) *accel.Problem {
 	targets, problem := k.resolve(ctx, holders)
 	if problem != nil {
@@ -55,7 +55,7 @@ func (k *Kube) Evict(ctx context.Context, holders []accel.Holder) *accel.Problem
 		return strings.Compare(a.String(), b.String())
 	}) {
 		e := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-		if uid := types.UID(targets[name]); uid != "" { // another pod may have the name by now
+		if uid := types.UID(targets[name]); uid != "" { // another pod may have the name now
 			e.DeleteOptions = &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
 		}
 		limited, cancel := context.WithTimeout(ctx, deadline)
@@ -64,7 +64,7 @@ func (k *Kube) Evict(ctx context.Context, holders []accel.Holder) *accel.Problem
 		switch {
 		case err == nil:
 			k.c.Log.Info("pod evicted", "namespace", name.Namespace, "pod", name.Name)
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another one
+		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // the pod is gone, or another one has its name
 		case apierrors.IsTooManyRequests(err):
 			refusals = append(refusals, fmt.Sprintf("%s: %v", name, err))
 		default:

@@ -19,7 +19,7 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// Meta is what this package reads of the metadata of objects.
+// Meta is the part of an object's metadata that this package reads.
 type Meta struct {
 	Name              string            `json:"name,omitempty"`
 	Namespace         string            `json:"namespace,omitempty"`
@@ -33,7 +33,7 @@ type Meta struct {
 	Annotations       map[string]string `json:"annotations,omitempty"`
 }
 
-// Key names an object among those of its resource.
+// Key identifies an object among the objects of its resource.
 func (m *Meta) Key() string {
 	if m.Namespace == "" {
 		return m.Name
@@ -41,28 +41,29 @@ func (m *Meta) Key() string {
 	return m.Namespace + "/" + m.Name
 }
 
-// asked is another text when a policy asks for something else: its spec, its named definitions, or its own deletion.
+// asked returns a text that differs if what a policy requests differs: its spec, its named definitions, or its
+// deletion.
 func (m *Meta) asked() string {
 	return fmt.Sprint(m.Generation, m.DeletionTimestamp != nil, m.Annotations[accel.DefinitionsAnnotation])
 }
 
-// Described is a pointer to an object of type T, of which its fields are what is read.
+// Described is a pointer to an object of type T, whose fields are those to read.
 type Described[T any] interface {
 	*T
 	Described() *Meta
 }
 
-// Mirror keeps the objects of one resource as the API server has them: read in pages, then watched. An object that is
-// in it must not be changed. T has the fields that are wanted; nothing else is kept.
+// Mirror keeps the objects of one resource as the API server has them: it lists them in pages, then watches them. The
+// caller must not change its objects. It keeps only the fields that T has.
 type Mirror[T any, P Described[T]] struct {
 	API   API
 	Path  string
 	Query url.Values
-	// Changed is called after something has, [Mirror.Err] too; it must not block.
+	// Changed is called after something has changed, including [Mirror.Err]; it must not block.
 	Changed func()
-	// Optional resources may not be there, and may be forbidden: then there are none of them.
+	// Optional resources may be unknown to the API server or forbidden; they then count as having no objects.
 	Optional bool
-	// Retry is the wait after a failure; zero is that of this package.
+	// Retry is the wait after a failure; zero means this package's default.
 	Retry pace.Backoff
 
 	mu     sync.Mutex
@@ -74,7 +75,8 @@ type Mirror[T any, P Described[T]] struct {
 // page is how many objects are read at a time: a node takes 10 to 30 KB of JSON.
 const page = 250
 
-// absent is how often a resource that is not there is asked for: a definition may come with the program that reads it.
+// absent is how often an unknown resource is requested: its definition may be installed later, with the program that
+// reads it.
 const absent = 30 * time.Second
 
 // All returns the objects by key, and whether all of them have been read once.
@@ -84,14 +86,14 @@ func (m *Mirror[T, P]) All() (all map[string]P, synced bool) {
 	return maps.Clone(m.all), m.synced
 }
 
-// Err says why the objects are not read again; nil while they are followed.
+// Err returns why the objects are not up to date; nil while they are followed.
 func (m *Mirror[T, P]) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.err
 }
 
-// Put takes over the answer to a write of one's own, unless something newer is known.
+// Put takes over the answer to the caller's own write, unless a newer version is known.
 func (m *Mirror[T, P]) Put(x P) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,10 +113,10 @@ func (m *Mirror[T, P]) Drop(x P) {
 	}
 }
 
-// after reports whether m is a later version of an object; another object of the name is.
+// after reports whether m is a later version of an object. A new object of the same name counts as later.
 func (m *Meta) after(o *Meta) bool { return later(m.ResourceVersion, o.ResourceVersion) }
 
-// later reports whether version a is after b. Versions that cannot be compared count as later.
+// later reports whether version a is after b. If they cannot be compared, a counts as later.
 func later(a, b string) bool {
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err != nil || c > 0
@@ -198,7 +200,7 @@ func (m *Mirror[T, P]) replace(all map[string]P) {
 	m.Changed()
 }
 
-// watch takes over changes until the watch ends, and returns the last version that it has seen.
+// watch takes over changes until the watch ends, and returns the last version that it saw.
 func (m *Mirror[T, P]) watch(ctx context.Context, version string) (string, error) {
 	query := url.Values{"resourceVersion": {version}, "allowWatchBookmarks": {"true"}}
 	maps.Copy(query, m.Query)
@@ -213,7 +215,7 @@ func (m *Mirror[T, P]) watch(ctx context.Context, version string) (string, error
 	return version, lasting(err)
 }
 
-// lasting drops errors after which a watch may be begun again where it was.
+// lasting drops errors after which the watch can resume where it was.
 func lasting(err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && (tooOld(err) || refused(err) || apierrors.IsNotFound(err)) {

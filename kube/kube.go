@@ -15,37 +15,37 @@ import (
 // Config of a [Kube].
 type Config struct {
 	Client Client
-	// Node is the name of the own node.
+	// Node is the name of this agent's node.
 	Node string
-	// Log gets one line when the API server stops and starts to take what is written.
+	// Log gets one line when the API server stops accepting writes and one when it accepts them again.
 	Log *slog.Logger
-	// OnChange is called after [Kube.State] changed; it must not block. May be nil.
+	// OnChange is called after [Kube.State] has changed; it must not block. It may be nil.
 	OnChange func()
-	// Now is the clock of what is written; nil is time.Now.
+	// Now is the clock for times that are written; nil means time.Now.
 	Now func() time.Time
-	// Origin is written to [OriginAnnotation]; nothing is when it is empty.
+	// Origin is written to [OriginAnnotation] unless it is empty.
 	Origin string
-	// TaintOnRegression puts the startup taint back when a kind that was ready is not any more. Without it a regression
-	// shows in labels, condition and events only, and the kubelet refuses what it cannot serve.
+	// TaintOnRegression restores the startup taint when a kind that was ready no longer is. Without it, a regression
+	// shows only in labels, condition and events, and the kubelet refuses pods that it cannot serve.
 	TaintOnRegression bool
 }
 
-// Sync is what the API server holds of this node.
+// Sync is what the API server has about this node.
 type Sync struct {
-	// Labelled is true when the node has the feature labels of the newest machine. While the API server does not answer
-	// it stays as it was.
+	// Labelled is true if the node has the feature labels of the newest machine. While the API server does not
+	// answer, it keeps its value.
 	Labelled bool
-	// Problem says why something is not written; nil when everything is.
+	// Problem is why something is not written; nil if everything is.
 	Problem *accel.Problem
-	// ClusterVersion is the version of the API server, such as "v1.37.1"; empty until it was asked.
+	// ClusterVersion is the version of the API server, such as "v1.37.1"; empty until it is known.
 	ClusterVersion string
-	// NodeFound is true when the own node exists.
+	// NodeFound is true if this agent's node exists.
 	NodeFound bool
-	// NodeLabels and NodeAnnotations are those of one node object, the newest that was read.
+	// NodeLabels and NodeAnnotations are from the same node object, the newest that was read.
 	NodeLabels, NodeAnnotations map[string]string
 }
 
-// Kube is the task that keeps the own node as the newest machine says.
+// Kube is the task that keeps the node in line with the newest machine.
 type Kube struct {
 	c     Config
 	wake  chan struct{}
@@ -55,16 +55,16 @@ type Kube struct {
 	mu     sync.Mutex
 	latest accel.Machine
 	want   *rendered // nil before the first machine
-	news   []stamped // told by nobody yet
-	began  time.Time // of the first machine
-	// proven is true once every kind was ready; read for TaintOnRegression.
+	news   []stamped // not in the outbox yet
+	began  time.Time // when the first machine came
+	// proven is true once every kind has been ready; for TaintOnRegression.
 	proven bool
 	state  Sync
 
 	// Owned by Run.
 	outbox *outbox
 	writes *rate.Limiter
-	silent map[string]bool // what was logged once and is not to be logged again
+	silent map[string]bool // what was logged and must not be logged again
 }
 
 // stamped is news with its time.
@@ -74,12 +74,12 @@ type stamped struct {
 }
 
 const (
-	// writeBurst and writeEvery bound the war with somebody who keeps changing what acceld writes.
+	// writeBurst and writeEvery limit the writes if somebody else keeps changing what acceld writes.
 	writeBurst = 20
 	writeEvery = 5 * time.Second
 )
 
-// New returns a task that has not spoken with the API server yet.
+// New returns a task that has not contacted the API server yet.
 func New(c Config) *Kube {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -99,19 +99,19 @@ func New(c Config) *Kube {
 // String names the task.
 func (k *Kube) String() string { return "node " + k.c.Node }
 
-// Ready is closed after the first exchange with the API server, failed or not: an API server that is away must not
-// keep a host from starting.
+// Ready is closed after the first exchange with the API server, even if that failed: an unreachable API server must
+// not keep a host from starting.
 func (k *Kube) Ready() <-chan struct{} { return k.ready }
 
-// State returns what the API server holds.
+// State returns what the API server has.
 func (k *Kube) State() Sync {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.state
 }
 
-// Publish hands over the newest machine. It never blocks; of machines that come faster than they can be written only
-// the newest is, but every change of state becomes an event. A machine that nobody has observed yet is ignored.
+// Publish hands over the newest machine. It never blocks. If machines come faster than they can be written, only the
+// newest is written, but every change of state becomes an event. A machine without observations is ignored.
 func (k *Kube) Publish(m accel.Machine) {
 	if !observed(m) {
 		return
@@ -143,7 +143,8 @@ func (k *Kube) poke() {
 	}
 }
 
-// desired returns the newest rendering and when the first one came; nil before that.
+// desired returns the newest rendering, nil before the first machine, when that came, and whether to restore the
+// taint.
 func (k *Kube) desired() (r *rendered, began time.Time, retaint bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -161,7 +162,7 @@ func (k *Kube) collect() {
 	}
 }
 
-// report makes change of the state known.
+// report applies a change to the state, and logs and announces the difference.
 func (k *Kube) report(change func(*Sync)) {
 	k.mu.Lock()
 	before := k.state
@@ -181,19 +182,19 @@ func (k *Kube) report(change func(*Sync)) {
 	k.c.OnChange()
 }
 
-// first reports whether what goes on and on was not logged yet.
+// first reports whether a recurring condition has not been logged yet.
 func (k *Kube) first(what string) bool {
 	before := k.silent[what]
 	k.silent[what] = true
 	return !before
 }
 
-// Run keeps the node as the newest machine says until ctx ends. It returns nil then: what fails is tried again.
+// Run keeps the node in line with the newest machine until ctx ends. It then returns nil; failures are retried.
 func (k *Kube) Run(ctx context.Context) error {
 	failures := 0
 	for ctx.Err() == nil {
 		select {
-		case <-k.wake: // what was published before now is part of this session, and no reason to hurry the next
+		case <-k.wake: // the next session writes what was published so far; do not hurry it
 		default:
 		}
 		failures = k.hold(ctx, failures)
@@ -202,7 +203,7 @@ func (k *Kube) Run(ctx context.Context) error {
 	return nil
 }
 
-// hold is one session, until it ends. It takes and returns the number of failures in a row.
+// hold runs one session. It takes and returns the number of failures in a row.
 func (k *Kube) hold(ctx context.Context, failures int) int {
 	s := &session{k: k}
 	began := time.Now()
@@ -212,16 +213,16 @@ func (k *Kube) hold(ctx context.Context, failures int) int {
 	}
 	failures++
 	if s.connected && time.Since(began) > backoffMax {
-		failures = 1 // it was well for long
+		failures = 1 // the session worked for a long time
 	}
-	if err != nil && !s.connected { // that a watch ends is the API server's right
+	if err != nil && !s.connected { // the API server may end a watch at any time
 		k.report(func(y *Sync) { y.Problem = err })
 	}
 	k.once.Do(func() { close(k.ready) })
 	return failures
 }
 
-// pause waits d, which [backoff] gave, and less when there is something new to write.
+// pause waits for d, which [backoff] returned, or less if there is something new to write.
 func (k *Kube) pause(ctx context.Context, d time.Duration) {
 	if pace.Sleep(ctx, backoffMin) != nil {
 		return
@@ -231,7 +232,7 @@ func (k *Kube) pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-rest.C:
-	case <-k.wake: // a session begins with everything that was published
+	case <-k.wake: // the next session starts by writing everything that was published
 	}
 }
 
@@ -240,5 +241,5 @@ const (
 	backoffMax = 80 * time.Second
 )
 
-// backoff is the pause after n failures in a row.
+// backoff returns the pause after n failures in a row.
 func backoff(n int) time.Duration { return pace.Backoff{First: backoffMin, Max: backoffMax}.After(n) }

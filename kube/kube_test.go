@@ -21,7 +21,7 @@ import (
 // A node that comes up costs one write of the node and one of its status, whatever the number of states on the way.
 func TestBringUpIsTwoWrites(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
-		c.k.Publish(accel.Machine{}) // nobody has read the host yet
+		c.k.Publish(accel.Machine{}) // the host has not been read yet
 		for i, s := range []accel.State{
 			accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing,
 			accel.PluginMissing, accel.KubeletPending, accel.Unwatched,
@@ -60,8 +60,8 @@ func TestBringUpIsTwoWrites(t *testing.T) {
 	})
 }
 
-// One kind that is not ready keeps the startup taint and the first writes back, whatever the others are and whichever
-// is looked at last.
+// One kind that is not ready keeps the startup taint and delays the first writes, whatever the state of the others
+// and the order in which they are checked.
 func TestOneKindOfMany(t *testing.T) {
 	among := func(c change) change {
 		return func(m *accel.Machine) {
@@ -79,7 +79,7 @@ func TestOneKindOfMany(t *testing.T) {
 			at(accel.DriverMissing, 0)(m)
 			blockedBy(accel.HeadersMissing, "no headers")(m)
 		},
-		// Every gate is passed, and a step that is tried again fails.
+		// Every gate is passed, but a repeated step fails.
 		"ready and blocked": blockedBy(accel.HeadersMissing, "no headers"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestOneKindOfMany(t *testing.T) {
 	}
 }
 
-// The condition is written whenever it says something else. Its time of transition changes with its status alone: tools
-// take it for how long a node has been well or ill.
+// The condition is written whenever its text changes. Its transition time changes only with its status: tools read it
+// as how long a node has been well or ill.
 func TestConditionSinceWhen(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
 		var before corev1.NodeCondition
@@ -148,7 +148,7 @@ func TestConditionSinceWhen(t *testing.T) {
 	})
 }
 
-// The version of the cluster is asked for until it is said, without waiting for the end of a watch, and then no more.
+// The version of the cluster is requested until it is known, without waiting for the end of a watch, and not again.
 func TestVersionIsAskedAgain(t *testing.T) {
 	var asked atomic.Int64
 	inCluster(t, freshNode(), func(c *cluster) {
@@ -201,7 +201,7 @@ func TestDriftIsRepairedAtOnce(t *testing.T) {
 		if s := c.k.State(); !s.Labelled {
 			t.Errorf("state %+v", s)
 		}
-		// Somebody who never stops gets an answer, and no war.
+		// Somebody who keeps changing labels is answered at a limited rate.
 		c.patches()
 		for range 200 {
 			c.edit(`{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"9"}}}`)
@@ -227,8 +227,8 @@ func TestAnotherComponentsLabels(t *testing.T) {
 	})
 }
 
-// What a probe program tells is written in its vendor's domain alone, taken back when it is told no more, and left to
-// others who have it.
+// Labels from a probe program are written only in its vendor's domain, removed when it stops reporting them, and left
+// to others who own them.
 func TestVendorsLabels(t *testing.T) {
 	n := freshNode()
 	n.Labels["example.com/gpu.family"] = "theirs"
@@ -259,7 +259,7 @@ func TestVendorsLabels(t *testing.T) {
 	})
 }
 
-// The agent's restart on a node that is well writes nothing, though its first machines are on their way.
+// A restart of the agent on a healthy node writes nothing, although its first machines are not ready yet.
 func TestRestartDoesNotFlap(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
 		c.k.Publish(readyMachine())
@@ -342,7 +342,7 @@ func TestVanishedKind(t *testing.T) {
 	})
 }
 
-// While the API server is away nothing is lost; when it answers everything is written, without a restart.
+// While the API server is unreachable, nothing is lost. When it answers, everything is written, without a restart.
 func TestUnreachableThenBack(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
 		away := func(clienttesting.Action) error { return errors.New("connect: connection refused") }
@@ -367,7 +367,7 @@ func TestUnreachableThenBack(t *testing.T) {
 		if s := c.k.State(); !s.Labelled || s.Problem != nil {
 			t.Errorf("state %+v", s)
 		}
-		// Away again while the watch is open.
+		// Unreachable again while the watch is open.
 		c.refusing(away)
 		c.k.Publish(readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error"), version("1.3.0")))
 		c.after(5 * time.Second)
@@ -441,7 +441,7 @@ func TestStatusForbidden(t *testing.T) {
 	})
 }
 
-// The kubelet's own credentials may neither write shared labels nor take taints away.
+// The kubelet's own credentials may neither write shared labels nor remove taints.
 func TestNodeRestriction(t *testing.T) {
 	restricted := func(a clienttesting.Action) error {
 		if p, ok := a.(clienttesting.PatchAction); ok && (strings.Contains(string(p.GetPatch()), featurePrefix) ||
@@ -511,7 +511,7 @@ func TestNodeComesAndGoes(t *testing.T) {
 	})
 }
 
-// Somebody else's change of the taints between reading and writing is not undone.
+// If somebody else changes the taints between reading and writing, that change is kept.
 func TestTaintConflict(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
 		var bodies []string

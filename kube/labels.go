@@ -11,16 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Labels renders the labels that the node of m should have:
+// Labels returns the labels that the node of m should have:
 //
 //	acceld.dev/<published state>-<kind>            ready, pending or failed
 //	acceld.dev/<kind>.count                        devices on the bus, healthy or not
-//	acceld.dev/<kind>.driver-version, .product, .memory (MiB), where known
-//	acceld.dev/host.vendor, .product, .numa-nodes  of the host, where known
+//	acceld.dev/<kind>.driver-version, .product, .memory (MiB), if known
+//	acceld.dev/host.vendor, .product, .numa-nodes  of the host, if known
 //	feature.node.kubernetes.io/pci-<vendor>.present, kernel-version.full
-//	<vendor's domain>/…                            what a probe program tells, as the vendor's own programs write it
+//	<vendor's domain>/…                            reported by a probe program, as the vendor's own programs write it
 //
-// A key or a value that the API server would refuse is left out or made acceptable: one bad label must not cost the
+// A key that the API server would refuse is left out, and a value is made acceptable: one bad label must not cost the
 // others.
 func Labels(m accel.Machine) map[string]string {
 	labels := map[string]string{}
@@ -45,7 +45,7 @@ func Labels(m accel.Machine) map[string]string {
 		}
 		maps.Copy(labels, vendorLabels(m, kind))
 	}
-	if len(labels) > 0 { // a host without accelerators is not acceld's to describe
+	if len(labels) > 0 { // acceld does not describe a host without accelerators
 		labels[kernelLabel] = m.Facts.Kernel.Release
 		for f, value := range hostFeatures(m.Facts.Inventory) {
 			labels[Prefix+hostPart+"."+f] = value
@@ -60,7 +60,7 @@ func Labels(m accel.Machine) map[string]string {
 	return acceptable
 }
 
-// kindFeatures returns what is known about a kind; nothing when no device of it is here or remembered.
+// kindFeatures returns what is known about a kind; nothing if the kind has no device, present or remembered.
 func kindFeatures(m accel.Machine, kind string) map[string]string {
 	have := m.Have[kind]
 	if len(have.Accelerators) == 0 {
@@ -74,7 +74,7 @@ func kindFeatures(m accel.Machine, kind string) map[string]string {
 	for _, d := range m.Facts.PCI {
 		names[d.Address] = d.DeviceName
 	}
-	for _, a := range slices.Backward(have.Accelerators) { // the first device that says something wins
+	for _, a := range slices.Backward(have.Accelerators) { // the first device with a value wins
 		if n := cmp.Or(a.Model, names[a.ID]); n != "" {
 			f["product"] = n
 		}
@@ -85,7 +85,7 @@ func kindFeatures(m accel.Machine, kind string) map[string]string {
 	return f
 }
 
-// hostFeatures returns what workloads select hosts by. What is not known is empty, and then no label.
+// hostFeatures returns the features that workloads select hosts by. An unknown one is empty and gets no label.
 func hostFeatures(i accel.Inventory) map[string]string {
 	f := map[string]string{"vendor": i.Product.Vendor, "product": i.Product.Name}
 	if n := len(i.Nodes); n > 0 {
@@ -94,7 +94,7 @@ func hostFeatures(i accel.Inventory) map[string]string {
 	return f
 }
 
-// vendorLabels are those that the kind's probe program tells, in the domain of its vendor.
+// vendorLabels returns the labels that the kind's probe program reports in its vendor's domain.
 func vendorLabels(m accel.Machine, kind string) map[string]string {
 	out := map[string]string{}
 	def, have := m.Want.Kinds[kind], m.Have[kind].Probe
@@ -109,8 +109,8 @@ func vendorLabels(m accel.Machine, kind string) map[string]string {
 	return out
 }
 
-// complete reports whether everything about a kind is true but what the next write itself makes true: its labels. It
-// saves each node that comes up a second round of writes.
+// complete reports whether a kind is ready except for its labels, which the next write itself adds. Each node that
+// comes up so saves a second round of writes.
 func complete(m accel.Machine, kind string) bool {
 	st, mon := m.Status[kind], m.Have[kind].Monitoring
 	return st.State == accel.Ready ||
@@ -118,7 +118,7 @@ func complete(m accel.Machine, kind string) bool {
 			mon.LabelProblem == ""
 }
 
-// LabelValue makes a label value of s: at most 63 of [A-Za-z0-9_.-], beginning and ending with a letter or digit.
+// LabelValue turns s into a label value: at most 63 of [A-Za-z0-9_.-], beginning and ending with a letter or digit.
 func LabelValue(s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {

@@ -12,31 +12,31 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Leases is what is needed of the API of leases; the typed clients of client-go satisfy it.
+// Leases is the part of the leases API that is needed; the typed clients of client-go satisfy it.
 type Leases interface {
 	Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error)
 	Create(context.Context, *coordinationv1.Lease, metav1.CreateOptions) (*coordinationv1.Lease, error)
 	Update(context.Context, *coordinationv1.Lease, metav1.UpdateOptions) (*coordinationv1.Lease, error)
 }
 
-// LeaseWatch follows leases.
+// LeaseWatch watches leases.
 type LeaseWatch interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// Namespace is where acceld runs, when nothing says otherwise, and so where its leases are.
+// Namespace is where acceld runs and keeps its leases unless configured otherwise.
 const Namespace = "acceld-system"
 
 const (
-	// leaseDuration is how long after its last renewal a builder counts as gone; renewEvery leaves it two failures.
+	// leaseDuration is how long after its last renewal a builder counts as gone. renewEvery allows it two failures.
 	leaseDuration = 30 * time.Second
 	renewEvery    = 10 * time.Second
-	// leasePrefix and the first digits of a key are the name of its lease.
+	// The name of a lease is leasePrefix and the first keyDigits digits of the key.
 	leasePrefix = "acceld-build-"
 	keyDigits   = 16
 )
 
-// Election chooses, among the nodes of a cluster, the one that builds a driver for all. It is safe for concurrent use.
+// Election elects the node of a cluster that builds a driver for all nodes. It is safe for concurrent use.
 type Election struct {
 	leases Leases
 	node   string
@@ -46,14 +46,14 @@ type Election struct {
 	seen map[string]sighting
 }
 
-// sighting is a lease as it was when it last changed, by this process's clock: the clocks of two nodes may differ by
-// more than a lease lasts, so that its own times are compared with themselves only.
+// sighting is when a version of a lease was first seen, by this process's clock. The clocks of two nodes may differ
+// by more than a lease lasts, so the times in a lease are never compared with this clock.
 type sighting struct {
 	version string
 	at      time.Time
 }
 
-// NewElection returns an election in which this node stands by its name.
+// NewElection returns an election in which this node takes part under its name.
 func NewElection(leases Leases, node string, log *slog.Logger) *Election {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -61,14 +61,15 @@ func NewElection(leases Leases, node string, log *slog.Logger) *Election {
 	return &Election{leases: leases, node: node, log: log, seen: map[string]sighting{}}
 }
 
-// Elect makes this node the builder of key, or returns the node that is. An elected node renews its lease until it
-// calls release, which gives it back at once. An error says that the API server cannot be asked, or refuses.
+// Elect makes this node the builder of key, or returns the node that already is. An elected node renews its lease
+// until it calls release, which frees the lease at once. An error means that the API server does not answer or
+// refuses.
 func (e *Election) Elect(ctx context.Context, key string) (release func(), elected bool, holder string, err error) {
 	name := leaseName(key)
 	asked, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	lease, holder, err := e.take(asked, name)
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) { // somebody was quicker: who?
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) { // another node was faster: which one?
 		lease, holder, err = e.take(asked, name)
 	}
 	switch {
@@ -91,7 +92,7 @@ func (e *Election) Elect(ctx context.Context, key string) (release func(), elect
 	}), true, e.node, nil
 }
 
-// take makes or takes over the lease; the holder is another node when it is that one's.
+// take creates or takes over the lease, and returns its holder: this node, or the other node that holds it.
 func (e *Election) take(ctx context.Context, name string) (*coordinationv1.Lease, string, error) {
 	lease, err := e.leases.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -106,7 +107,7 @@ func (e *Election) take(ctx context.Context, name string) (*coordinationv1.Lease
 	if err != nil {
 		return nil, "", err
 	}
-	// Its own lease is from before a restart: no two agents run on one node.
+	// A lease of this node itself is from before a restart: no two agents run on one node.
 	if !e.free(lease) {
 		return lease, value(lease.Spec.HolderIdentity), nil
 	}
@@ -115,7 +116,7 @@ func (e *Election) take(ctx context.Context, name string) (*coordinationv1.Lease
 	return lease, e.node, err
 }
 
-// expired reports whether nobody renewed the lease for as long as it lasts, since this process first saw it so.
+// expired reports whether this process has seen the lease unchanged for as long as the lease lasts.
 func (e *Election) expired(lease *coordinationv1.Lease) bool {
 	lasts := leaseDuration
 	if s := lease.Spec.LeaseDurationSeconds; s != nil {
@@ -133,7 +134,7 @@ func (e *Election) expired(lease *coordinationv1.Lease) bool {
 
 func leaseName(key string) string { return leasePrefix + key[:min(keyDigits, len(key))] }
 
-// stamp makes the lease this node's, from now.
+// stamp makes this node the holder of the lease, from now on.
 func (e *Election) stamp(lease *coordinationv1.Lease) {
 	now, seconds := metav1.NowMicro(), int32(leaseDuration/time.Second)
 	if value(lease.Spec.HolderIdentity) != e.node {
@@ -144,8 +145,8 @@ func (e *Election) stamp(lease *coordinationv1.Lease) {
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &e.node, &seconds, &now
 }
 
-// renew keeps the lease until ctx ends and gives it back then. A builder that loses it builds on: what it makes is the
-// same as what the other one makes.
+// renew renews the lease until ctx ends, then releases it. A builder that loses the lease continues to build: it
+// makes the same artifact as the new holder.
 func (e *Election) renew(ctx context.Context, lease *coordinationv1.Lease) {
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
@@ -182,7 +183,7 @@ func (e *Election) update(ctx context.Context, lease *coordinationv1.Lease) (*co
 	return e.leases.Update(ctx, lease.DeepCopy(), metav1.UpdateOptions{FieldManager: FieldManager})
 }
 
-// giveBack lets the next node have the lease at once. When that fails it runs out by itself.
+// giveBack lets the next node have the lease at once. If that fails, the lease expires by itself.
 func (e *Election) giveBack(lease *coordinationv1.Lease) {
 	nobody, now := "", metav1.NowMicro()
 	lease.Spec.HolderIdentity, lease.Spec.RenewTime = &nobody, &now

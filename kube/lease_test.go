@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// leaseServer is the little of an API server that leases need: versions that conflict.
+// leaseServer is the part of an API server that leases need, with conflicts between versions.
 type leaseServer struct {
 	mu     sync.Mutex
 	leases map[string]*coordinationv1.Lease
@@ -121,7 +121,7 @@ func TestElectOneBuilder(t *testing.T) {
 			t.Fatal("another key is not free", err)
 		}
 		other()
-		// A long build keeps its lease, and the next one has it as soon as it ends.
+		// A long build keeps its lease, and the next node gets it as soon as the build ends.
 		next := NewElection(s, "next", nil)
 		for range 12 {
 			if _, elected, holder, err := next.Elect(t.Context(), buildKey); elected || holder != builders[0] ||
@@ -131,7 +131,7 @@ func TestElectOneBuilder(t *testing.T) {
 			time.Sleep(15 * time.Second)
 		}
 		releases[0]()
-		releases[0]() // twice does no harm
+		releases[0]() // a second call does no harm
 		release, elected, _, err := next.Elect(t.Context(), buildKey)
 		if !elected || err != nil {
 			t.Fatal(elected, err)
@@ -140,7 +140,7 @@ func TestElectOneBuilder(t *testing.T) {
 	})
 }
 
-// TestElectAfterACrash: the lease of a builder that died runs out, however wrong a clock is.
+// TestElectAfterACrash: the lease of a builder that died expires, however wrong its clock was.
 func TestElectAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLeaseServer()
@@ -151,8 +151,8 @@ func TestElectAfterACrash(t *testing.T) {
 		lease := s.leases["acceld-build-0123456789abcdef"].DeepCopy()
 		first()
 		wrong := metav1.NewMicroTime(time.Now().Add(-24 * time.Hour))
-		lease.Spec.RenewTime = &wrong // as a node with another idea of the time writes it
-		// A server on which nothing is renewed and nothing was given back.
+		lease.Spec.RenewTime = &wrong // as a node with a wrong clock writes it
+		// A server whose lease is neither renewed nor released.
 		frozen := &leaseServer{leases: map[string]*coordinationv1.Lease{lease.Name: lease}, n: 100}
 		second := NewElection(frozen, "second", nil)
 		began := time.Now()
@@ -173,7 +173,7 @@ func TestElectAfterACrash(t *testing.T) {
 		if d := time.Since(began); d < leaseDuration || d > leaseDuration+10*time.Second {
 			t.Errorf("taken over after %v", d)
 		}
-		// The node itself, started again, goes on at once.
+		// The holder itself, after a restart, continues at once.
 		lease = frozen.leases["acceld-build-0123456789abcdef"]
 		name := "second"
 		lease.Spec.HolderIdentity = &name
@@ -203,7 +203,8 @@ func TestElectWithoutAnswer(t *testing.T) {
 	}
 }
 
-// TestElectAtOnce: who loses against another write looks again, and then knows who builds, or builds itself.
+// TestElectAtOnce: a node that loses against another write reads the lease again, and then knows the builder or
+// builds itself.
 func TestElectAtOnce(t *testing.T) {
 	const name = leasePrefix + "0123456789abcdef"
 	lease := func(holder string) *coordinationv1.Lease {

@@ -9,13 +9,13 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// start is when the machines of the tests are made.
+// start is when the machines of the tests were taken.
 func start() time.Time { return time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC) }
 
-// change is a step away from a ready machine. It gets copies of what it may change.
+// change modifies a ready machine. It gets copies of what it may change.
 type change func(*accel.Machine)
 
-// readyMachine has one kind with two devices, ready, with the changes made to it.
+// readyMachine returns a machine with one ready kind of two devices, and applies the changes to it.
 func readyMachine(changes ...change) accel.Machine {
 	well := accel.Health{State: accel.Healthy, Since: start()}
 	m := accel.Machine{
@@ -43,7 +43,7 @@ func readyMachine(changes ...change) accel.Machine {
 	return m
 }
 
-// phases has the first n published states ready and the others pending.
+// phases returns the first n published states as ready and the others as pending.
 func phases(n int) map[accel.Published]accel.Phase {
 	all := map[accel.Published]accel.Phase{}
 	for i, p := range published() {
@@ -100,7 +100,7 @@ func part(s accel.HealthState, r accel.Reason, message string) change {
 	}
 }
 
-// temperature is news for metrics only.
+// temperature changes only a metric.
 func temperature(c float64) change {
 	return func(m *accel.Machine) {
 		have := m.Have["qemu-edu"]
@@ -110,7 +110,7 @@ func temperature(c float64) change {
 	}
 }
 
-// version sets the driver's version, and with it a label.
+// version sets the driver's version, which is also a label.
 func version(v string) change {
 	return func(m *accel.Machine) {
 		have := m.Have["qemu-edu"]
@@ -119,7 +119,7 @@ func version(v string) change {
 	}
 }
 
-// none takes every device away.
+// none removes every device.
 func none(m *accel.Machine) {
 	m.Have = map[string]accel.Have{}
 	m.Status = map[string]accel.Status{"qemu-edu": {State: accel.Absent}}

@@ -7,15 +7,15 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// What other people depend on.
+// Names that users depend on.
 const (
-	// Prefix of every label of acceld.
+	// Prefix is the prefix of every label of acceld.
 	Prefix = "acceld.dev/"
 	// ConditionType is the node condition.
 	ConditionType = "AcceleratorsReady"
-	// TaintKey is the startup taint, with effect NoSchedule: nodes join with it, the agent takes it away.
+	// TaintKey is the startup taint, with effect NoSchedule: nodes join with it, the agent removes it.
 	TaintKey = "acceld.dev/not-ready"
-	// OriginAnnotation tells how the agent of a node is run: [OriginPod] is an agent that has gone when its pod has.
+	// OriginAnnotation says how the agent of a node runs. An agent with [OriginPod] is gone when its pod is.
 	OriginAnnotation = "acceld.dev/agent"
 	OriginPod        = "pod"
 	OriginUnit       = "unit"
@@ -25,23 +25,24 @@ const (
 	Controller = "acceld.dev/agent"
 )
 
-// Labels that workloads select on and that Node Feature Discovery writes too (its documentation, v0.19, features).
+// Labels that workloads select by and that Node Feature Discovery writes too (its documentation, v0.19, features).
 const (
 	featurePrefix = "feature.node.kubernetes.io/"
 	kernelLabel   = featurePrefix + "kernel-version.full"
 )
 
-// maxValue is the length of a label value (k8s.io/apimachinery/pkg/util/validation).
+// maxValue is the maximum length of a label value (k8s.io/apimachinery/pkg/util/validation).
 const maxValue = 63
 
-// pciLabel is the label that says that a PCI vendor's device is there.
+// pciLabel returns the label that marks a host with a PCI device of a vendor.
 func pciLabel(vendor string) string { return featurePrefix + "pci-" + vendor + ".present" }
 
-// shared reports whether a label is one that others may write too.
+// shared reports whether others may write a label too.
 func shared(key string) bool { return !strings.HasPrefix(key, Prefix) }
 
-// ours reports whether key has the shape of a label that this package writes for some kind, so that one left over by
-// an earlier version or a removed kind is recognised. Other labels with the prefix are people's and are left alone.
+// ours reports whether key has the shape of a label that this package writes for some kind. So labels that an earlier
+// version or a removed kind left over are recognised. Other labels with the prefix belong to users and are left
+// alone.
 func ours(key string) bool {
 	name, ok := strings.CutPrefix(key, Prefix)
 	return ok && (isPhase(key) || slices.ContainsFunc(features(), func(f string) bool {
@@ -60,7 +61,7 @@ func published() []accel.Published {
 	}
 }
 
-// hostPart is in the place of a kind in the labels of the host itself. No kind has this name: each has a dash.
+// hostPart takes the place of a kind in the labels of the host itself. No kind has this name: each contains a dash.
 const hostPart = "host"
 
 // features returns the last parts of the labels "acceld.dev/<kind>.<feature>" and "acceld.dev/host.<feature>".

@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// claims tells who owns labels of the node, or annotations.
+// claims says who owns the labels or annotations of a node.
 type claims struct{ own, foreign map[string]bool }
 
-// labelClaims and wordClaims read the node's managed fields. What cannot be parsed claims nothing.
+// labelClaims and wordClaims read the node's managed fields. Entries that cannot be parsed claim nothing.
 func labelClaims(node *corev1.Node) claims { return readClaims(node, "f:labels") }
 func wordClaims(node *corev1.Node) claims  { return readClaims(node, "f:annotations") }
 
@@ -42,11 +42,10 @@ func readClaims(node *corev1.Node, part string) claims {
 	return c
 }
 
-// mayChange reports whether the label or annotation, which the node has, is acceld's alone.
+// mayChange reports whether acceld alone owns the label or annotation, which the node has.
 func (c claims) mayChange(key string) bool { return c.own[key] && !c.foreign[key] }
 
-// Left returns the labels of a node that agents have written and nobody else has, those that others may write too
-// included.
+// Left returns the labels of a node that only agents have written, including the labels that others may write too.
 func Left(node *corev1.Node) []string {
 	var keys []string
 	owners := labelClaims(node)

@@ -13,9 +13,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// extent is how much of the node one patch touches. The node authorizer's admission (NodeRestriction) refuses a
-// kubelet's credentials the shared labels and the taints, and refuses the whole patch for them: what is refused is
-// tried again with less.
+// extent is how much of the node one patch touches. For a kubelet's credentials, the NodeRestriction admission plugin
+// refuses the shared labels and the taints, and with them the whole patch. A refused patch is tried again with less.
 type extent int
 
 const (
@@ -25,8 +24,8 @@ const (
 	nothing
 )
 
-// metadataPatch returns the JSON merge patch that gives the node its labels and its taints, nil when it has them.
-// retaint puts the startup taint back on a node that is not ready.
+// metadataPatch returns the JSON merge patch for the node's labels, annotations and taints; nil if they are right
+// already. retaint restores the startup taint on a node that is not ready.
 func metadataPatch(node *corev1.Node, r *rendered, x extent, retaint bool) []byte {
 	meta := map[string]any{}
 	if labels := labelChanges(node, r.labels, x); len(labels) > 0 {
@@ -34,12 +33,12 @@ func metadataPatch(node *corev1.Node, r *rendered, x extent, retaint bool) []byt
 	}
 	if words := wordChanges(node, r); len(words) > 0 {
 		meta["annotations"] = words
-		// One that the API server takes late, after its answer was given up, must not come after a later one.
+		// If the API server applies a patch only after the agent gave up waiting, it must not overwrite a later one.
 		meta["resourceVersion"] = node.ResourceVersion
 	}
 	patch := map[string]any{}
 	if taints, changed := taintChange(node.Spec.Taints, r.ready, retaint); changed && x <= withoutShared {
-		// The list is replaced as a whole (listType atomic), so it must be the one that was read.
+		// The list is replaced as a whole (listType atomic), so it must still be the one that was read.
 		meta["resourceVersion"] = node.ResourceVersion
 		patch["spec"] = map[string]any{"taints": taints}
 	}
@@ -77,7 +76,7 @@ func wordChanges(node *corev1.Node, r *rendered) map[string]any {
 	changes := map[string]any{}
 	for key, text := range r.words {
 		switch have, there := node.Annotations[key]; {
-		// somebody else says what its cards have
+		// somebody else has written the cards
 		case key == accel.CardsAnnotation && there && text != have && !wordClaims(node).mayChange(key):
 		case text == "" && there:
 			changes[key] = nil
@@ -97,7 +96,7 @@ func wordChanges(node *corev1.Node, r *rendered) map[string]any {
 	return changes
 }
 
-// taintChange returns the node's taints as they should be and whether they differ from what they are.
+// taintChange returns the taints that the node should have, and whether they differ from those that it has.
 func taintChange(have []corev1.Taint, ready, retaint bool) ([]corev1.Taint, bool) {
 	mine := func(t corev1.Taint) bool { return t.Key == TaintKey && t.Effect == corev1.TaintEffectNoSchedule }
 	there := slices.ContainsFunc(have, mine)
@@ -110,8 +109,8 @@ func taintChange(have []corev1.Taint, ready, retaint bool) ([]corev1.Taint, bool
 	return have, false
 }
 
-// statusPatch returns the strategic merge patch that gives the node its condition, nil when it has it. Conditions are
-// merged by type, so those of the kubelet and of others stay as they are.
+// statusPatch returns the strategic merge patch that sets the node condition; nil if the node has it already.
+// Conditions are merged by type, so those of the kubelet and of others stay as they are.
 func statusPatch(node *corev1.Node, want corev1.NodeCondition, now time.Time) []byte {
 	want.LastHeartbeatTime, want.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
 	for _, have := range node.Status.Conditions {
@@ -126,8 +125,8 @@ func statusPatch(node *corev1.Node, want corev1.NodeCondition, now time.Time) []
 	return encode(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{want}}})
 }
 
-// labelled reports whether the node has every feature label of r. The values may be those of a moment ago, and the
-// labels of published states are not asked for: the state that they show depends on this answer.
+// labelled reports whether the node has every feature label of r. Values may be slightly old. Labels of published
+// states are not required, because the state that they show depends on this answer.
 func labelled(node *corev1.Node, r *rendered, x extent) bool {
 	for key := range r.labels {
 		if _, there := node.Labels[key]; !there && !isPhase(key) && (x == everything || !shared(key)) {
@@ -137,7 +136,7 @@ func labelled(node *corev1.Node, r *rendered, x extent) bool {
 	return true
 }
 
-// encode is JSON of maps, strings and API types, which always works.
+// encode returns the JSON of maps, strings and API types, which never fails.
 func encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -17,44 +17,43 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// PoliciesPath is where the policies of the cluster are.
+// PoliciesPath is the path of policies in the API.
 const PoliciesPath = "/apis/acceld.dev/v1alpha1/acceleratorpolicies"
 
-// API is the way to the objects of the API server as JSON; [Documents] is one.
+// API accesses objects of the API server as JSON; [Documents] is one.
 type API interface {
 	Do(ctx context.Context, method, path string, query url.Values, body, into any) error
 	Watch(ctx context.Context, path string, query url.Values) (io.ReadCloser, error)
 }
 
-// Policies is the task that follows the policies of the cluster for an agent. Their status, which the controller keeps,
-// is no news: thousands of agents hear of it by a watch of the metadata alone, and read the policies again when one of
-// them asks for something else.
+// Policies is the task that follows the policies of the cluster for an agent. Changes of their status, which the
+// controller writes, do not matter here. So thousands of agents watch only the metadata, and read the policies again
+// when one of them requests something else.
 type Policies struct {
-	// API reads policies, Outlines their metadata.
+	// API reads policies; Outlines watches their metadata.
 	API, Outlines API
 	Log           *slog.Logger
-	// Tell is called with all policies, at first and when they have changed.
+	// Tell is called with all policies, first after they are read and then when they have changed.
 	Tell func([]accel.Policy)
-	// Kept is whether there are policies from before, which hold until others are read.
+	// Kept is true if there are policies from earlier, which apply until others are read.
 	Kept bool
 
 	ready chan struct{}
 	once  sync.Once
-	told  bool // that the cluster has no policies; owned by Run
+	told  bool // reported that the cluster has no policies; owned by Run
 }
 
 const (
-	// seldom is how often a cluster without the definition of policies is asked for them where its coming cannot be
-	// watched.
+	// seldom is how often a cluster without the policies' CRD is asked for policies if the CRD cannot be watched.
 	seldom = 15 * time.Minute
-	// policiesCRD and its name: what makes the API server know policies.
+	// policiesCRD and policiesCRDName locate the CRD that makes the API server serve policies.
 	policiesCRD     = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	policiesCRDName = "acceleratorpolicies.acceld.dev"
 	// spread keeps the agents of a cluster from reading a policy at the same moment.
 	spread = 5 * time.Second
 )
 
-// NewPolicies returns a task that has not spoken with the API server yet.
+// NewPolicies returns a task that has not contacted the API server yet.
 func NewPolicies(d Documents, log *slog.Logger, kept bool, tell func([]accel.Policy)) *Policies {
 	return &Policies{API: d, Outlines: d.Outlines(), Log: log, Kept: kept, Tell: tell, ready: make(chan struct{})}
 }
@@ -62,7 +61,7 @@ func NewPolicies(d Documents, log *slog.Logger, kept bool, tell func([]accel.Pol
 // String names the task.
 func (p *Policies) String() string { return "policies of the cluster" }
 
-// Ready is closed after the first answer of the API server, or that there was none: without it the last policies hold.
+// Ready is closed after the first read of the policies, even if that failed: the last policies then apply.
 func (p *Policies) Ready() <-chan struct{} { return p.ready }
 
 // Run follows the policies until ctx ends.
@@ -90,7 +89,7 @@ func (p *Policies) Run(ctx context.Context) error {
 				p.Log.Warn("cannot read the policies of the cluster; the last ones hold", "problem", err)
 			}
 			if wait = backoff(failures); apierrors.IsForbidden(err) && !p.Kept {
-				p.Tell(nil) // an agent that never could must not wait for it
+				p.Tell(nil) // an agent that never could read them must not wait for them
 			}
 		default:
 			p.told, p.Kept, failures = false, true, 0
@@ -102,7 +101,8 @@ func (p *Policies) Run(ctx context.Context) error {
 	return nil
 }
 
-// read tells all policies and returns what tells one version of what is asked from another, by UID.
+// read passes all policies to Tell. It returns their resource version and, by UID, a text that changes when what a
+// policy requests changes.
 func (p *Policies) read(ctx context.Context) (generations map[string]string, version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -134,8 +134,8 @@ func (p *Policies) read(ctx context.Context) (generations map[string]string, ver
 	return generations, list.Metadata.ResourceVersion, nil
 }
 
-// await returns when the definition of policies comes or changes, or is there already and not served yet; after a while
-// where watching it is refused.
+// await returns when the policies' CRD is created or changed, or exists but is not served yet. If watching it is
+// refused, it returns after about [seldom].
 func (p *Policies) await(ctx context.Context) {
 	query := url.Values{"fieldSelector": {"metadata.name=" + policiesCRDName}}
 	persist(ctx, func() (over bool) {
@@ -151,7 +151,7 @@ func (p *Policies) await(ctx context.Context) {
 	})
 }
 
-// follow returns when a policy has come, gone or asks for something else, or when nobody can tell.
+// follow returns when a policy is created, deleted or requests something else, or when the watch cannot be resumed.
 func (p *Policies) follow(ctx context.Context, generations map[string]string, version string) {
 	type outline struct {
 		Metadata Meta `json:"metadata"`

@@ -23,16 +23,16 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// shelf is an API of one collection: it answers with what it has, and its watches with what it is told.
+// shelf is an API of one collection: it answers with its items, and the test sends the events of its watches.
 type shelf struct {
 	mu      sync.Mutex
 	items   []string // JSON
 	version int
-	err     error // of the next requests
-	deaf    error // of the next watches
+	err     error // answer of the next requests
+	deaf    error // answer of the next watches
 	asked   []string
 	watches []*io.PipeWriter
-	limit   int // items of a page, all when 0
+	limit   int // items in a page; 0 for all
 }
 
 func (s *shelf) Do(_ context.Context, method, path string, query url.Values, _, into any) error {
@@ -57,7 +57,7 @@ func (s *shelf) Watch(ctx context.Context, path string, query url.Values) (io.Re
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, "WATCH "+path+" from "+query.Get("resourceVersion"))
-	if s.err != nil && !apierrors.IsNotFound(s.err) { // the watch is of what lacks
+	if s.err != nil && !apierrors.IsNotFound(s.err) { // a NotFound concerns the policies, not their CRD
 		return nil, s.err
 	}
 	if s.deaf != nil {
@@ -69,7 +69,7 @@ func (s *shelf) Watch(ctx context.Context, path string, query url.Values) (io.Re
 	return r, nil
 }
 
-// event sends one to the newest watch; none ends it.
+// event sends an event to the newest watch; an empty kind ends the watch.
 func (s *shelf) event(t *testing.T, kind, object string) {
 	t.Helper()
 	s.mu.Lock()
@@ -83,7 +83,7 @@ func (s *shelf) event(t *testing.T, kind, object string) {
 	synctest.Wait()
 }
 
-// requests returns what was asked since the last call.
+// requests returns the requests since the last call.
 func (s *shelf) requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func aPolicy(name string, generation, version int, more string) string {
 		name, "uid-"+name, generation, version, more, generation)
 }
 
-// follow runs the task and returns what it tells.
+// follow runs the task and passes what it reports to check.
 func follow(t *testing.T, s *shelf, kept bool, check func(told func() [][]accel.Policy)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,8 +134,7 @@ func follow(t *testing.T, s *shelf, kept bool, check func(told func() [][]accel.
 	})
 }
 
-// A status that changes is no news, and costs no request; another generation is, and so is a deletion that somebody
-// asked for.
+// A changed status is no news and costs no request. A new generation is news, and so is a requested deletion.
 func TestPoliciesAreFollowed(t *testing.T) {
 	s := &shelf{version: 7, items: []string{aPolicy("a", 1, 5, "")}}
 	follow(t, s, false, func(told func() [][]accel.Policy) {
@@ -155,7 +154,7 @@ func TestPoliciesAreFollowed(t *testing.T) {
 		if got := s.requests(); len(got) != 0 || len(told()) != 1 {
 			t.Errorf("%v, told %d times", got, len(told()))
 		}
-		s.event(t, "", "") // the API server ends it: it goes on from where it was
+		s.event(t, "", "") // the API server ends the watch: the next one resumes
 		time.Sleep(time.Minute)
 		if got := s.requests(); !slices.Equal(got, []string{"WATCH " + PoliciesPath + " from 20"}) {
 			t.Errorf("%v", got)
@@ -180,7 +179,7 @@ func TestPoliciesAreFollowed(t *testing.T) {
 	})
 }
 
-// A cluster without policies is asked when their definition comes, also where it is not served at once.
+// In a cluster without policies, they are read when their CRD arrives, even if it is not served at once.
 func TestPoliciesToCome(t *testing.T) {
 	lacking := apierrors.NewNotFound(schema.GroupResource{Group: "acceld.dev", Resource: "acceleratorpolicies"}, "")
 	s := &shelf{err: lacking}
@@ -205,8 +204,8 @@ func TestPoliciesToCome(t *testing.T) {
 	})
 }
 
-// A cluster without policies that does not tell when they come is asked seldom; one that does not answer leaves the
-// last ones; one that refuses does not keep an agent waiting that knows none.
+// If the arrival of policies cannot be watched, they are requested rarely. If the API server does not answer, the
+// last ones apply. If it refuses, an agent that knows none does not wait.
 func TestPoliciesThatAreNotThere(t *testing.T) {
 	resource := schema.GroupResource{Group: "acceld.dev", Resource: "acceleratorpolicies"}
 	for _, c := range []struct {
@@ -246,7 +245,8 @@ func aThing(name string, version, x int) string {
 		x)
 }
 
-// A mirror reads in pages, follows, knows its own writes before the watch does, and what says nothing new wakes nobody.
+// A mirror reads in pages, then watches. It knows its own writes before the watch does, and events without news wake
+// nobody.
 func TestMirror(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{version: 9, limit: 2, items: []string{aThing("a", 1, 1), aThing("b", 2, 1), aThing("c", 3, 1)}}
@@ -297,8 +297,8 @@ func TestMirror(t *testing.T) {
 	})
 }
 
-// The node's word is an annotation of its own, written on the condition that the node is the one that was read; one
-// that nobody can tell stays, and that of a kind that is no more goes.
+// The node's upgrade report is an annotation. It is written only if the node is still the one that was read. An
+// unknown report leaves the annotation, and the annotation of a removed kind is deleted.
 func TestWordOfTheNode(t *testing.T) {
 	node := freshNode()
 	node.Annotations = map[string]string{

@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// problem gives an error of the API a reason: refused, not there, or not reached. What was attempted is "patch nodes".
+// problem gives an API error its reason: refused, not found, or unreachable. attempted is for example "patch node".
 func problem(attempted, node string, err error) *accel.Problem {
 	if refused(err) {
 		return accel.Problemf(accel.APIForbidden, "cannot %s %q: %v", attempted, node, err)
@@ -19,8 +19,8 @@ func problem(attempted, node string, err error) *accel.Problem {
 	return accel.Problemf(accel.APIUnreachable, "cannot %s %q: %v", attempted, node, err)
 }
 
-// refused reports whether the API server answered, and answered no: authorisation, admission or validation. Saying the
-// same again helps only after somebody changed the rules.
+// refused reports whether the API server answered with a refusal: authorisation, admission or validation. Repeating
+// the request helps only after somebody has changed the rules.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

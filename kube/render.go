@@ -7,18 +7,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// rendered is what the node should show of a machine. Two machines that render equal cause no write.
+// rendered is what the node should show for a machine. Two machines that render equal cause no write.
 type rendered struct {
 	labels map[string]string
-	// words are the annotations by which the node speaks to the controller; a kind that is not in it may keep its own.
+	// words are the annotations for the controller and the scheduler's extender. A kind that is not in it keeps its
+	// annotation.
 	words map[string]string
-	kinds map[string]bool // all that there are
-	// origin is the annotation that tells how the agent is run; empty when nobody asks.
+	kinds map[string]bool // all kinds of the machine
+	// origin is the value of [OriginAnnotation]; empty for none.
 	origin    string
 	condition corev1.NodeCondition
-	// ready is true when every kind is ready or absent: the startup taint goes.
+	// ready is true if every kind is ready or absent: the startup taint is removed.
 	ready bool
-	// settled is true when no kind is on its way: nothing better is to be expected shortly.
+	// settled is true if no kind is in transition: no better state is expected shortly.
 	settled bool
 }
 
@@ -47,6 +48,6 @@ func (r *rendered) equal(o *rendered) bool {
 		maps.Equal(r.labels, o.labels) && maps.Equal(r.words, o.words) && maps.Equal(r.kinds, o.kinds)
 }
 
-// observed reports whether anybody has read the host for m. Before that its kinds look absent, and taking that for
-// true would remove labels and taint at each start of the agent.
+// observed reports whether m contains a reading of the host. Before the first reading, all kinds look absent; to
+// believe that would remove labels and taint at each start of the agent.
 func observed(m accel.Machine) bool { return m.Facts.Kernel.Release != "" }

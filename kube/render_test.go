@@ -138,7 +138,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// upgrade makes another driver wanted that waits for reason.
+// upgrade adds a driver upgrade that waits for reason.
 func upgrade(to string, reason accel.Reason) func(*accel.Machine) {
 	return func(m *accel.Machine) {
 		h := m.Have["qemu-edu"]

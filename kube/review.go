@@ -14,38 +14,39 @@ import (
 )
 
 const (
-	// reviewKept and refusalKept are how long an answer of the API server counts: as long as a token that was taken
-	// away may still be used, and a right that was given not yet.
+	// reviewKept and refusalKept are how long an answer of the API server is valid. For so long, a revoked token
+	// still works, and a new right does not work yet.
 	reviewKept  = time.Minute
 	refusalKept = 10 * time.Second
-	// reviewsKept bounds the answers that are remembered.
+	// reviewsKept is the maximum number of answers that are kept.
 	reviewsKept = 256
-	// reviewEvery and reviewBurst bound the questions: whoever sends made-up tokens must not use up the API server.
+	// reviewEvery and reviewBurst limit the requests: a client that sends made-up tokens must not overload the API
+	// server.
 	reviewEvery = 200 * time.Millisecond
 	reviewBurst = 20
 )
 
-// errReviews is that too many unknown tokens came.
+// errReviews means that too many unknown tokens came.
 var errReviews = errors.New("too many tokens that are not known yet")
 
-// Reviewer tells whom the API server knows by a bearer token and whether that one may get a path. Its methods may be
-// called from any goroutine.
+// Reviewer reviews bearer tokens: whether the API server knows the token, and whether its user may get a path. It is
+// safe for concurrent use.
 type Reviewer struct {
 	do    func(ctx context.Context, method, path string, query url.Values, body, into any) error
 	now   func() time.Time
 	limit *rate.Limiter
 
 	mu    sync.Mutex
-	known map[[sha256.Size]byte]review // by token and path, neither of which is kept
+	known map[[sha256.Size]byte]review // by a hash of token and path, neither of which is kept
 }
 
-// review is an answer and how long it counts.
+// review is an answer and how long it is valid.
 type review struct {
 	known, allowed bool
 	until          time.Time
 }
 
-// NewReviewer returns a reviewer that asks by d, whose credentials need the right to create tokenreviews and
+// NewReviewer returns a reviewer that uses d. The credentials of d need the right to create tokenreviews and
 // subjectaccessreviews.
 func NewReviewer(d Documents) *Reviewer {
 	return &Reviewer{
@@ -54,8 +55,8 @@ func NewReviewer(d Documents) *Reviewer {
 	}
 }
 
-// Review tells whether a token is anybody's and whether that one may get the path. An error is that the API server does
-// not answer, refuses to tell, or is asked too often.
+// Review reports whether the API server knows a token and whether its user may get the path. An error means that the
+// API server does not answer or refuses, or that too many unknown tokens came.
 func (r *Reviewer) Review(ctx context.Context, token, path string) (known, allowed bool, err error) {
 	key := sha256.Sum256([]byte(path + "\n" + token))
 	r.mu.Lock()
@@ -64,7 +65,7 @@ func (r *Reviewer) Review(ctx context.Context, token, path string) (known, allow
 	if there && r.now().Before(answer.until) {
 		return answer.known, answer.allowed, nil
 	}
-	// Who was let in before is not kept out by strangers who use the questions up.
+	// The limit must not lock out a client that was accepted before, even if strangers use it up.
 	if !answer.allowed && !r.limit.AllowN(r.now(), 1) {
 		return false, false, errReviews
 	}
@@ -81,7 +82,7 @@ func (r *Reviewer) Review(ctx context.Context, token, path string) (known, allow
 	return answer.known, answer.allowed, nil
 }
 
-// keep remembers an answer. When there are too many, refusals are forgotten first: they can be asked for again.
+// keep stores an answer. If there are too many, it drops refusals first: they can be requested again.
 func (r *Reviewer) keep(key [sha256.Size]byte, answer review) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +95,7 @@ func (r *Reviewer) keep(key [sha256.Size]byte, answer review) {
 	r.known[key] = answer
 }
 
-// user is whom the API server knows (k8s.io/api/authentication/v1, UserInfo).
+// user is the user that the API server knows (k8s.io/api/authentication/v1, UserInfo).
 type user struct {
 	Username string              `json:"username,omitempty"`
 	UID      string              `json:"uid,omitempty"`
@@ -102,7 +103,7 @@ type user struct {
 	Extra    map[string][]string `json:"extra,omitempty"`
 }
 
-// ask asks whose the token is, and then what that one may.
+// ask asks the API server whose the token is, and then what that user may do.
 func (r *Reviewer) ask(ctx context.Context, token, path string) (known, allowed bool, err error) {
 	var who struct {
 		Status struct {

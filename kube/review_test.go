@@ -57,7 +57,7 @@ func (j *judge) do(_ context.Context, method, path string, _ url.Values, body, i
 	return json.Unmarshal([]byte(answer), into)
 }
 
-// TestReview: what the API server says counts, is asked for once in a while, and a refusal not for as long.
+// TestReview: an answer of the API server is cached for a while, a refusal for a shorter while.
 func TestReview(t *testing.T) {
 	j := &judge{t: t}
 	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
@@ -93,7 +93,7 @@ func TestReview(t *testing.T) {
 	review("reader", "/metrics", true, true, 2)
 }
 
-// TestReviewLimit: made-up tokens use up neither the API server nor memory, and who is known goes on being let in.
+// TestReviewLimit: made-up tokens overload neither the API server nor memory, and a known client still gets in.
 func TestReviewLimit(t *testing.T) {
 	j := &judge{t: t}
 	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)

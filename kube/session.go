@@ -13,33 +13,35 @@ import (
 )
 
 const (
-	// deadline of one request.
+	// deadline is the timeout of one request.
 	deadline = 10 * time.Second
-	// settle gathers the changes of one moment into one write.
+	// settle is how long changes are collected into one write.
 	settle = 50 * time.Millisecond
-	// hold keeps back, after a start, what would only say that the agent is on its way: a restart does not flap.
+	// hold is how long after a start nothing is written that only shows that the agent is starting, so that a restart
+	// does not make the node flap.
 	hold = 2 * time.Second
 )
 
-// session is the time of one watch. All of its fields belong to one goroutine.
+// session lasts as long as one watch. All of its fields belong to one goroutine.
 type session struct {
 	k *Kube
-	// node is the newest that the API server said; nil while there is no node of the name.
+	// node is the newest node from the API server; nil while there is no node of that name.
 	node *corev1.Node
 	// connected is true once the API server answered.
 	connected bool
-	// failures in a row of writes, and when the next pass is due; zero when none is.
+	// failures counts failed writes in a row. due is when the next pass is due; zero if none is.
 	failures int
 	due      time.Time
 	lastTry  time.Time
-	// versioned is true once the API server said its version; unsaid is how often in a row it did not.
+	// versioned is true once the version of the API server is known. unsaid counts the failed requests for it in a
+	// row.
 	versioned bool
 	unsaid    int
 	// extent is how much of the node the API server lets this agent write, as far as is known.
 	extent extent
 }
 
-// run reads the node, then follows it and what is published until the watch ends.
+// run reads the node, then follows it and the published machines until the watch ends.
 func (s *session) run(ctx context.Context) *accel.Problem {
 	node, err := s.get(ctx)
 	switch {
@@ -51,7 +53,7 @@ func (s *session) run(ctx context.Context) *accel.Problem {
 	}
 	o := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", s.k.c.Node).String()}
 	if s.node != nil {
-		o.ResourceVersion = s.node.ResourceVersion // without one the watch begins with the node as soon as it is there
+		o.ResourceVersion = s.node.ResourceVersion // without one, the watch starts with the node once it exists
 	}
 	w, err := s.k.c.Client.Nodes.Watch(ctx, o)
 	if err != nil {
@@ -71,7 +73,7 @@ func (s *session) get(ctx context.Context) (*corev1.Node, error) {
 	return s.k.c.Client.Nodes.Get(ctx, s.k.c.Node, metav1.GetOptions{})
 }
 
-// version asks for the version of the API server until it is said. Some definitions wait for it.
+// version requests the version of the API server until it is known. Some definitions wait for it.
 func (s *session) version(ctx context.Context) {
 	if s.k.c.Client.Version == nil || s.versioned {
 		return
@@ -91,7 +93,7 @@ func (s *session) version(ctx context.Context) {
 	s.k.report(func(y *Sync) { y.ClusterVersion = v })
 }
 
-// found makes known whether there is a node, and nothing else about it yet.
+// found reports whether the node exists, and nothing else about it yet.
 func (s *session) found() {
 	s.k.report(func(y *Sync) {
 		y.see(s.node)
@@ -102,7 +104,7 @@ func (s *session) found() {
 	})
 }
 
-// see takes over what the newest node object says.
+// see takes over the labels and annotations of the newest node object.
 func (y *Sync) see(node *corev1.Node) {
 	y.NodeFound, y.NodeLabels, y.NodeAnnotations = node != nil, nil, nil
 	if node != nil {
@@ -139,7 +141,7 @@ func (s *session) follow(ctx context.Context, w watch.Interface) *accel.Problem 
 	}
 }
 
-// moment is when something new is written: soon, but while writes fail not faster than the API server can bear.
+// moment returns when to write something new: soon, but after failed writes no faster than the API server can bear.
 func (s *session) moment() time.Time {
 	at := time.Now().Add(settle)
 	if s.failures > 0 && at.Before(s.lastTry.Add(backoffMin)) {
@@ -148,15 +150,14 @@ func (s *session) moment() time.Time {
 	return at
 }
 
-// schedule makes a pass due at t unless one is due before.
+// schedule makes a pass due at t unless one is due earlier.
 func (s *session) schedule(t time.Time) {
 	if s.due.IsZero() || t.Before(s.due) {
 		s.due = t
 	}
 }
 
-// take updates the node from a watch event. Events not newer than the answer to an own patch are no
-// news.
+// take updates the node from a watch event. It ignores events that are not newer than the answer to an own patch.
 func (s *session) take(e watch.Event) *accel.Problem {
 	node, _ := e.Object.(*corev1.Node)
 	switch e.Type {
@@ -180,13 +181,13 @@ func (s *session) take(e watch.Event) *accel.Problem {
 	return nil
 }
 
-// pass compares the node with what is wanted, writes what differs and tells what happened.
+// pass compares the node with the desired one, writes what differs and reports the result.
 func (s *session) pass(ctx context.Context) {
 	r, began, retaint := s.k.desired()
 	if s.node == nil {
 		return
 	}
-	if r == nil { // nothing to write yet, and the API server is there
+	if r == nil { // nothing to write yet, and the API server answers
 		s.k.report(func(y *Sync) { y.Problem = nil })
 		return
 	}
@@ -208,13 +209,13 @@ func (s *session) pass(ctx context.Context) {
 		has := s.node != nil && labelled(s.node, r, s.extent)
 		y.Problem = p
 		y.see(s.node)
-		// not reached is "don't know"
+		// an unreachable API server means "don't know"
 		y.Labelled = has && (kept || y.Labelled && p != nil && p.Reason == accel.APIUnreachable)
 	})
 	s.settleAccounts(ctx, p)
 }
 
-// settleAccounts makes the next attempt due after a failure, and tells the events while the API server answers.
+// settleAccounts schedules the next attempt after a failure, and sends the events while the API server answers.
 func (s *session) settleAccounts(ctx context.Context, p *accel.Problem) {
 	if p == nil {
 		s.failures = 0
@@ -235,7 +236,7 @@ func (s *session) settleAccounts(ctx context.Context, p *accel.Problem) {
 		if s.k.first("events") {
 			s.k.c.Log.Warn("the API server refuses events", "error", err)
 		}
-		s.schedule(time.Now().Add(settle)) // the next one
+		s.schedule(time.Now().Add(settle)) // for the next event
 	case err != nil:
 		s.schedule(time.Now().Add(backoff(1)))
 	case wait > 0:

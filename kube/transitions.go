@@ -7,14 +7,14 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// news is something to tell by an event. Equal news within [repeatWithin] are one event with a count.
+// news is the content of an event. Equal news within [repeatWithin] are one event with a count.
 type news struct {
 	warning      bool
 	reason, note string
 }
 
-// transitions returns the news of a machine, ordered by kind. The first machine of a process gives news only of what is
-// wrong: that nothing changed during a restart is no news.
+// transitions returns the news of a machine, ordered by kind. The first machine of a process yields only news of
+// problems: an unchanged state after a restart is no news.
 func transitions(from, to accel.Machine) []news {
 	var all []news
 	for _, c := range accel.Diff(from, to) {
@@ -46,7 +46,7 @@ func warning(p accel.Problem, format string, args ...any) news {
 	return news{true, string(p.Reason), shorten(fmt.Sprintf(format, args...) + ". " + p.Reason.Doc().Remedy)}
 }
 
-// upgradeNews reports that an upgrade is wanted, cannot go on, or is done.
+// upgradeNews reports that an upgrade is requested, cannot continue, or is done.
 func upgradeNews(c accel.UpgradeChange) []news {
 	var all []news
 	is := c.To.Upgrade
@@ -69,8 +69,8 @@ func upgradeNews(c accel.UpgradeChange) []news {
 	return all
 }
 
-// healthNews reports a change of health. A new device is news only if it is not healthy. A partition that only follows
-// its device is no news, nor is one that is gone because its device is divided in another way.
+// healthNews reports a change of health. A new device is news only if it is not healthy. A partition that only
+// follows its device is no news, nor is one that is gone because its device was repartitioned.
 func healthNews(c accel.HealthChange) []news {
 	switch {
 	case c.To == nil, c.Inherited, c.Parent != "" && c.To.State == accel.Gone:
@@ -86,7 +86,7 @@ func healthNews(c accel.HealthChange) []news {
 	return nil
 }
 
-// camel is "DriverMissing" of "driver-missing": reasons of events are in CamelCase.
+// camel returns "DriverMissing" for "driver-missing": reasons of events are in CamelCase.
 func camel(s string) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(s, "-") {

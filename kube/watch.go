@@ -13,8 +13,8 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// events is one watch. It hands over each event until told that no more is wanted, or until the watch ends, which is no
-// error. The error is what the API server has against it, before the first event or in place of one.
+// events runs one watch. It passes each event to take until take returns false or the watch ends, which is no error.
+// An error is the API server's, before the first event or instead of one.
 func events[T any](ctx context.Context, api API, path string, query url.Values,
 	take func(kind string, x *T) (more bool),
 ) error {
@@ -43,7 +43,7 @@ func events[T any](ctx context.Context, api API, path string, query url.Values,
 	}
 }
 
-// ended is the error that the status in a watch tells of.
+// ended returns the error for a status that arrived in a watch.
 func ended(status json.RawMessage) error {
 	var s metav1.Status
 	if err := json.Unmarshal(status, &s); err != nil {
@@ -54,8 +54,8 @@ func ended(status json.RawMessage) error {
 
 func tooOld(err error) bool { return apierrors.IsGone(err) || apierrors.IsResourceExpired(err) }
 
-// persist begins a watch again and again, at growing distances while it ends soon, until it says that it is over or ctx
-// ends.
+// persist starts a watch again and again, at growing intervals while it ends soon, until watch reports that it is
+// over or ctx ends.
 func persist(ctx context.Context, watch func() (over bool)) {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		began := time.Now()

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxConflicts is how often labels and taints are tried again at once after somebody else changed the node.
+// maxConflicts is how often labels and taints are retried at once after somebody else changed the node.
 const maxConflicts = 3
 
-// allowance takes one from the allowance of writes when there is something to write. It returns how long to wait when
-// none is left: somebody else keeps changing what acceld writes.
+// allowance uses up one write of the rate limit if there is something to write. If none is left, it returns how long
+// to wait: somebody else keeps changing what acceld writes.
 func (s *session) allowance(r *rendered, retaint bool) time.Duration {
 	if metadataPatch(s.node, r, s.extent, retaint) == nil && statusPatch(s.node, r.condition, s.k.c.Now()) == nil {
 		return 0
@@ -33,8 +33,8 @@ func (s *session) allowance(r *rendered, retaint bool) time.Duration {
 	return d
 }
 
-// write gives the node its labels and taints, then its status. The condition that all is ready follows the labels that
-// make it true, never the other way round. Kept tells that the labels are as the node should have them.
+// write patches the node's labels and taints, then its status. The condition that all is ready follows the labels
+// that make it true, never the other way round. kept reports that the labels are as the node should have them.
 func (s *session) write(ctx context.Context, r *rendered, retaint bool) (p *accel.Problem, kept bool) {
 	p, kept = s.writeMetadata(ctx, r, retaint)
 	if s.node == nil || p != nil && (p.Reason == accel.APIUnreachable || r.condition.Status == corev1.ConditionTrue) {
@@ -50,7 +50,7 @@ func (s *session) write(ctx context.Context, r *rendered, retaint bool) (p *acce
 	return p, kept
 }
 
-// writeMetadata patches labels and taints; as much of them as the API server lets it.
+// writeMetadata patches labels and taints, as far as the API server permits.
 func (s *session) writeMetadata(ctx context.Context, r *rendered, retaint bool) (p *accel.Problem, kept bool) {
 	var refusal error
 	var last []byte
@@ -59,7 +59,7 @@ func (s *session) writeMetadata(ctx context.Context, r *rendered, retaint bool) 
 		if body == nil {
 			break
 		}
-		if bytes.Equal(body, last) { // less of it is the same
+		if bytes.Equal(body, last) { // with less extent, the patch is the same
 			s.extent++
 			continue
 		}
@@ -68,7 +68,7 @@ func (s *session) writeMetadata(ctx context.Context, r *rendered, retaint bool) 
 			break
 		}
 		switch {
-		case apierrors.IsConflict(err) && conflicts < maxConflicts: // somebody changed the taints; they were read again
+		case apierrors.IsConflict(err) && conflicts < maxConflicts: // the node changed; patch has read it again
 			conflicts++
 		case refused(err):
 			refusal, last = err, body
@@ -94,8 +94,8 @@ func (s *session) writeMetadata(ctx context.Context, r *rendered, retaint bool) 
 	return nil, true
 }
 
-// patch sends one patch and keeps the answer as the newest node. A conflict (somebody else changed the taints) and a
-// node that is gone are read again.
+// patch sends one patch and keeps the answer as the newest node. After a conflict (somebody else changed the node),
+// it reads the node again.
 func (s *session) patch(ctx context.Context, t types.PatchType, body []byte, subresources ...string) error {
 	limited, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
