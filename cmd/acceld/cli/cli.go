@@ -26,7 +26,7 @@ const (
 	exitUnreachable = 4
 )
 
-// exit is an error that carries its exit code. Without err there is nothing to say: what was printed says it.
+// exit is an error with its exit code. Without err there is nothing more to print.
 type exit struct {
 	code int
 	err  error
@@ -41,7 +41,7 @@ func (e exit) Error() string {
 
 func (e exit) Unwrap() error { return e.err }
 
-// common are the flags of every command: where, and how loud.
+// common are the flags of every command.
 type common struct {
 	hostRoot string
 	config   string
@@ -111,7 +111,7 @@ func failed(p *accel.Problem) error {
 	return exit{exitFailed, errors.New(explain(p))}
 }
 
-// explain says what happened, what was tried and what to do, one line each.
+// explain returns what happened, what was tried and what to do, one line each.
 func explain(p *accel.Problem) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s (%s)", plain(p.Message), p.Reason)
@@ -122,7 +122,7 @@ func explain(p *accel.Problem) string {
 	return b.String()
 }
 
-// helpCommand is cobra's, but for a command that does not exist it fails as the command itself does.
+// helpCommand is like cobra's, but for an unknown command it fails like the command itself.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND]", Short: "Print the help of a command",
@@ -140,7 +140,8 @@ func helpCommand() *cobra.Command {
 	}
 }
 
-// group makes cmd one that only holds others: alone it prints its help, and another word than theirs is wrong usage.
+// group makes cmd a command that only holds others: alone it prints its help, and an unknown subcommand is wrong
+// usage.
 func group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	cmd.DisableFlagsInUseLine = true
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -157,7 +158,7 @@ func unknown(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
 }
 
-// noArgs refuses arguments of a command that takes none.
+// noArgs rejects arguments of a command that takes none.
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected argument %q", args[0])
@@ -175,7 +176,7 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// version is what the Go toolchain stamped: a release's tag, or the commit.
+// version returns what the Go toolchain stamped: the tag of a release, or the commit.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

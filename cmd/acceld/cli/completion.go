@@ -11,7 +11,7 @@ import (
 	"github.com/acceld/acceld/detect"
 )
 
-// completionCommand writes what a shell needs to complete the command line.
+// completionCommand prints the completion script for a shell.
 func completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
 	return &cobra.Command{
@@ -37,7 +37,7 @@ devices. The packages install it. By hand: acceld completion bash > /etc/bash_co
 	}
 }
 
-// completing says what the words of commands and flags may be, for every command below root.
+// completing registers the completions for arguments and flags of every command below root.
 func completing(root *cobra.Command, c *common) {
 	kinds := func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return without(c.kinds(), args), cobra.ShellCompDirectiveNoFileComp
@@ -91,7 +91,7 @@ func each(cmd *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-// without is all but what is on the command line already.
+// without returns the words of all that are not on the command line already.
 func without(all, args []string) []string {
 	var out []string
 	for _, word := range all {
@@ -108,7 +108,7 @@ func without(all, args []string) []string {
 	return out
 }
 
-// quiet opens what commands need and says nothing: a shell that completes has no place for messages.
+// quiet opens what commands need and logs nothing: a completing shell has no place for messages.
 func (c *common) quiet() *parts {
 	p, problem := c.open()
 	if problem != nil {
@@ -118,7 +118,7 @@ func (c *common) quiet() *parts {
 	return p
 }
 
-// kinds are the kinds of the definitions in force, each with its title.
+// kinds returns the kinds of the definitions in force, each with its title.
 func (c *common) kinds() []string {
 	p := c.quiet()
 	if p == nil {
@@ -131,7 +131,7 @@ func (c *common) kinds() []string {
 	return out
 }
 
-// devices are the IDs of the host's accelerators and of their partitions, each with its kind.
+// devices returns the IDs of the host's accelerators and of their partitions, each with its kind.
 func (c *common) devices() []string {
 	p := c.quiet()
 	if p == nil {
@@ -147,5 +147,5 @@ func (c *common) devices() []string {
 	return out
 }
 
-// described is a word with what a shell shows beside it.
+// described returns a word with the description that a shell shows next to it.
 func described(word, about string) string { return word + prefixed("\t", plain(about)) }

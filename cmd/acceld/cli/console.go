@@ -7,22 +7,23 @@ import (
 	"sync"
 )
 
-// console is standard error. On a terminal its last line may be one that changes in its place; what is written besides
-// goes above it. Nil is the standard error of this process.
+// console is standard error. On a terminal, its last line may be a status line that is updated in place; other output
+// goes above that line. A nil console is the standard error of this process.
 type console struct {
 	mu  sync.Mutex
 	out io.Writer
-	// shown is how many columns the line in place has; 0 when there is none.
+	// shown is how many columns the status line has; 0 if there is none.
 	shown int
 }
 
-// echo are the columns that stay free for what a terminal shows of Ctrl-C: on the next line it would stay there.
+// echo is how many columns stay free for the terminal's echo of Ctrl-C. If it wrapped to the next line, it would stay
+// there.
 const echo = 2
 
-// inPlace reports whether a line can be changed in its place.
+// inPlace reports whether a line can be updated in place.
 func (c *console) inPlace() bool { return columns(c.out) > 0 && os.Getenv("TERM") != "dumb" }
 
-// show puts a line in place of the last one; an empty one takes it away.
+// show replaces the status line; an empty line removes it.
 func (c *console) show(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,10 +32,10 @@ func (c *console) show(line string) {
 		line = split(line, width)[0]
 		text, c.shown = text+line, visible(line)
 	}
-	_, _ = io.WriteString(c.out, text) // a terminal that has gone: the work goes on
+	_, _ = io.WriteString(c.out, text) // if the terminal is gone, the work continues
 }
 
-// erasure takes the line in place away. A terminal that became narrower has broken it.
+// erasure returns the codes that erase the status line. A terminal that became narrower has wrapped it.
 func (c *console) erasure() string {
 	if c.shown == 0 {
 		return ""
@@ -47,7 +48,7 @@ func (c *console) erasure() string {
 	return "\r" + up + "\x1b[J"
 }
 
-// Write writes above the line in place, which comes back when it is shown next.
+// Write writes above the status line, which reappears the next time it is shown.
 func (c *console) Write(b []byte) (int, error) {
 	if c == nil {
 		return os.Stderr.Write(b)
@@ -55,7 +56,7 @@ func (c *console) Write(b []byte) (int, error) {
 	return c.over(c.out).Write(b)
 }
 
-// over is a writer to the same terminal, such as standard output.
+// over returns a writer to the same terminal, such as standard output.
 func (c *console) over(out io.Writer) io.Writer { return above{c, out} }
 
 type above struct {

@@ -30,9 +30,9 @@ type listed struct {
 	Kind     string `json:"kind"`
 	Title    string `json:"title,omitempty"`
 	Resource string `json:"resource"`
-	// Enabled is false for a kind that is off, by its definition or by the configuration.
+	// Enabled is false for a kind that its definition or the configuration disables.
 	Enabled bool `json:"enabled"`
-	// Devices are how many functions of this host it recognises.
+	// Devices is how many PCI functions of this host the definition recognises.
 	Devices int `json:"devices"`
 }
 
@@ -73,7 +73,7 @@ func definitionListCommand(c *common) *cobra.Command {
 	return cmd
 }
 
-// everyDefinition returns also the definitions that are off; what cannot be used is said on errs.
+// everyDefinition also returns the definitions of disabled kinds. It reports on errs what cannot be used.
 func (p *parts) everyDefinition(errs io.Writer) (map[string]*accel.Definition, *accel.Problem) {
 	for _, s := range p.Skipped {
 		fmt.Fprintln(errs, "acceld: definition left out:", s)
@@ -107,7 +107,7 @@ With --expand the templates are filled with the facts of the host below --host-r
 			if len(kinds) == 0 {
 				kinds = sorted(p.Kinds)
 			}
-			p.Kinds = all // a kind that is off can be shown too
+			p.Kinds = all // a disabled kind can be shown too
 			defs, err := p.chosen(kinds)
 			if err != nil {
 				return err
@@ -128,7 +128,7 @@ With --expand the templates are filled with the facts of the host below --host-r
 	return cmd
 }
 
-// writeDefinitions prints one document for each definition: YAML with "---" between them, or JSON, one after the other.
+// writeDefinitions prints one document for each definition: YAML with "---" between them, or JSON, one after another.
 func writeDefinitions(out io.Writer, defs []*accel.Definition, format string) error {
 	if format == "json" {
 		for _, def := range defs {
@@ -144,7 +144,7 @@ func writeDefinitions(out io.Writer, defs []*accel.Definition, format string) er
 		b, err := json.Marshal(def)
 		var n yaml.Node
 		if err == nil {
-			err = yaml.Unmarshal(b, &n) // JSON is YAML, and so the fields keep their order
+			err = yaml.Unmarshal(b, &n) // JSON is YAML; this way the fields keep their order
 		}
 		if err == nil {
 			blocks(&n)
@@ -157,7 +157,7 @@ func writeDefinitions(out io.Writer, defs []*accel.Definition, format string) er
 	return e.Close()
 }
 
-// blocks writes a document that came from JSON as people write YAML; what needs quotes gets them from the encoder.
+// blocks gives a document that came from JSON the YAML style that people write. The encoder adds quotes where needed.
 func blocks(n *yaml.Node) {
 	n.Style = 0
 	for _, c := range n.Content {
@@ -223,7 +223,7 @@ func readNamed(in io.Reader, file string) ([]byte, error) {
 type validation struct {
 	out    io.Writer
 	facts  accel.Facts
-	known  map[string]*accel.Definition // those in force, then those of the files too
+	known  map[string]*accel.Definition // definitions in force, and those of the files
 	from   map[string]string            // the file of each kind
 	text   map[string][]byte            // of each file
 	defs   []*accel.Definition
@@ -265,7 +265,7 @@ func (v *validation) file(file string, data []byte) {
 	v.defs = append(v.defs, def)
 }
 
-// unknownMetrics names the metrics that the exporter has no row for.
+// unknownMetrics reports the metrics that the exporter does not know.
 func unknownMetrics(def *accel.Definition) []vendors.Fault {
 	var faults []vendors.Fault
 	names := exporter.MetricNames()
@@ -280,10 +280,10 @@ func unknownMetrics(def *accel.Definition) []vendors.Fault {
 	return faults
 }
 
-// ontoHost says what is wrong with a definition when its templates are filled on this host.
+// ontoHost returns the faults of a definition after its templates are filled on this host.
 func (v *validation) ontoHost(def *accel.Definition) []vendors.Fault {
 	facts := v.facts
-	facts.Cluster = accel.Cluster{Version: "1.37"} // of no host, and any will do
+	facts.Cluster = accel.Cluster{Version: "1.37"} // from no host; any version will do
 	expanded, problem := template.Expand(def, facts)
 	if problem != nil {
 		return []vendors.Fault{{Message: problem.Message}}
@@ -291,7 +291,7 @@ func (v *validation) ontoHost(def *accel.Definition) []vendors.Fault {
 	return vendors.Validate(expanded)
 }
 
-// together checks what only shows when all definitions are there.
+// together checks what depends on all definitions.
 func (v *validation) together() {
 	all := map[string]*accel.Definition{}
 	for kind, def := range v.known {

@@ -16,7 +16,7 @@ import (
 // detected is the JSON of `acceld detect`.
 type detected struct {
 	Facts accel.Facts `json:"facts"`
-	// Accelerators by kind.
+	// Accelerators are the accelerators by kind.
 	Accelerators map[string][]accel.Accelerator `json:"accelerators"`
 }
 
@@ -91,7 +91,7 @@ func printDetected(out *strings.Builder, d detected) {
 	}
 }
 
-// printInventory writes what is known of the host itself.
+// printInventory writes what is known about the host itself.
 func printInventory(w io.Writer, i accel.Inventory) {
 	for _, row := range []struct{ name, text string }{
 		{"host", i.String()},
@@ -111,12 +111,12 @@ func printInventory(w io.Writer, i accel.Inventory) {
 	}
 }
 
-// reported says what a health reporter says.
+// reported describes the state of a health reporter.
 func reported(r accel.HealthReporter) string {
 	return fmt.Sprintf("health reporter %s says %s after %d errors", r.Name, r.State, r.Errors)
 }
 
-// printNetwork writes a line for each network function, and notes about what is ill or not known.
+// printNetwork writes a line for each network function, and notes about what is unhealthy or unknown.
 func printNetwork(out *strings.Builder, functions []accel.NetworkFunction) {
 	if len(functions) == 0 {
 		return

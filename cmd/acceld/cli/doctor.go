@@ -14,17 +14,17 @@ import (
 	"github.com/acceld/acceld/detect"
 )
 
-// finding is one line of the doctor.
+// finding is one result of the doctor.
 type finding struct {
 	About string `json:"about"`
-	// Reason is empty when all is well.
+	// Reason is empty if all is well.
 	Reason  accel.Reason `json:"reason,omitempty"`
 	Message string       `json:"message"`
-	// Evidence is what the message was read from, such as a line of the kernel log.
+	// Evidence is the source of the message, such as a line of the kernel log.
 	Evidence []string `json:"evidence,omitempty"`
 	Tried    []string `json:"tried,omitempty"`
 	Remedy   string   `json:"remedy,omitempty"`
-	// Actor must act.
+	// Actor is who must act.
 	Actor accel.Actor `json:"actor,omitempty"`
 }
 
@@ -75,7 +75,8 @@ certificates are not in it; names of the node, of pods and of devices are. Read 
 	return cmd
 }
 
-// printFindings writes what was checked, how it is, and below what is wrong what that was seen from and what to do.
+// printFindings writes each check with its result. Below a problem it writes the evidence, what was tried and what to
+// do.
 func printFindings(s *sheet, findings []finding) {
 	about, mark := 0, len("ok")
 	for _, f := range findings {
@@ -112,7 +113,7 @@ func printFindings(s *sheet, findings []finding) {
 	}
 }
 
-// labelled writes several texts below each other, the first with a label.
+// labelled writes several texts below each other, with a label before the first.
 func labelled(s *sheet, label string, texts []string) {
 	for _, t := range texts {
 		s.field(4, label, plain(t))
@@ -131,7 +132,7 @@ func found(about, well string, problem *accel.Problem) finding {
 	}
 }
 
-// ill is the finding of a device that is not well.
+// ill returns the finding for a device that is not healthy.
 func ill(a accel.Accelerator) finding {
 	h := a.Health
 	f := found(a.ID, "", accel.Problemf(h.Reason, "%s%s", h.State, prefixed(": ", h.Message)))
@@ -144,7 +145,7 @@ func ill(a accel.Accelerator) finding {
 	return f
 }
 
-// diagnose runs every check in the order in which the agent would meet the trouble.
+// diagnose runs every check, in the order in which the agent would run into the problems.
 func (c *common) diagnose(cmd *cobra.Command) []finding {
 	p, problem := c.open()
 	out := []finding{found("configuration", c.from(), problem)}
@@ -172,7 +173,7 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 	return append(out, p.diagnoseAgent(cmd, out)...)
 }
 
-// diagnoseAround says what the host is, and which network functions report that they are ill.
+// diagnoseAround reports what the host is, and which of its network functions are unhealthy.
 func diagnoseAround(facts accel.Facts) []finding {
 	var out []finding
 	if text := facts.Inventory.String(); text != "" {
@@ -194,7 +195,7 @@ func diagnoseAround(facts accel.Facts) []finding {
 	return out
 }
 
-// diagnoseLedger names what acceld wrote and somebody else has changed since: a purge will leave it.
+// diagnoseLedger reports what acceld wrote and somebody else has changed since: a purge will leave it.
 func (p *parts) diagnoseLedger() []finding {
 	changed, err := p.Ledger.Changed()
 	if err != nil {
@@ -236,7 +237,7 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	return out
 }
 
-// from says where the configuration comes from.
+// from returns where the configuration comes from.
 func (c *common) from() string {
 	if _, err := os.Stat(c.config); err != nil {
 		return fmt.Sprintf("the defaults: there is no %q", c.config)
@@ -244,7 +245,7 @@ func (c *common) from() string {
 	return c.config
 }
 
-// diagnoseAgent asks the running agent. What was seen without it is not told again.
+// diagnoseAgent queries the running agent. It does not repeat findings that are already in seen.
 func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
 	a, err := p.agent()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestFindingsFit: what is wrong, what that was seen from, what to do and who stand in columns where there is room, and
-// below each other where there is none.
+// TestFindingsFit: problem, evidence, what to do and who must act are in columns if there is room, and otherwise
+// below each other.
 func TestFindingsFit(t *testing.T) {
 	findings := []finding{
 		found("configuration", "/etc/acceld/config.yaml", nil),

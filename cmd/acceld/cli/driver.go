@@ -57,7 +57,7 @@ func driverListCommand(c *common) *cobra.Command {
 	return cmd
 }
 
-// serves says what a driver of the store is for its kind and kernel.
+// serves returns the role of a stored driver for its kind and kernel.
 func serves(e store.Entry) string {
 	switch {
 	case e.Current:
@@ -114,7 +114,7 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 				fmt.Fprintf(out, "%s: driver %s present (%s) on %s\n", def.Kind, have.Version, have.Source,
 					count(len(accs), "device"))
 			}
-			if !v.waited(d.Sources().Wait) { // what is built may be published
+			if !v.waited(d.Sources().Wait) { // what was built may still be published
 				errs = append(errs, v.interrupted())
 			}
 			if len(errs) > 0 {
@@ -173,7 +173,7 @@ func (p *parts) chosen(kinds []string) ([]*accel.Definition, error) {
 	return out, nil
 }
 
-// loadModuleCommand is the helper process that calls the kernel; see driver.LoadModuleMain.
+// loadModuleCommand is the helper process that loads modules into the kernel; see driver.LoadModuleMain.
 func loadModuleCommand(c *common) *cobra.Command {
 	return &cobra.Command{
 		Use: "load-module", Hidden: true, Args: noArgs,

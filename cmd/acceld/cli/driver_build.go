@@ -73,10 +73,10 @@ image. With --push each is published to the kind's sources of type oci, and the 
 	return cmd
 }
 
-// signingKey reads the key of --sign-key; nil without one.
+// signingKey reads the key of --sign-key; nil if there is none.
 func (p *parts) signingKey(file string) (*artifact.Key, error) {
 	if file == "" {
-		return nil, nil //nolint:nilnil // no key is an answer
+		return nil, nil //nolint:nilnil // no key is a valid result
 	}
 	file, err := filepath.Abs(file)
 	if err != nil {

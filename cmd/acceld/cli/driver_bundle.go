@@ -139,7 +139,7 @@ With --key each must be signed by one of the keys.`,
 	return cmd
 }
 
-// exactly wants n arguments, and otherwise says what is missing.
+// exactly accepts n arguments, and otherwise fails with text, which says what is missing.
 func exactly(n int, text string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != n {

@@ -68,7 +68,8 @@ store, so that the boot into that kernel only loads it.`,
 	return cmd
 }
 
-// installedKernel is a kernel that need not run; what its files do not say is noted on standard error.
+// installedKernel returns an installed kernel, which need not be running. It notes on standard error what its files
+// do not reveal.
 func (p *parts) installedKernel(cmd *cobra.Command, release string, running accel.Kernel) accel.Kernel {
 	k, notes := detect.InstalledKernel(p.Host, release, running)
 	for _, n := range notes {
@@ -77,7 +78,7 @@ func (p *parts) installedKernel(cmd *cobra.Command, release string, running acce
 	return k
 }
 
-// preflight asks for each definition.
+// preflight runs the preflight of each definition.
 func (p *parts) preflight(v *view, defs []*accel.Definition, facts accel.Facts, discard bool) []driver.PreflightResult {
 	d := p.Driver(v.note)
 	results := []driver.PreflightResult{} // [], not null

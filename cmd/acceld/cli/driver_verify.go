@@ -58,11 +58,11 @@ would be refused.`,
 	return cmd
 }
 
-// verifications judges what the arguments name. Files of one kind are judged together.
+// verifications checks what the arguments name. Files of one kind are checked together.
 func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]kmod.Verification, error) {
 	d := p.Driver(nil)
 	var kinds []string
-	files := map[string][]string{} // by kind, empty for those that no definition knows
+	files := map[string][]string{} // by kind; "" for files that no definition knows
 	for _, a := range args {
 		if !strings.Contains(path.Base(a), ".ko") {
 			kinds = append(kinds, a)
@@ -101,7 +101,7 @@ func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]km
 	return out, nil
 }
 
-// kindOf returns the first kind whose driver has the module of a file, "" when none has.
+// kindOf returns the first kind whose driver has the module of a file; "" if none has.
 func (p *parts) kindOf(file string) string {
 	base, _, _ := strings.Cut(path.Base(file), ".ko")
 	for _, kind := range sorted(p.Kinds) {
@@ -146,7 +146,7 @@ func writeVerifications(w io.Writer, k accel.Kernel, all []kmod.Verification) {
 	}
 }
 
-// policyWords says what the kernel asks of modules.
+// policyWords returns what the kernel requires of modules.
 func policyWords(k accel.Kernel) []string {
 	var out []string
 	for _, w := range []struct {

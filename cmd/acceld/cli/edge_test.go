@@ -11,7 +11,7 @@ import (
 	"github.com/acceld/acceld/host/hosttest"
 )
 
-// opened are the parts of a command on a fake machine.
+// opened returns the parts of a command on a fake machine.
 func opened(t *testing.T, m *hosttest.Machine) *parts {
 	t.Helper()
 	p, problem := (&common{hostRoot: m.Host.Root(), config: filepath.Join(t.TempDir(), "config.yaml")}).open()
@@ -22,7 +22,8 @@ func opened(t *testing.T, m *hosttest.Machine) *parts {
 	return p
 }
 
-// TestResetWhole: a part of a device is not reset, nor is the device for its sake, and of a fabric all are named.
+// TestResetWhole: a part of a device is not reset, nor is the whole device because of it. All devices of a fabric
+// must be named.
 func TestResetWhole(t *testing.T) {
 	m := hosttest.New(t)
 	for _, id := range []string{"0000:01:00.0", "0000:02:00.0", "0000:03:00.0"} {
@@ -56,7 +57,7 @@ func TestResetWhole(t *testing.T) {
 	}
 }
 
-// TestResetAgainst: what is in the way of a reset is found, whoever knows it.
+// TestResetAgainst: everything that prevents a reset is found, whichever source knows it.
 func TestResetAgainst(t *testing.T) {
 	const id = "0000:01:00.0"
 	reasons := func(r *reset, plans ...driver.ResetPlan) (all []accel.Reason) {

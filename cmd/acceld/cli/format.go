@@ -12,7 +12,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// textFormat is the value of a flag -o with its own choices; the first is the default.
+// textFormat is the value of an -o flag with its own choices; the first is the default.
 type textFormat struct {
 	allowed []string
 	value   string
@@ -23,10 +23,10 @@ func (f *textFormat) flag(cmd *cobra.Command) {
 	cmd.Flags().VarP(f, "output", "o", strings.Join(f.allowed, " or "))
 }
 
-// String, Set and Type make it a flag.
+// String, Set and Type make it a flag value.
 func (f *textFormat) String() string { return f.value }
 
-// Set accepts what is allowed.
+// Set accepts only the allowed values.
 func (f *textFormat) Set(s string) error {
 	if !slices.Contains(f.allowed, s) {
 		return fmt.Errorf("%q is not one of %s", s, strings.Join(f.allowed, ", "))
@@ -38,7 +38,7 @@ func (f *textFormat) Set(s string) error {
 // Type names the flag's type in help.
 func (f *textFormat) Type() string { return "format" }
 
-// outputFormat is the value of -o of most commands.
+// outputFormat is the value of the -o flag of most commands.
 type outputFormat struct{ textFormat }
 
 func (f *outputFormat) flag(cmd *cobra.Command) {
@@ -62,7 +62,7 @@ func orUnknown(s string) string {
 	return s
 }
 
-// count is "1 device", "2 devices".
+// count returns "1 device", "2 devices" and so on.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -70,7 +70,8 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// plain makes text of a driver, a compiler or another program safe for a terminal: one line, nothing that it obeys.
+// plain makes text from a driver, a compiler or another program safe for a terminal: one line without control
+// characters.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -10,7 +10,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// divided is a machine with one device in two halves, one of which has no node, and a whole one.
+// divided returns a machine with one device in two halves, one of them without a node, and a whole device.
 func divided() accel.Machine {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	healthy := accel.Health{State: accel.Healthy, Since: now}
@@ -45,7 +45,7 @@ func divided() accel.Machine {
 	}
 }
 
-// TestPartitionsInStatus: they are below their device, and what is allocatable is counted in what can be given out.
+// TestPartitionsInStatus: partitions are listed below their device, and allocatable counts what can be given out.
 func TestPartitionsInStatus(t *testing.T) {
 	var s sheet
 	m := divided()

@@ -14,41 +14,42 @@ import (
 )
 
 const (
-	// worth is how long a stage takes before anybody is told more than that it goes on.
+	// worth is how long a stage runs before a log gets a line about it.
 	worth = 2 * time.Second
-	// frame is between two pictures of the line on a terminal, and stillEvery between two lines of one stage in a log.
+	// frame is the time between two updates of the status line on a terminal. stillEvery is the time between two log
+	// lines about one stage.
 	frame      = 200 * time.Millisecond
 	stillEvery = 30 * time.Second
 )
 
-// view shows people how far the work is: on a terminal in one line that is kept up to date in its place, in a log in a
-// line for each stage that takes its time, now and then. What it returns must be closed.
+// view shows the progress of the work: on a terminal, in one line that is updated in place; in a log, in occasional
+// lines for each stage that takes long. The caller must close it.
 type view struct {
 	agent.Board
-	ctx     context.Context //nolint:containedctx // that of the command: whether it was interrupted
+	ctx     context.Context //nolint:containedctx // the context of the command; it ends on an interrupt
 	console *console
 	quiet   bool
 	stop    func()
 
 	telling sync.Mutex
-	told    map[string]time.Time // in a log: when a stage was told of last
-	cut     *accel.Progress      // what was interrupted
+	told    map[string]time.Time // in a log: the time of a stage's last line
+	cut     *accel.Progress      // the stage that was interrupted
 }
 
-// newView begins to show what it will be told; quiet shows nothing.
+// newView starts a view; a quiet view shows nothing.
 func newView(ctx context.Context, c *console, quiet bool) *view {
 	v := &view{ctx: ctx, console: c, quiet: quiet, told: map[string]time.Time{}}
 	v.stop = v.Watch(ctx, frame, v.interrupt, v.draw)
 	return v
 }
 
-// close ends the view; nothing of it stays on a terminal.
+// close ends the view and removes its line from the terminal.
 func (v *view) close() {
 	v.stop()
 	v.console.show("")
 }
 
-// draw shows what is at work now.
+// draw shows the stages that run now.
 func (v *view) draw(now time.Time) {
 	all := v.List()
 	if v.quiet {
@@ -79,7 +80,7 @@ func (v *view) draw(now time.Time) {
 	}
 }
 
-// note takes a report of the driver.
+// note records a progress report of the driver.
 func (v *view) note(p accel.Progress) {
 	v.Board.Note(p)
 	if !p.Ended {
@@ -97,7 +98,7 @@ func (v *view) note(p accel.Progress) {
 	}
 }
 
-// interrupt notes what was at work when the command was interrupted.
+// interrupt records the stage that ran when the command was interrupted.
 func (v *view) interrupt(p accel.Progress) {
 	v.telling.Lock()
 	defer v.telling.Unlock()
@@ -106,7 +107,8 @@ func (v *view) interrupt(p accel.Progress) {
 	}
 }
 
-// failed makes the error of a command whose work ended with a problem: that it was interrupted when that is why.
+// failed returns the error of a command whose work ended with a problem. If an interrupt is the cause, the error says
+// that.
 func (v *view) failed(p *accel.Problem) error {
 	if p == nil || v.ctx.Err() == nil {
 		return failed(p)
@@ -114,7 +116,7 @@ func (v *view) failed(p *accel.Problem) error {
 	return v.interrupted()
 }
 
-// interrupted is the error of a command that was; nil otherwise.
+// interrupted returns the error of an interrupted command; nil if it was not interrupted.
 func (v *view) interrupted() error {
 	if v.ctx.Err() == nil {
 		return nil
@@ -124,10 +126,10 @@ func (v *view) interrupted() error {
 	return exit{exitFailed, errors.New(interruption(v.cut, time.Now()))}
 }
 
-// waited waits for something that cannot be called off, and reports false when the command is interrupted before.
+// waited waits for something that cannot be cancelled. It returns false if the command is interrupted first.
 func (v *view) waited(wait func()) bool { return agent.Await(v.ctx, wait) }
 
-// interruption says what was interrupted, and what is left of it.
+// interruption describes what was interrupted and what state it left.
 func interruption(p *accel.Progress, now time.Time) string {
 	if p == nil {
 		return "interrupted: nothing was changed"
@@ -144,7 +146,7 @@ func interruption(p *accel.Progress, now time.Time) string {
 	return prefix(*p) + text + ": " + left
 }
 
-// working says how far a stage is.
+// working describes the progress of a stage.
 func working(p accel.Progress, now time.Time) string {
 	parts := []string{words(p.Stage)}
 	if p.Step > 0 {
@@ -163,7 +165,7 @@ func working(p accel.Progress, now time.Time) string {
 	return prefix(p) + strings.Join(parts, ", ") + prefixed(": ", plain(p.What))
 }
 
-// worked says what became of a stage.
+// worked describes how a stage ended.
 func worked(p accel.Progress, now time.Time) string {
 	span := took(now.Sub(p.Since))
 	if p.Problem != "" {
@@ -183,7 +185,7 @@ func prefix(p accel.Progress) string {
 	return plain(p.Kind) + ": "
 }
 
-// words say what a stage does.
+// words returns what a stage does.
 func words(s accel.Stage) string {
 	return map[accel.Stage]string{
 		accel.StageWait: "waiting for another acceld", accel.StagePull: "pulling",
@@ -194,7 +196,7 @@ func words(s accel.Stage) string {
 	}[s]
 }
 
-// amount says how much is done of how much.
+// amount returns how much of the total is done.
 func amount(p accel.Progress) string {
 	about := ""
 	if p.Guessed {
@@ -216,8 +218,8 @@ func amount(p accel.Progress) string {
 
 func megabytes(n int64) float64 { return float64(n) / 1e6 }
 
-// took is a time for people: "8s", "1m20s".
+// took formats a duration for people: "8s", "1m20s".
 func took(d time.Duration) string { return max(d, 0).Round(time.Second).String() }
 
-// out is standard output: what is printed there goes above the line.
+// out wraps standard output: what is printed there goes above the status line.
 func (v *view) out(out io.Writer) io.Writer { return v.console.over(out) }

@@ -28,7 +28,7 @@ import (
 	"github.com/acceld/acceld/test/machines"
 )
 
-// TestWorking has a row for each form that people see of a stage at work, and of its end.
+// TestWorking has a row for each text that people see about a running stage, and about its end.
 func TestWorking(t *testing.T) {
 	now := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -134,12 +134,12 @@ func TestWorking(t *testing.T) {
 	}
 }
 
-// still is a view that draws when it is told to.
+// still returns a view that draws only when the test calls draw.
 func still(ctx context.Context, out io.Writer) *view {
 	return &view{ctx: ctx, console: &console{out: out}, told: map[string]time.Time{}}
 }
 
-// TestProgressOnTerminal holds what a real pseudoterminal shows, step by step, to how it is to look.
+// TestProgressOnTerminal compares, step by step, what a real pseudoterminal shows with what it should show.
 func TestProgressOnTerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	x := newTerminal(t, 72, 8)
@@ -227,13 +227,13 @@ func TestProgressOnTerminal(t *testing.T) {
 	})
 }
 
-// TestProgressInLog: a log gets a line when a stage has taken its time, one now and then, and one at the end; what is
-// quick none.
+// TestProgressInLog: a log gets a line when a stage has run for a while, one now and then, and one at the end. A
+// quick stage gets none.
 func TestProgressInLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		v := newView(t.Context(), &console{out: &log}, false)
-		time.Sleep(frame / 2) // what is told comes between two looks
+		time.Sleep(frame / 2) // reports come between two updates
 		p := accel.Progress{Kind: "qemu-edu", Stage: accel.StageCopy, Step: 1, Since: time.Now()}
 		v.note(p)
 		time.Sleep(time.Second)
@@ -269,8 +269,8 @@ qemu-edu: building took 1m10s, 69 commands
 	})
 }
 
-// TestInterrupted: the error of an interrupted command says what was at work, whatever the driver made of it, and one
-// that was not interrupted has the driver's words.
+// TestInterrupted: the error of an interrupted command says what was running, whatever the driver reported. Without
+// an interrupt, the error is the driver's.
 func TestInterrupted(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, last func(v *view, cancel func())
@@ -340,7 +340,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestFollowedProgress: who follows an upgrade in the agent sees on the terminal what the agent works on.
+// TestFollowedProgress: a command that follows an upgrade in the agent shows on the terminal what the agent works on.
 func TestFollowedProgress(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	x := newTerminal(t, 80, 6)
@@ -397,13 +397,14 @@ func TestFollowedProgress(t *testing.T) {
 	})
 }
 
-// TestCommandInterrupted: commands that are interrupted while a registry sends end at once with one line that says so.
+// TestCommandInterrupted: a command that is interrupted while a registry sends ends at once, with one line that says
+// so.
 func TestCommandInterrupted(t *testing.T) {
 	root := t.TempDir()
 	if err := machines.Write(root, "eight-accelerators"); err != nil {
 		t.Fatal(err)
 	}
-	const release = "5.14.0-570.99.1.el9_6.x86_64" // that of the machine
+	const release = "5.14.0-570.99.1.el9_6.x86_64" // the machine's kernel
 	for name, args := range map[string][]string{
 		"preflight":       {"driver", "preflight", "qemu-edu", "--kernel", release},
 		"preflight, json": {"driver", "preflight", "qemu-edu", "--kernel", release, "-o", "json"},

@@ -15,7 +15,7 @@ import (
 type purgeReport struct {
 	DryRun   bool             `json:"dryRun"`
 	Outcomes []ledger.Outcome `json:"outcomes"`
-	// Left is how many of them are not as before acceld.
+	// Left is how many things still differ from their state before acceld.
 	Left int `json:"left"`
 }
 
@@ -67,7 +67,7 @@ nothing was left.`,
 	return cmd
 }
 
-// printPurge lists what was done for people, or all of it as JSON.
+// printPurge prints what was done: a list for people, or everything as JSON.
 func printPurge(out io.Writer, format outputFormat, dry bool, outcomes []ledger.Outcome) error {
 	left := purge.Left(outcomes)
 	if format.json() {

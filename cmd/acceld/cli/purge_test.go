@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A pod that would be started again stays after a purge that left nothing, and ends when it is told to.
+// In a pod that would be restarted, the command stays after a purge that left nothing, and ends on a signal.
 func TestPurgeStays(t *testing.T) {
 	host := t.TempDir()
 	config := filepath.Join(t.TempDir(), "config.yaml")

@@ -11,23 +11,24 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A report is made of things that hold no secrets as a rule. Rules have exceptions: a proxy with a password, a registry
-// that repeats a token in its error, a driver's log. So every byte of a report goes through redactor.text, which takes
-// out
+// As a rule, the sources of a report contain no secrets. There are exceptions: a proxy with a password, a registry
+// that repeats a token in its error, a driver's log. So every byte of a report goes through redactor.text, which
+// removes
 //
-//   - the very secrets that this host has where acceld knows to look: credentials of registries, of the kubeconfig, of
-//     the pod, of the kubelet;
-//   - what has the form of one: blocks of PEM, tokens of services, the values of names such as password, users in URLs;
-//   - long runs of characters that look drawn by chance.
+//   - the actual secrets of this host, from the places that acceld knows: credentials of registries, of the
+//     kubeconfig, of the pod, of the kubelet;
+//   - what looks like a secret: PEM blocks, tokens of services, the values of names such as password, users in URLs;
+//   - long runs of characters that look random.
 //
-// Too much is better than too little; what is left out says so.
+// It is better to remove too much than too little. A placeholder marks each gap.
 
-// redactor takes secrets out of texts.
+// redactor removes secrets from texts.
 type redactor struct {
 	known []string // longest first
 }
 
-// shortest is the length of the shortest secret that is looked for as it is: a shorter one is part of too many words.
+// shortestSecret is the minimum length of a known secret that is searched for verbatim: a shorter one occurs in too
+// many words.
 const shortestSecret = 6
 
 // knows adds texts that must not be in a report.
@@ -40,7 +41,7 @@ func (r *redactor) knows(secrets ...string) {
 	slices.SortFunc(r.known, func(a, b string) int { return len(b) - len(a) })
 }
 
-// learns adds the secrets in a file of credentials: JSON as `docker login` writes it, a kubeconfig, a token, or PEM.
+// learns adds the secrets in a credentials file: JSON as `docker login` writes it, a kubeconfig, a token, or PEM.
 func (r *redactor) learns(content []byte) {
 	var document any
 	if yaml.Unmarshal(content, &document) == nil {
@@ -49,10 +50,10 @@ func (r *redactor) learns(content []byte) {
 			return
 		}
 	}
-	r.knows(string(content)) // a token alone; PEM has a form of its own
+	r.knows(string(content)) // a bare token; PEM is matched by its form
 }
 
-// walk adds the values of secret names in a document.
+// walk adds the values in a document whose names mark secrets.
 func (r *redactor) walk(name string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -65,7 +66,7 @@ func (r *redactor) walk(name string, v any) {
 		}
 	case string:
 		if !secretName().MatchString(name) || strings.HasPrefix(v, "/") && strings.Contains(v[1:], "/") {
-			return // a path of two or more parts is none
+			return // a path of two or more parts is no secret
 		}
 		r.knows(v)
 		if plain, err := base64.StdEncoding.DecodeString(v); err == nil { // "auth" is user:password
@@ -76,8 +77,8 @@ func (r *redactor) walk(name string, v any) {
 	}
 }
 
-// words are what the names of secrets end in. Of credentials, keys and certificates acceld's own files have the paths;
-// those stay.
+// secretWords are the endings of names of secrets. pathWords are those of names whose values in acceld's own files
+// may be paths; paths are kept.
 const (
 	secretWords = `pass(?:wd|word|phrase)|(?:\b|[_.-])pass|(?-i:[a-z]Pass)|secret|token|bearer|authorization|cookie|session|api[-_]?key|access[-_]?key|private[-_]?key|client-key-data|client-certificate-data|certificate-authority-data|dockerconfig(?:json)?|auth` //nolint:gosec // names of secrets, and none
 	pathWords   = `credentials?|client-key|client-certificate|certificate-authority`
@@ -88,28 +89,30 @@ func secretName() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)(?:` + secretWords + `|credentials?)$`)
 }
 
-// form is how a secret looks, and what is written instead of it.
+// form is a pattern of secrets, and what replaces a match.
 type form struct {
 	looks   *regexp.Regexp
 	instead string
 }
 
-// longForms are those of several lines.
+// longForms are the forms that span several lines.
 func longForms() []form {
 	return []form{
-		// A block without an end was cut: its lines are those of base64, or one where line ends are escaped.
+		// A block without an end was cut. It takes the base64 lines that follow, or one line in which line ends are
+		// escaped.
 		{regexp.MustCompile(`-----BEGIN ([A-Z0-9 ]+)-----(?s:.*?)-----END [A-Z0-9 ]+-----`), "[redacted: $1]"},
 		{
 			regexp.MustCompile(`(?m)-----BEGIN ([A-Z0-9 ]+)-----[^\n"]*(?:\n[ \t]*[A-Za-z0-9+/=:, -]+$)*`),
 			"[redacted: $1]",
 		},
-		// password: with the lines below it.
+		// "password:" with a block of lines below it.
 		{regexp.MustCompile(`(?im)(^[ \t]*(?:- )?["']?[\w.-]*(?:` + secretWords +
 			`)["']?[ \t]*:[ \t]*)[|>][-+0-9]*[ \t]*\n(?:[ \t]+[^\n]*\n?)+`), "${1}[redacted]\n"},
 	}
 }
 
-// forms are those of one line, tried in order. What stands in brackets afterwards is matched by none.
+// forms are the forms within one line, tried in order. None of them matches the bracketed placeholder of an earlier
+// one.
 func forms() []form {
 	const (
 		name = `[\w.-]*(?:` + secretWords + `)`
@@ -119,10 +122,10 @@ func forms() []form {
 		{regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}`), "${1}[redacted]"},
 		{regexp.MustCompile(`\beyJ[\w-]{6,}\.[\w-]+(?:\.[\w-]*)?`), "[redacted: token]"},
 		{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#"'@\[\]]+@`), "${1}[redacted]@"},
-		// "password": "…", also where that is quoted once more.
+		// "password": "…", also if the JSON is quoted once more.
 		{regexp.MustCompile(`(?i)("` + name + `"\s*:\s*")(?:[^"\\]|\\.)+`), "${1}[redacted]"},
 		{regexp.MustCompile(`(?i)(\\+"` + name + `\\+"\s*:\s*\\+")(?:[^"\\]|\\\\\\"|\\\\[^"\\])+`), "${1}[redacted]"},
-		// password: …, also where line ends are escaped; {password: …}.
+		// password: …, also with escaped line ends; {password: …}.
 		{regexp.MustCompile(`(?i)(` + name + `\s*:\s*)[|>][-+0-9]*\s*(?:\\n[ \t]+[^\\"\n]*)+`), "${1}[redacted]"},
 		{
 			regexp.MustCompile(`(?im)(^[ \t]*(?:- )?["']?` + name + `["']?[ \t]*:[ \t]+)[^\s{\[][^\n]*`),
@@ -137,7 +140,7 @@ func forms() []form {
 		{regexp.MustCompile(`(?i)(\b` + name + `=["']?)[^\s"'&,;\[]+`), "${1}[redacted]"},
 		{regexp.MustCompile(`(?i)(--` + name + `\s+["']?)[^\s"'&,;\[-][^\s"'&,;]*`), "${1}[redacted]"},
 		{regexp.MustCompile(`(?i)\b(` + name + `: ?["']?)[^\s"',;\[{]{6,}`), "${1}[redacted]"}, // in a sentence
-		// Of clouds and forges, and of bootstrapping kubelets.
+		// Tokens of clouds and forges, and bootstrap tokens of kubelets.
 		{
 			regexp.MustCompile(
 				`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bdckr_pat_[\w-]{16,}`),
@@ -147,11 +150,11 @@ func forms() []form {
 	}
 }
 
-// text takes the secrets out of s.
+// text removes the secrets from s.
 func (r *redactor) text(s string) string {
 	for _, secret := range r.known {
 		s = strings.ReplaceAll(s, secret, "[redacted]")
-		if quoted, err := json.Marshal(secret); err == nil { // as it stands in JSON
+		if quoted, err := json.Marshal(secret); err == nil { // as it appears in JSON
 			s = strings.ReplaceAll(s, strings.Trim(string(quoted), `"`), "[redacted]")
 		}
 	}
@@ -177,8 +180,8 @@ func (r *redactor) text(s string) string {
 	})
 }
 
-// suspicious reports whether one of the forms, but for the one of bootstrapToken, can be in a line: without one of
-// these words none is. It saves seconds for each megabyte.
+// suspicious reports whether a line can match one of the forms, except that of bootstrapToken: a line without any of
+// these words cannot. The check saves seconds for each megabyte.
 func suspicious(line string) bool {
 	line = strings.ToLower(line)
 	return slices.ContainsFunc([]string{
@@ -188,11 +191,11 @@ func suspicious(line string) bool {
 	}, func(word string) bool { return strings.Contains(line, word) })
 }
 
-// bootstrapToken is how those of kubeadm look.
-const bootstrapToken = `\b[a-z0-9]{6}\.[a-z0-9]{16}\b` //nolint:gosec // a form, and no token
+// bootstrapToken is the form of kubeadm's bootstrap tokens.
+const bootstrapToken = `\b[a-z0-9]{6}\.[a-z0-9]{16}\b` //nolint:gosec // a pattern, not a token
 
-// random reports whether a long run of characters looks drawn by chance, such as a key in base64. Digests and ids in
-// hexadecimal digits, paths, and names of several words are kept.
+// random reports whether a long run of characters looks random, such as a base64 key. Hexadecimal digests and ids,
+// paths, and names of several words do not count as random.
 func random(word string) bool {
 	longest, upper, lower, digit := 0, 0, 0, 0
 	for part := range strings.FieldsFuncSeq(word, func(c rune) bool { return c == '/' || c == '-' || c == '_' }) {
@@ -216,5 +219,5 @@ func random(word string) bool {
 	if longest < 16 || upper == 0 || lower == 0 || digit == 0 {
 		return false
 	}
-	return turns*4 > len(word) // by chance the class changes at more than every second character; in names hardly ever
+	return turns*4 > len(word) // by chance the class changes at over half of the characters, in names hardly ever
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// planted are secrets in every form and place in which one could come into a report, with what of the text must stay.
+// planted returns secrets in every form and place in which one could get into a report, with the text that must stay.
 func planted() []struct{ name, text, secret, stays string } {
 	const (
 		pem = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA7bq4Vd1k\nq8mN0Zx3yW5uPlantedKey==\n-----END RSA PRIVATE KEY-----"
@@ -108,7 +108,7 @@ func TestRedaction(t *testing.T) {
 	}
 }
 
-// TestReportRendered: all of them in one report, where they stand in each other's way.
+// TestReportRendered: all of them in one report, where they could interfere with each other.
 func TestReportRendered(t *testing.T) {
 	var sections []section
 	for _, c := range planted() {
@@ -126,7 +126,7 @@ func TestReportRendered(t *testing.T) {
 	}
 }
 
-// TestKnownSecrets: the credentials of the host itself are found wherever they stand, whatever they look like.
+// TestKnownSecrets: the host's own credentials are found anywhere, whatever they look like.
 func TestKnownSecrets(t *testing.T) {
 	var r redactor
 	r.learns([]byte(`{"auths": {"registry.example": {"auth": "` +
@@ -146,8 +146,8 @@ func TestKnownSecrets(t *testing.T) {
 	}
 }
 
-// TestSecretInASecret: of a secret that has another one in it, such as a password that was made longer, no part is
-// left, whichever is learned first.
+// TestSecretInASecret: if a secret contains another one, such as a password that was extended, no part of it is left,
+// whichever is learned first.
 func TestSecretInASecret(t *testing.T) {
 	for _, longer := range []string{"plain-words-and-more", "more-plain-words", "more-plain-words-still"} {
 		for _, order := range [][]string{{"plain-words", longer}, {longer, "plain-words"}} {
@@ -163,7 +163,7 @@ func TestSecretInASecret(t *testing.T) {
 	}
 }
 
-// TestKept: what a report is for stays in it.
+// TestKept: the information that a report is for stays in it.
 func TestKept(t *testing.T) {
 	for _, text := range []string{
 		"sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",

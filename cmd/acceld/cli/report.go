@@ -16,21 +16,21 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Bounds of a report: what is longer is cut at its beginning, because the end is what happened last.
+// Limits of a report. What is longer is cut at its beginning, because the end happened last.
 const (
 	reportLines   = 400
 	reportSection = 4 << 20
-	// journalTime is how long the journal may take to answer.
+	// journalTime is how long journalctl may take to answer.
 	journalTime = 10 * time.Second
-	// listening is how long the kernel log may say nothing before it counts as read.
+	// listening is how long the kernel log may be silent before it counts as read.
 	listening = 200 * time.Millisecond
 )
 
 // section is a part of a report.
 type section struct{ title, text string }
 
-// report writes what is known about this host into a file of its own process, for root alone. It may stand in for
-// nothing that is there already but an earlier report.
+// report writes what is known about this host into a file in this process's file system that only root may read. It
+// overwrites only an earlier report or an empty file.
 func (c *common) report(cmd *cobra.Command, file string, findings []finding) error {
 	own, err := host.New("/")
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *common) report(cmd *cobra.Command, file string, findings []finding) err
 		content, err := own.ReadFile(file)
 		sections[2] = outcome("configuration "+c.config, string(content), err)
 	}
-	if p, problem := c.open(); problem == nil { // otherwise that is among the findings
+	if p, problem := c.open(); problem == nil { // otherwise the problem is among the findings
 		p.secrets(hide, own)
 		sections = append(sections, p.sections(cmd.Context())...)
 	}
@@ -68,8 +68,8 @@ func (c *common) report(cmd *cobra.Command, file string, findings []finding) err
 
 const reportTitle = "acceld report\n"
 
-// render makes one text of sections, and takes what is secret out of it. Each section is looked at by itself: one that
-// ends in the middle of a key takes nothing from the next.
+// render joins the sections into one text without secrets. Each section is redacted separately: one that ends in the
+// middle of a key does not affect the next.
 func render(hide *redactor, sections []section) string {
 	var b strings.Builder
 	b.WriteString(reportTitle)
@@ -85,7 +85,7 @@ func render(hide *redactor, sections []section) string {
 	return b.String()
 }
 
-// printable keeps lines and drops everything that a terminal obeys.
+// printable keeps lines and replaces control characters, which a terminal would obey.
 func printable(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -96,14 +96,15 @@ func printable(text string) string {
 
 func asText(v any) string {
 	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil { // plain values: it cannot fail
+	if err != nil { // cannot happen with plain values
 		return err.Error()
 	}
 	return string(b)
 }
 
-// secrets reads those that this host has where acceld knows to look, so that they are found wherever they stand. What
-// cannot be read cannot be in a report by way of acceld either. own is the file system of this process.
+// secrets reads the host's secrets from the places that acceld knows, so that they are found anywhere in the report.
+// A secret that acceld cannot read cannot get into a report through acceld either. own is the file system of this
+// process.
 func (p *parts) secrets(hide *redactor, own *host.Host) {
 	files := []string{
 		"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/bootstrap-kubelet.conf",
@@ -135,7 +136,7 @@ func (p *parts) secrets(hide *redactor, own *host.Host) {
 	}
 }
 
-// sections are what a report has beside the findings.
+// sections returns the parts of a report after the configuration.
 func (p *parts) sections(ctx context.Context) []section {
 	out := []section{
 		{"facts of the host", asText(detect.Detect(p.Host, detect.Options{Names: true, Around: true}))},
@@ -171,7 +172,7 @@ func outcome(title, text string, err error) section {
 	return section{title, text}
 }
 
-// answers are what the agent says.
+// answers returns the agent's responses.
 func (p *parts) answers(ctx context.Context) []section {
 	a, err := p.agent()
 	if err != nil {
@@ -184,14 +185,14 @@ func (p *parts) answers(ctx context.Context) []section {
 	} {
 		text, err := a.Text(ctx, path)
 		out = append(out, outcome("agent "+path, text, err))
-		if err != nil { // nobody is there
+		if err != nil { // no agent answers
 			break
 		}
 	}
 	return out
 }
 
-// journal is the end of what the unit has written.
+// journal returns the last lines of the unit's journal.
 func (p *parts) journal(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, journalTime)
 	defer cancel()
@@ -200,7 +201,7 @@ func (p *parts) journal(ctx context.Context) (string, error) {
 	return string(out), err
 }
 
-// kernelLog is the end of what the kernel itself has said, without what is for debugging.
+// kernelLog returns the last lines of the kernel's own messages, without debug messages.
 func (p *parts) kernelLog(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -208,7 +209,7 @@ func (p *parts) kernelLog(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	const debug = 7 // the level in Documentation/core-api/printk-basics.rst
+	const debug = 7 // a level of Documentation/core-api/printk-basics.rst
 	var b strings.Builder
 	silence := time.NewTimer(listening)
 	defer silence.Stop()
@@ -229,7 +230,7 @@ func (p *parts) kernelLog(ctx context.Context) (string, error) {
 	return tail(b.String()), nil
 }
 
-// tail is the last lines of a text.
+// tail returns the last lines of a text.
 func tail(text string) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	if more := len(lines) - reportLines; more > 0 {

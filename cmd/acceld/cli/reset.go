@@ -23,10 +23,10 @@ import (
 )
 
 const (
-	// outOfUse is how long the agent may take to end a program that watches the devices and to hold them back, and the
-	// kubelet to hear of it.
+	// outOfUse is how long the agent may take to end a program that monitors the devices and to withhold them, and
+	// the kubelet to take that over.
 	outOfUse = 30 * time.Second
-	// given is how long it takes until it is known that the kubelet gave a device away just before it heard.
+	// given is how long it takes until the agent knows of a device that the kubelet gave away just before that.
 	given = 2 * time.Second
 )
 
@@ -66,18 +66,18 @@ agent, or the next reset, binds again.`,
 	return cmd
 }
 
-// reset is one call of the command.
+// reset is one run of the command.
 type reset struct {
 	*parts
 	driver  *driver.Driver
 	facts   accel.Facts
 	targets []driver.ResetTarget
-	// agent is the one that runs, and machine its last answer; nil when none answers.
+	// agent is the running agent, and machine its last answer; agent is nil if none answers.
 	agent   *asked
 	machine accel.Machine
 }
 
-// find reads the host, asks the agent and finds the devices that are named.
+// find reads the host, queries the agent and finds the named devices.
 func (r *reset) find(ctx context.Context, words []string) *accel.Problem {
 	r.facts = detect.Detect(r.Host, detect.Options{})
 	if a, err := r.parts.agent(); err == nil {
@@ -99,12 +99,12 @@ func (r *reset) find(ctx context.Context, words []string) *accel.Problem {
 	return nil
 }
 
-// target finds one device. Of several kinds that recognise it the one counts that the others come after.
+// target finds one device. If several kinds recognise it, the kind that the others come after wins.
 func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Problem) {
 	for _, kind := range r.KindsInOrder() {
 		def := r.Kinds[kind]
 		all := r.Accelerators(def, r.facts)
-		for i := range all { // what only a program tells, the agent knows
+		for i := range all { // the agent knows what only a probe program reports
 			if x, ok := r.told(r.machine, all[i].ID); ok {
 				all[i].UUID, all[i].Fabric, all[i].Partitions = x.UUID, x.Fabric, x.Partitions
 			}
@@ -140,7 +140,7 @@ func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Proble
 	return t, accel.Problemf(accel.DeviceGone, "there is no device %q on this host", word)
 }
 
-// told returns what the agent says of a device that is on the bus.
+// told returns what the agent reports about a device that is on the bus.
 func (r *reset) told(m accel.Machine, id string) (accel.Accelerator, bool) {
 	for _, have := range m.Have {
 		for _, x := range have.Accelerators {
@@ -152,7 +152,7 @@ func (r *reset) told(m accel.Machine, id string) (accel.Accelerator, bool) {
 	return accel.Accelerator{}, false
 }
 
-// against is everything that is in the way.
+// against returns everything that prevents the reset.
 func (r *reset) against(ctx context.Context, plans []driver.ResetPlan) []*accel.Problem {
 	var all []*accel.Problem
 	add := func(p *accel.Problem) {
@@ -167,7 +167,7 @@ func (r *reset) against(ctx context.Context, plans []driver.ResetPlan) []*accel.
 	pods := r.pods(ctx)
 	for i, p := range plans {
 		add(p.Problem)
-		if r.agent != nil && p.Def.Probe != nil { // the agent ends its own program
+		if r.agent != nil && p.Def.Probe != nil { // the agent ends its own probe program
 			program := path.Base(p.Def.Probe.Argv[0])
 			// TASK_COMM_LEN
 			plans[i].Users = slices.DeleteFunc(p.Users, func(h accel.Holder) bool {
@@ -187,7 +187,7 @@ func (r *reset) against(ctx context.Context, plans []driver.ResetPlan) []*accel.
 	return all
 }
 
-// pods are those that were given the devices, or a part of one, by device, as the agent knows them.
+// pods returns the pods that were given the devices, or a part of one, by device, as the agent knows them.
 func (r *reset) pods(ctx context.Context) map[string][]dra.Holder {
 	out := map[string][]dra.Holder{}
 	if r.agent == nil {
@@ -207,7 +207,7 @@ func (r *reset) pods(ctx context.Context) map[string][]dra.Holder {
 	return out
 }
 
-// way says how a device is reset.
+// way describes how a device is reset.
 func way(p driver.ResetPlan) string {
 	if len(p.Methods) == 0 {
 		return "not reset by the kernel"
@@ -215,7 +215,7 @@ func way(p driver.ResetPlan) string {
 	return fmt.Sprintf("reset (%s)", strings.Join(p.Methods, ", "))
 }
 
-// print says what would be done and what is in the way.
+// print writes what would be done and what prevents it.
 func (r *reset) print(out io.Writer, plans []driver.ResetPlan, against []*accel.Problem) error {
 	for _, p := range plans {
 		var steps []string
@@ -241,7 +241,7 @@ func (r *reset) print(out io.Writer, plans []driver.ResetPlan, against []*accel.
 	return err
 }
 
-// run resets the devices and says what came of it.
+// run resets the devices and prints the results.
 func (r *reset) run(ctx context.Context, out io.Writer, plans []driver.ResetPlan) error {
 	begin := time.Now()
 	if problem := r.driver.Reset(ctx, r.facts, r.targets, r.ready); problem != nil {
@@ -261,11 +261,11 @@ func (r *reset) run(ctx context.Context, out io.Writer, plans []driver.ResetPlan
 	return failed(ill)
 }
 
-// ready waits until the agent gives the devices to nobody and the kubelet has heard of it, and looks once more which
+// ready waits until the agent withholds the devices and the kubelet has taken that over, then checks once more which
 // pods have them.
 func (r *reset) ready(ctx context.Context) *accel.Problem {
 	if r.agent == nil {
-		return nil // nobody gives them out
+		return nil // nothing gives them out
 	}
 	m, ok := r.await(ctx, outOfUse, func(m accel.Machine) bool {
 		return !slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool { return !r.isOut(m, t) })
@@ -294,7 +294,8 @@ func (r *reset) ready(ctx context.Context) *accel.Problem {
 	return nil
 }
 
-// isOut reports whether nobody is given a device any more. One that the agent does not know it gives to nobody.
+// isOut reports whether no pod can be given a device any more. The agent never gives out a device that it does not
+// know.
 func (r *reset) isOut(m accel.Machine, t driver.ResetTarget) bool {
 	x, known := r.told(m, t.Device.ID)
 	if !known {
@@ -306,8 +307,8 @@ func (r *reset) isOut(m accel.Machine, t driver.ResetTarget) bool {
 	return x.WithheldBy(accel.ByReset) && heard
 }
 
-// healths are those of the devices after it: the agent's word when it offers them again, or has found out why it does
-// not.
+// healths returns the health of the devices after the reset. If an agent runs, its view counts, once it offers the
+// devices again or has found out why it does not.
 func (r *reset) healths(ctx context.Context) map[string]accel.Health {
 	out := map[string]accel.Health{}
 	r.facts.PCI, _ = detect.PCI(r.Host)
@@ -333,13 +334,13 @@ func (r *reset) healths(ctx context.Context) map[string]accel.Health {
 	return out
 }
 
-// await follows the agent until ok says yes, or the time is up; it returns the last machine.
+// await follows the agent until ok accepts a machine, or the time is up. It returns the last machine.
 func (r *reset) await(ctx context.Context, limit time.Duration, ok func(accel.Machine) bool) (last accel.Machine,
 	yes bool,
 ) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	r.agent.Restart() // the first answer is at once
+	r.agent.Restart() // makes the agent answer the first request at once
 	for {
 		m, err := r.agent.Next(ctx)
 		if err == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/acceld/acceld/driver"
 )
 
-// resettableHave is a kind with two devices of which the kubelet gives out n.
+// resettableHave returns a kind with the devices; the kubelet gives out n of them.
 func resettableHave(n int, devices ...accel.Accelerator) accel.Have {
 	have := accel.Have{Plugin: accel.PluginHave{Registered: true, Allocatable: accel.Known(n)}}
 	for i, a := range devices {
@@ -25,8 +25,8 @@ func resettableHave(n int, devices ...accel.Accelerator) accel.Have {
 	return have
 }
 
-// TestResetReady: the device is touched when the agent says that it gives it to nobody, the kubelet has heard so, and
-// no pod has it.
+// TestResetReady: the device is touched only when the agent withholds it, the kubelet has taken that over, and no pod
+// has the device.
 func TestResetReady(t *testing.T) {
 	well, out := accel.Accelerator{Health: accel.Health{State: accel.Healthy}}, beingReset()
 	ill := accel.Accelerator{Health: accel.Health{State: accel.Unhealthy, Reason: accel.DeviceFault}}
@@ -54,8 +54,8 @@ func TestResetReady(t *testing.T) {
 	}
 }
 
-// TestResetAsksAgent: a pod that was given the device just before is found; without a word of the kubelet nothing is
-// touched.
+// TestResetAsksAgent: a pod that was given the device just before is found. Without an answer from the kubelet,
+// nothing is touched.
 func TestResetAsksAgent(t *testing.T) {
 	for _, c := range []struct {
 		name, told, holders string
@@ -97,7 +97,7 @@ func TestResetAsksAgent(t *testing.T) {
 	}
 }
 
-// answering is an agent that says always the same.
+// answering returns an agent that always gives the same answers.
 func answering(t *testing.T, told, holders string, m accel.Machine) *asked {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

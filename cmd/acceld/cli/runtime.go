@@ -22,7 +22,7 @@ func runtimeCommand(c *common) *cobra.Command {
 		runtimeCheckCommand(c), runtimeApplyCommand(c))
 }
 
-// runtimeFlags are where the commands may depart from the configuration.
+// runtimeFlags are the settings that commands may override.
 type runtimeFlags struct{ engine, edit, restart string }
 
 func (f *runtimeFlags) add(cmd *cobra.Command) {
@@ -32,7 +32,7 @@ func (f *runtimeFlags) add(cmd *cobra.Command) {
 		"never, dropin or full; default: runtime.edit of the configuration, else full")
 }
 
-// runtimeFor returns the Runtime that the flags and the configuration ask for.
+// runtimeFor returns the Runtime for the flags and the configuration.
 func (p *parts) runtimeFor(f runtimeFlags) (*runtime.Runtime, error) {
 	edit := cmp.Or(f.edit, p.Config.RuntimeEdit, string(engine.EditFull))
 	if !slices.Contains([]string{"never", "dropin", "full"}, edit) {
@@ -43,7 +43,7 @@ func (p *parts) runtimeFor(f runtimeFlags) (*runtime.Runtime, error) {
 		return nil, fmt.Errorf("--restart: %q is not one of never, idle, now", restart)
 	}
 	look := func() accel.ContainerEngine {
-		e, _ := detect.Engine(p.Host) // what could not be read is said by doctor
+		e, _ := detect.Engine(p.Host) // doctor reports what could not be read
 		if e.Name == "" {
 			e = detect.EngineByFiles(p.Host)
 		}
@@ -60,7 +60,7 @@ func (p *parts) runtimeFor(f runtimeFlags) (*runtime.Runtime, error) {
 	return runtime.New(p.Host, o), nil
 }
 
-// diagnoseRuntime checks the container runtime's configuration, and names hooks that it does not read.
+// diagnoseRuntime checks the container runtime's configuration, and names hooks that the runtime does not read.
 func (p *parts) diagnoseRuntime(facts accel.Facts) []finding {
 	if facts.Runtime.Name == "" || !p.Config.CDI {
 		return nil
@@ -157,7 +157,7 @@ changed is taken back by purge. The hook lets containers have a device once an a
 	return cmd
 }
 
-// applyKinds publishes the devices of kinds; without any, of all kinds that have a device.
+// applyKinds publishes the devices of the given kinds; without any, of all kinds that have a device.
 func (p *parts) applyKinds(cmd *cobra.Command, r *runtime.Runtime, defs []*accel.Definition) *accel.Problem {
 	all := len(defs) == 0
 	if all {
@@ -183,7 +183,7 @@ func (p *parts) applyKinds(cmd *cobra.Command, r *runtime.Runtime, defs []*accel
 	return nil
 }
 
-// applied says what was done.
+// applied describes what was done.
 func applied(r runtime.Report) string {
 	if len(r.Change.Files) == 0 {
 		return fmt.Sprintf("%s reads CDI specs; nothing to change\n", title(r))

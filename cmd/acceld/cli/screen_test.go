@@ -7,15 +7,16 @@ import (
 	"testing"
 )
 
-// emulated is what a terminal of some size shows of the bytes written to it, as far as screen writes: cursor home,
-// erase to the end of line and screen, modes, colours. It goes on in the next row when a row is full, as terminals do.
+// emulated is what a terminal of some size shows for the bytes written to it. It knows what screen writes: cursor
+// home, erase to the end of line and screen, modes, colours. Like a terminal, it continues in the next row when a row
+// is full.
 type emulated struct {
 	rows          [][]rune
 	width, height int
 	x, y          int
-	full          bool // the last column was written, and the cursor waits there
+	full          bool // the last column was written, and the cursor stays there
 	modes         map[string]bool
-	// erased counts screens that were cleared at once: a flicker.
+	// erased counts how often the whole screen was cleared: a flicker.
 	erased int
 }
 
@@ -112,8 +113,8 @@ func (w *writes) Write(p []byte) (int, error) {
 	return w.emulated.Write(p)
 }
 
-// TestScreen: each page is written over the last in one write without clearing the screen; longer and shorter ones,
-// wider ones, and ones that do not fit.
+// TestScreen: each page is written over the last one in one write, without clearing the screen. It tries longer and
+// shorter pages, wider ones, and ones that do not fit.
 func TestScreen(t *testing.T) {
 	e := &writes{emulated: newEmulated(20, 5)}
 	s := screen{out: e}
@@ -153,7 +154,7 @@ func TestScreen(t *testing.T) {
 	}
 }
 
-// TestEveryPageOnScreens: what is printed fits terminals of many widths when they are written over.
+// TestEveryPageOnScreens: pages fit terminals of many widths when they are written over each other.
 func TestEveryPageOnScreens(t *testing.T) {
 	for _, width := range []int{24, 41, 79, 80, 200} {
 		e := newEmulated(width, 60)

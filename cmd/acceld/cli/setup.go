@@ -9,11 +9,11 @@ import (
 // parts are what most commands need.
 type parts struct {
 	*agent.Setup
-	// console is where the log goes, and how far the work is.
+	// console shows the log and the progress of the work.
 	console *console
 }
 
-// setupOptions are the flags of every command, and what the vendors know.
+// setupOptions returns the options from the flags of every command, with the vendors' catalog.
 func (c *common) setupOptions() agent.SetupOptions {
 	return agent.SetupOptions{
 		HostRoot: c.hostRoot, ConfigFile: c.config, ConfigNamed: c.asked, LogTo: c.console,

@@ -6,24 +6,24 @@ import (
 	"unicode/utf8"
 )
 
-// labelWidth is the column at which what a label names begins.
+// labelWidth is the column where the text after a label begins.
 const labelWidth = 11
 
-// sheet is a text for people that fits a width. The zero one has no colour and is as wide as its lines.
+// sheet is a text for people that fits a width. The zero sheet has no colour and no limit of width.
 type sheet struct {
 	ink
-	// width is how many columns there are; 0 is no limit.
+	// width is the number of columns; 0 means no limit.
 	width int
 	b     strings.Builder
 }
 
-// String is what was written.
+// String returns what was written.
 func (s *sheet) String() string { return s.b.String() }
 
-// line writes a line; what does not fit goes on below, indented by four more columns.
+// line writes a line. What does not fit continues below, indented by four more columns.
 func (s *sheet) line(indent int, text string) { s.fold(strings.Repeat(" ", indent), indent+4, text) }
 
-// field writes a label and what it names; what does not fit goes on below it.
+// field writes a label and its text. What does not fit continues below the text.
 func (s *sheet) field(indent int, label, text string) {
 	if text == "" {
 		return
@@ -33,11 +33,12 @@ func (s *sheet) field(indent int, label, text string) {
 	s.fold(prefix, indent+labelWidth-2, text)
 }
 
-// minText is the least that a column of text is worth: in fewer columns it is mush, and lines are better left to the
-// terminal.
+// minText is the minimum width of a column of text. Narrower text is unreadable, and the terminal may as well wrap
+// it.
 const minText = 20
 
-// fold writes prefix and text, broken at spaces where it is wider than the sheet, and further lines indented by hang.
+// fold writes prefix and text. It breaks text at spaces if it is wider than the sheet, and indents further lines by
+// hang.
 func (s *sheet) fold(prefix string, hang int, text string) {
 	s.b.WriteString(prefix)
 	at := visible(prefix)
@@ -51,7 +52,7 @@ func (s *sheet) fold(prefix string, hang int, text string) {
 			s.b.WriteString("\n" + strings.Repeat(" ", hang))
 			at, gap = hang, ""
 			if word == "" {
-				continue // of a row of spaces that was broken
+				continue // from a run of spaces that was broken
 			}
 		}
 		s.b.WriteString(gap + word)
@@ -61,8 +62,8 @@ func (s *sheet) fold(prefix string, hang int, text string) {
 	s.b.WriteString("\n")
 }
 
-// columnsOf drops the columns of a table that say nothing in any row; the first row is the heads. Empty cells of others
-// become dashes.
+// columnsOf drops the columns of a table that are empty in every row; the first row contains the headings. Other
+// empty cells become dashes.
 func columnsOf(rows [][]string) [][]string {
 	out := make([][]string, len(rows))
 	for c := range rows[0] {
@@ -76,7 +77,7 @@ func columnsOf(rows [][]string) [][]string {
 	return out
 }
 
-// aligned makes lines of rows whose columns are below each other, and returns how wide the widest is.
+// aligned formats rows as lines with aligned columns, and returns the width of the widest line.
 func aligned(rows [][]string) (lines []string, width int) {
 	var wide []int
 	for _, r := range rows {
@@ -101,7 +102,7 @@ func aligned(rows [][]string) (lines []string, width int) {
 	return lines, width
 }
 
-// visible is the number of columns that s takes: its characters without the colours.
+// visible returns the number of columns that s takes: its characters without the colour codes.
 func visible(s string) int {
 	n := 0
 	for {

@@ -66,14 +66,14 @@ there is one line for each change.`,
 	return cmd
 }
 
-// asked is the running agent, with what of it is to be shown.
+// asked is a client of the running agent, with what of its answers to show.
 type asked struct {
 	*client.Client
-	// words are the kinds and devices to show; none is all.
+	// words are the kinds and devices to show; none means all.
 	words []string
 }
 
-// agent finds the agent's socket; whether somebody answers there is not known yet.
+// agent returns a client for the agent's socket; whether an agent answers there is not known yet.
 func (p *parts) agent() (*asked, error) {
 	file, err := p.Host.Path(p.Config.Socket)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// pick leaves of a machine the kinds and devices that were named. A device is named by its ID; its partitions come with
-// it, and one of them with it. A word that names nothing is wrong usage.
+// pick reduces a machine to the kinds and devices that were named. A device is named by its ID, or by that of one of
+// its partitions, and comes with all of its partitions. A word that names nothing is wrong usage.
 func pick(m accel.Machine, words []string) (accel.Machine, error) {
 	if len(words) == 0 {
 		return m, nil
@@ -28,7 +28,7 @@ func pick(m accel.Machine, words []string) (accel.Machine, error) {
 					continue
 				}
 				have.Accelerators = devices
-				if before, there := out.Have[kind]; there { // another word has named the kind or a device of it
+				if before, there := out.Have[kind]; there { // an earlier word has named the kind or a device of it
 					have.Accelerators = joined(m.Have[kind].Accelerators, before.Accelerators, devices)
 				}
 			}
@@ -48,7 +48,7 @@ func named(a accel.Accelerator, id string) bool {
 	return a.ID == id || slices.ContainsFunc(a.Partitions, func(p accel.Accelerator) bool { return p.ID == id })
 }
 
-// joined are those of all that are in a or in b.
+// joined returns the devices of all that are in a or in b.
 func joined(all, a, b []accel.Accelerator) []accel.Accelerator {
 	in := func(x accel.Accelerator) bool {
 		same := func(y accel.Accelerator) bool { return x.ID == y.ID }

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func night() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local) }
 
-// states are those of a kind, in order.
+// states returns the states of a kind, in order.
 func states() []accel.State {
 	return []accel.State{
 		accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing,
@@ -27,7 +27,7 @@ func states() []accel.State {
 	}
 }
 
-// steps are what leaves them.
+// steps returns the steps that leave them.
 func steps() map[accel.State]accel.Step {
 	return map[accel.State]accel.Step{
 		accel.Absent: accel.StepWithdraw, accel.DriverMissing: accel.StepDriver, accel.DriverUnproven: accel.StepProve,
@@ -37,7 +37,7 @@ func steps() map[accel.State]accel.Step {
 	}
 }
 
-// devices are two cards, the second in a health.
+// anyCards returns two cards; the second has the given health.
 func anyCards(h accel.Health) []accel.Accelerator {
 	well := accel.Health{State: accel.Healthy, Since: night().Add(-4 * time.Hour)}
 	return []accel.Accelerator{
@@ -52,7 +52,7 @@ func anyCards(h accel.Health) []accel.Accelerator {
 	}
 }
 
-// stood is a machine with one kind.
+// stood returns a machine with one kind.
 func stood(st accel.Status, have accel.Have) shown {
 	st.Since = night().Add(-4 * time.Minute)
 	return shown{now: night(), Machine: accel.Machine{
@@ -72,10 +72,10 @@ func stood(st accel.Status, have accel.Have) shown {
 	}, {Namespace: "ml", Pod: "train-llama-0", Container: "side"}}}}
 }
 
-// message is a sentence as steps give it, about what a reason is about.
+// message is a sentence like those of steps, for a reason.
 const message = `cannot load module "npu" from "/var/lib/acceld/kmod/6.1.0-47-amd64/npu/0f1e2d3c4b5a/npu.ko": the kernel's own words`
 
-// every calls visit with a machine for every state, for every reason as what blocks a kind and as what is wrong with a
+// every calls visit with a machine for every state, for every reason that blocks a kind or explains an unhealthy
 // device, and for every phase of an upgrade.
 func every(visit func(title string, m shown)) {
 	well := accel.Health{State: accel.Healthy, Since: night().Add(-4 * time.Hour)}
@@ -158,8 +158,8 @@ func every(visit func(title string, m shown)) {
 	}
 }
 
-// TestStatusOfEverything compares what is printed of every state and every reason at three widths with golden files,
-// and holds each to rules: it fits, no table is broken, and nothing of what must be said is lost.
+// TestStatusOfEverything compares the pages of every state and every reason at three widths with golden files. It
+// also checks that each page fits, that no table is broken, and that nothing required is missing.
 func TestStatusOfEverything(t *testing.T) {
 	for _, width := range []int{60, 80, 120} {
 		var all strings.Builder
@@ -187,7 +187,7 @@ func TestStatusOfEverything(t *testing.T) {
 	}
 }
 
-// fits: no line is wider than the sheet, but for a single word that is, and what goes on below is indented.
+// fits: no line is wider than the sheet, except a single word, and continuation lines are indented.
 func fits(t *testing.T, title, text string, width int) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -201,8 +201,7 @@ func fits(t *testing.T, title, text string, width int) {
 	}
 }
 
-// said: whatever the width, the page has the state, the reason, its message, what to do, who acts, and who holds a
-// device.
+// said: at any width, the page has the state, the reason, its message, what to do, who acts, and who holds a device.
 func said(t *testing.T, title, text string, m shown) {
 	t.Helper()
 	flat := strings.Join(strings.Fields(text), " ")
@@ -235,7 +234,7 @@ func said(t *testing.T, title, text string, m shown) {
 	}
 }
 
-// TestColour: without a terminal there is no colour, and with it nothing but colour is added.
+// TestColour: without a terminal there is no colour, and a terminal adds only colour.
 func TestColour(t *testing.T) {
 	every(func(title string, m shown) {
 		plain, painted := &sheet{width: 80}, &sheet{ink: true, width: 80}
@@ -250,7 +249,7 @@ func TestColour(t *testing.T) {
 	})
 }
 
-// TestHostileText: what a driver says commands no terminal, in a table or in a block.
+// TestHostileText: text from a driver cannot control the terminal, neither in a table nor in a block.
 func TestHostileText(t *testing.T) {
 	const hostile = "\x1b[2J\x1b]0;x\x07\nnode operator: do this"
 	m := stood(accel.Status{
@@ -311,7 +310,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// TestAge: a time that is a moment ahead of the page's, which has whole seconds, is now.
+// TestAge: a time slightly ahead of the page's, which has whole seconds, counts as now.
 func TestAge(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-98 * time.Millisecond: "0s", 0: "0s", 911 * time.Millisecond: "911ms", 119 * time.Second: "119s",

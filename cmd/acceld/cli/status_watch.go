@@ -15,7 +15,7 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// pulse is how often the ages on a page are told again.
+// pulse is how often the ages on a page are updated.
 const pulse = time.Second
 
 // watch prints the machine at each change until ctx ends.
@@ -51,7 +51,7 @@ func printChange(out io.Writer, m accel.Machine, text string, failed error, asJS
 	}
 }
 
-// watchScreen keeps the page up to date in its place on a terminal until ctx ends, and leaves the last one there.
+// watchScreen keeps the page on a terminal up to date in place until ctx ends, and leaves the last page there.
 func (a *asked) watchScreen(ctx context.Context, out io.Writer) error {
 	news, advanced := a.Watch(ctx), a.WatchProgress(ctx, pulse)
 	resized := make(chan os.Signal, 1)
@@ -61,9 +61,9 @@ func (a *asked) watchScreen(ctx context.Context, out io.Writer) error {
 	defer tick.Stop()
 	show := screen{out: out}
 	var last shown
-	var failure error // that no news came
+	var failure error // why there is no news
 	var atWork []accel.Progress
-	var came time.Time // when last came, by this clock
+	var came time.Time // when last arrived, by this clock
 	draw := func() string {
 		s := newSheet(out)
 		s.width = max(s.width-1, 0) // the last column stays free
@@ -96,7 +96,7 @@ func (a *asked) watchScreen(ctx context.Context, out io.Writer) error {
 		}
 		width, height := size(out)
 		if failure == nil && came.IsZero() {
-			continue // nothing has come yet
+			continue // nothing has arrived yet
 		}
 		if err := show.show(draw(), width, height); err != nil {
 			return err

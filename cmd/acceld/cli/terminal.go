@@ -10,18 +10,18 @@ import (
 	"golang.org/x/term"
 )
 
-// colourful reports whether out is a terminal that wants colour (no-color.org).
+// colourful reports whether out is a terminal that should get colour (no-color.org).
 func colourful(out io.Writer) bool {
 	return columns(out) > 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// columns is the width of the terminal that out is, 0 when it is none.
+// columns returns the width of the terminal behind out; 0 if it is not a terminal.
 func columns(out io.Writer) int {
 	width, _ := size(out)
 	return width
 }
 
-// size is that of the terminal that out is, 0 and 0 when it is none.
+// size returns the size of the terminal behind out; 0 and 0 if it is not a terminal.
 func size(out io.Writer) (width, height int) {
 	f, ok := out.(*os.File)
 	if !ok {
@@ -34,12 +34,12 @@ func size(out io.Writer) (width, height int) {
 	return width, height
 }
 
-// newSheet is a sheet for out: as wide as the terminal, and without limit in a pipe.
+// newSheet returns a sheet for out: as wide as the terminal, and without limit in a pipe.
 func newSheet(out io.Writer) *sheet { return &sheet{ink: ink(colourful(out)), width: columns(out)} }
 
-// printPage prints text; lines longer than the terminal is wide are wrapped, and in a pipe none is.
+// printPage prints text. It wraps lines that are wider than the terminal; in a pipe it wraps none.
 func printPage(out io.Writer, text string) error {
-	if width := columns(out); width >= 40 { // in a narrower one a wrapped table is no better
+	if width := columns(out); width >= 40 { // wrapping does not help a table in a narrower one
 		var b strings.Builder
 		for line := range strings.Lines(text) {
 			b.WriteString(wrap(line, width))
@@ -50,8 +50,8 @@ func printPage(out io.Writer, text string) error {
 	return err
 }
 
-// wrap breaks a line at spaces so that no part is wider than width, except single words that are. What follows the
-// first part is indented as what follows the label of the line, such as " driver ", or by four more than the line.
+// wrap breaks a line at spaces so that no part is wider than width, except single words. It indents the later parts
+// like the text after the line's label, such as " driver ", or by four more columns than the line.
 func wrap(line string, width int) string {
 	if visible(strings.TrimRight(line, "\n")) <= width {
 		return line
@@ -65,7 +65,7 @@ func wrap(line string, width int) string {
 	var b strings.Builder
 	b.WriteString(indent)
 	column := len(indent)
-	// The spaces before a word are kept: they are a table's.
+	// Keep the spaces before a word: they align tables.
 	for _, word := range regexp.MustCompile(` *[^ ]+`).FindAllString(strings.TrimRight(body, "\n"), -1) {
 		if column > hang && column+visible(word) > width {
 			b.WriteString("\n" + strings.Repeat(" ", hang))
@@ -78,15 +78,14 @@ func wrap(line string, width int) string {
 	return b.String() + "\n"
 }
 
-// screen shows one page after the other in the same place of a terminal, without flicker: what changed is written over,
-// in one write, and the terminal is asked to show it at once (synchronized output, DEC private mode 2026, which others
-// ignore).
+// screen shows pages in place on a terminal without flicker: one write overwrites what has changed, and the terminal
+// is asked to show it at once (synchronized output, DEC private mode 2026, which other terminals ignore).
 type screen struct {
 	out   io.Writer
 	shown bool
 }
 
-// show writes a page over the last one. What is below the terminal's last line is counted.
+// show writes a page over the last one. If the page has more rows than the terminal, it shows how many are missing.
 func (s *screen) show(text string, width, height int) error {
 	rows := split(text, width)
 	if more := len(rows) - height; height > 0 && more > 0 {
@@ -94,7 +93,7 @@ func (s *screen) show(text string, width, height int) error {
 	}
 	var b strings.Builder
 	if !s.shown {
-		b.WriteString("\x1b[?1049h\x1b[?25l") // another screen, no cursor
+		b.WriteString("\x1b[?1049h\x1b[?25l") // alternate screen, no cursor
 		s.shown = true
 	}
 	b.WriteString("\x1b[?2026h\x1b[H")
@@ -109,7 +108,7 @@ func (s *screen) show(text string, width, height int) error {
 	return err
 }
 
-// close gives the terminal back as it was, with the last page in it.
+// close restores the terminal and leaves the last page in it.
 func (s *screen) close(last string) error {
 	if !s.shown {
 		return nil
@@ -119,8 +118,8 @@ func (s *screen) close(last string) error {
 	return err
 }
 
-// split cuts text into rows that each leave the last column free: a terminal that has written there has not gone on
-// yet, and what erases the rest of the line would erase that character.
+// split cuts text into rows that leave the last column free. After a character in the last column, the terminal's
+// cursor stays there, and the code that erases the rest of the line would erase that character.
 func split(text string, width int) []string {
 	var rows []string
 	for line := range strings.Lines(text) {
@@ -134,7 +133,7 @@ func split(text string, width int) []string {
 	return rows
 }
 
-// cut is where in s the first n columns end.
+// cut returns the index in s where the first n columns end.
 func cut(s string, n int) int {
 	for i := 0; i < len(s); {
 		if code, _, ok := strings.Cut(s[i:], "m"); ok && strings.HasPrefix(code, "\x1b[") {

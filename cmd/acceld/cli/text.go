@@ -11,7 +11,7 @@ import (
 	"github.com/acceld/acceld/exporter"
 )
 
-// ink colours words on a terminal and leaves them alone elsewhere.
+// ink colours words on a terminal and leaves them plain elsewhere.
 type ink bool
 
 func (i ink) paint(code, s string) string {
@@ -26,21 +26,21 @@ func (i ink) bad(s string) string  { return i.paint("1;31", s) }
 func (i ink) wait(s string) string { return i.paint("33", s) }
 func (i ink) dim(s string) string  { return i.paint("2", s) }
 
-// shown is what a page of status is made of.
+// shown is the content of a status page.
 type shown struct {
 	accel.Machine
-	// picked has the kinds and devices to show; without kinds it is all of them.
+	// picked has the kinds and devices to show; without kinds, all are shown.
 	picked accel.Machine
-	// holders are who was given which device, by its ID; nil when nobody could tell.
+	// holders are the holders of each device, by its ID; nil if they are unknown.
 	holders map[string][]exporter.Holder
-	// atWork is how far the work on drivers is.
+	// atWork is the progress of the work on drivers.
 	atWork []accel.Progress
-	// now is the agent's clock when it answered.
+	// now is the agent's clock at its answer.
 	now time.Time
 }
 
-// printMachine writes the page that an operator reads at night: for each kind what it is, which state, why, since when,
-// what next.
+// printMachine writes the page that an operator reads at night: for each kind its state, why, since when, and what
+// happens next.
 func printMachine(s *sheet, m shown) {
 	if m.Taken.IsZero() {
 		s.line(0, s.wait("starting")+"  the host has not been read yet")
@@ -81,7 +81,7 @@ func printMachine(s *sheet, m shown) {
 // printKind writes one kind.
 func printKind(s *sheet, m shown, kind string) {
 	st, have := m.Status[kind], m.Have[kind]
-	if st.State == "" { // the agent has only just begun
+	if st.State == "" { // the agent has only just started
 		s.line(0, kind+"  "+s.wait("not looked at yet"))
 		return
 	}
@@ -104,7 +104,7 @@ func printKind(s *sheet, m shown, kind string) {
 	}
 	for _, p := range m.atWork {
 		if p.Kind == kind {
-			p.Kind = "" // it stands above
+			p.Kind = "" // the heading shows it
 			s.field(2, "doing", working(p, m.now))
 		}
 	}
@@ -144,7 +144,7 @@ func printKind(s *sheet, m shown, kind string) {
 	printDevices(s, m, m.picked.Have[kind])
 }
 
-// presently says where a kind stands without what is said elsewhere on the page: devices that are not well, an upgrade.
+// presently describes the state of a kind without what the page shows elsewhere: unhealthy devices, an upgrade.
 func presently(st accel.Status, have accel.Have) string {
 	if st.State == accel.Ready {
 		return fmt.Sprintf("%d of %d devices usable", accel.CountUsable(have.Accelerators), len(have.Accelerators))
@@ -153,7 +153,7 @@ func presently(st accel.Status, have accel.Have) string {
 	return text
 }
 
-// stepWords say what the agent does next; empty for nothing.
+// stepWords returns what the agent does next; empty for nothing.
 func stepWords(step accel.Step) string {
 	return map[accel.Step]string{
 		accel.StepDriver:   "make the right modules present and bound",
@@ -167,8 +167,8 @@ func stepWords(step accel.Step) string {
 	}[step]
 }
 
-// offered is how many devices and partitions there are to be given out, and the resources that they are. A device that
-// is divided is none of them.
+// offered returns how many devices and partitions can be given out, and their resource names. A partitioned device
+// itself does not count.
 func offered(def *accel.Definition, accs []accel.Accelerator) (total int, names []string) {
 	profiles := map[string]bool{}
 	for _, u := range accel.Units(accs) {
@@ -183,7 +183,7 @@ func offered(def *accel.Definition, accs []accel.Accelerator) (total int, names 
 	return total, names
 }
 
-// printFailure writes why something is not as wanted, what to do and who, and what was tried.
+// printFailure writes a problem: why, what to do and who must act, and what was tried.
 func printFailure(s *sheet, indent int, p accel.Problem) {
 	printProblem(s, indent, "why", p)
 	for i, t := range p.Tried {
@@ -195,15 +195,14 @@ func printFailure(s *sheet, indent int, p accel.Problem) {
 	}
 }
 
-// printProblem writes a reason under a label, and what to do.
+// printProblem writes a problem under a label, and what to do.
 func printProblem(s *sheet, indent int, label string, p accel.Problem) {
 	doc := p.Reason.Doc()
 	s.field(indent, label, s.bad(string(p.Reason))+prefixed(": ", plain(p.Message)))
 	s.field(indent, "do", doc.Remedy+" ("+string(doc.Actor)+")")
 }
 
-// printUpgrade writes the driver that is wanted instead of the one that serves, why it is not there yet, and what to
-// do.
+// printUpgrade writes which driver should replace the one in use, why it has not yet, and what to do.
 func printUpgrade(s *sheet, m shown, u *accel.Upgrade) {
 	words := map[accel.UpgradePhase]string{
 		accel.UpgradePending:   "pending, the old driver serves",
@@ -235,7 +234,7 @@ func retry(now time.Time, f *accel.Failure) string {
 	return "tried again in " + age(f.RetryAt.Sub(now))
 }
 
-// since is "for 4m, since 03:00:00" after a gap; empty for the zero time.
+// since returns "for 4m, since 03:00:00" after a gap; empty for the zero time.
 func since(gap string, now, at time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -243,7 +242,7 @@ func since(gap string, now, at time.Time) string {
 	return gap + "for " + age(now.Sub(at)) + ", since " + moment(now, at)
 }
 
-// moment is the time of the day, with the date where it may be another day's; empty for the zero time.
+// moment returns the time of day, with the date if it may be another day's; empty for the zero time.
 func moment(now, at time.Time) string {
 	switch {
 	case at.IsZero():
@@ -262,7 +261,7 @@ func driverLine(d accel.DriverHave) string {
 	return strings.Join(mods, ", ") + prefixed(", from ", d.Source) + prefixed("; ", plain(d.Proof))
 }
 
-// published lists the published states by their phase, the worst first.
+// published lists the published states by phase, the worst phase first.
 func published(i ink, s accel.Status) string {
 	var parts []string
 	for _, phase := range []struct {
@@ -285,8 +284,8 @@ func published(i ink, s accel.Status) string {
 	return strings.Join(parts, "; ")
 }
 
-// printDevices writes a table of the devices, with what is wrong with one below it. Where the table is wider than the
-// sheet, the serial numbers and then the NUMA nodes go, and where that is not enough, each device gets a block.
+// printDevices writes a table of the devices, with problems below each row. If the table is wider than the sheet, it
+// drops the serial numbers, then the NUMA nodes; if it is still too wide, each device gets a block.
 func printDevices(s *sheet, m shown, have accel.Have) {
 	devices := accel.Flat(have.Accelerators)
 	if len(devices) == 0 {
@@ -333,8 +332,8 @@ func printDevice(s *sheet, m shown, a accel.Accelerator, row []string) {
 	s.field(4, "also", strings.Join(also, ", "))
 }
 
-// printTrouble writes what is wrong with a device, what that was read from, what to do, and what its row had no room
-// for, of which the last is the serial number.
+// printTrouble writes what is wrong with a device, the evidence, what to do, and the serial number if the table
+// dropped it. left are the cells that the table dropped; the serial number is the last one.
 func printTrouble(s *sheet, a accel.Accelerator, left []string) {
 	if a.WithheldAlone() {
 		s.field(4, "withheld", string(a.Withheld.Reason)+prefixed(": ", plain(a.Withheld.Message)))
@@ -363,7 +362,7 @@ func (i ink) health(h accel.Health) string {
 
 func deviceName(a accel.Accelerator) string {
 	if a.Profile != "" {
-		return "- " + a.ID // below its device
+		return "- " + a.ID // a partition, listed below its device
 	}
 	return a.ID
 }
@@ -394,7 +393,7 @@ func (m shown) held(id string) string {
 	return strings.Join(who, ", ")
 }
 
-// numa is the device's node, empty when the platform names none.
+// numa returns the device's NUMA node; empty if the platform names none.
 func numa(a accel.Accelerator) string {
 	if a.NUMANode < 0 {
 		return ""
@@ -416,9 +415,9 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
-// age is a duration as people say it: "350ms", "12s", "4m", "3h", "9d".
+// age formats a duration as people say it: "350ms", "12s", "4m", "3h", "9d".
 func age(d time.Duration) string {
-	d = max(d, 0) // the clock of the answer has whole seconds, so that what has just begun may be ahead of it
+	d = max(d, 0) // the agent's clock has whole seconds here, so a recent time may be ahead of it
 	switch {
 	case d < time.Second:
 		return d.Round(time.Millisecond).String()

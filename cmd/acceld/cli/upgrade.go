@@ -58,7 +58,7 @@ names another one than today. A running agent does the work, and goes on with it
 	return cmd
 }
 
-// upgrade plans, asks for and follows an upgrade.
+// upgrade plans, requests and follows an upgrade.
 func (p *parts) upgrade(v *view, out io.Writer, kind string, f upgradeFlags) error {
 	ctx := v.ctx
 	r := driver.Request{
@@ -94,12 +94,12 @@ func (p *parts) upgrade(v *view, out io.Writer, kind string, f upgradeFlags) err
 	if problem != nil {
 		return v.failed(problem)
 	}
-	defer v.waited(d.Sources().Wait) // what was built may be published
+	defer v.waited(d.Sources().Wait) // what was built may still be published
 	fmt.Fprintf(out, "%s: version %s serves\n", kind, dash(have.Version))
 	return nil
 }
 
-// printPlan says what an upgrade would do.
+// printPlan writes what an upgrade would do.
 func printPlan(out io.Writer, def *accel.Definition, u accel.Upgrade, holders []accel.Holder) {
 	fmt.Fprintf(out, "%s: from %s to %s\n  why      %s\n", def.Kind, u.From, u.To, plain(u.Why))
 	who := "nobody"
@@ -118,7 +118,7 @@ func printPlan(out io.Writer, def *accel.Definition, u accel.Upgrade, holders []
 		prefixed(", at most ", def.Driver.Upgrade.Timeout))
 }
 
-// follow prints how an upgrade goes on in the agent until it has ended, or cannot go on.
+// follow prints the progress of an upgrade in the agent until it has ended or cannot continue.
 func (a *asked) follow(ctx context.Context, v *view, out io.Writer, kind string, r driver.Request) error {
 	tick := time.NewTicker(500 * time.Millisecond) // the endpoint answers from memory
 	defer tick.Stop()
@@ -149,7 +149,7 @@ func (a *asked) follow(ctx context.Context, v *view, out io.Writer, kind string,
 	}
 }
 
-// progress says how far an upgrade is.
+// progress describes the progress of an upgrade.
 func progress(m accel.Machine, kind string) string {
 	u := m.Have[kind].Driver.Upgrade
 	if u == nil {
@@ -162,7 +162,7 @@ func progress(m accel.Machine, kind string) string {
 	return text
 }
 
-// ended returns why an upgrade does not go on by itself; nil while it does, or waits for what it was told to wait for.
+// ended returns why an upgrade does not continue by itself; nil while it does, or while it waits as requested.
 func ended(m accel.Machine, kind string) *accel.Problem {
 	if b := m.Status[kind].Blocked; b != nil && b.Step == accel.StepDriver {
 		return &b.Problem

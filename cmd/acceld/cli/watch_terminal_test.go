@@ -19,7 +19,7 @@ import (
 	"github.com/acceld/acceld/agent/client"
 )
 
-// terminal is a pseudoterminal: what is written to slave is shown on screen.
+// terminal is a pseudoterminal: screen shows what is written to slave.
 type terminal struct {
 	master, slave *os.File
 	mu            sync.Mutex
@@ -82,7 +82,7 @@ func (x *terminal) resize(t *testing.T, width, height int) {
 	}
 }
 
-// until waits until the screen is as want says.
+// until waits until want accepts the screen.
 func (x *terminal) until(t *testing.T, what string, want func(text string, modes map[string]bool) bool) {
 	t.Helper()
 	text := ""
@@ -98,8 +98,8 @@ func (x *terminal) until(t *testing.T, what string, want func(text string, modes
 	t.Fatalf("%s: not on the screen\n%s", what, text)
 }
 
-// TestWatchOnTerminal: the page is kept up to date in its place, with how far the work is, fits a terminal that becomes
-// narrower, says when no agent answers, and in the end the terminal is as it was, with the last page in it.
+// TestWatchOnTerminal: the page is kept up to date in place, with the progress of the work. It fits a terminal that
+// becomes narrower and says when no agent answers. At the end the terminal is as it was, with the last page in it.
 func TestWatchOnTerminal(t *testing.T) {
 	x := newTerminal(t, 100, 30)
 	socket := filepath.Join(t.TempDir(), "s")
