@@ -104,7 +104,7 @@ func Run(ctx context.Context, o Options) *accel.Problem {
 	return nil
 }
 
-// run puts the agent together and serves until ctx ends.
+// run assembles the agent and serves until ctx ends.
 func run(ctx context.Context, o Options, s *Setup) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()

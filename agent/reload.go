@@ -116,7 +116,7 @@ func (r *reloader) reread(ctx context.Context) {
 	}
 }
 
-// differs reports whether a problem says something else than the one that is shown.
+// differs reports whether a problem differs from the one that is shown.
 func differs(shown, p *accel.Problem) bool { return shown == nil || shown.Message != p.Message }
 
 // pendingChanges names the changed options that are read only when the agent starts; nil if there are none.

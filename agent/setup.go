@@ -257,7 +257,7 @@ func (s *Setup) RuntimeOptions() runtime.Options {
 	return runtime.Options{Log: s.Log, Ledger: s.Ledger, HookProgram: HookProgram(), Units: runtimeUnits(s.Host)}
 }
 
-// Runtime returns the container runtime as the agent works with it.
+// Runtime returns the container runtime with the agent's options.
 func (s *Setup) Runtime(facts accel.Facts) *runtime.Runtime {
 	o := s.RuntimeOptions()
 	o.Engine = facts.Runtime
@@ -295,7 +295,7 @@ func (s *Setup) KindsInOrder() []string {
 	return kinds
 }
 
-// LedgerProblem gives an error of the ledger its reason.
+// LedgerProblem turns an error of the ledger into a problem with a reason.
 func LedgerProblem(err error) *accel.Problem {
 	var p *accel.Problem
 	if errors.As(err, &p) {
