@@ -86,7 +86,7 @@ type Options struct {
 	Effects  Effects
 	Observer Observer
 	Log      *slog.Logger
-	// KubeSync returns what the API server holds; nil without credentials.
+	// KubeSync returns what the API server has; nil without credentials.
 	KubeSync func() Sync
 	// KubeletAuto makes Want.Kubernetes follow whether a kubelet is on the host.
 	KubeletAuto bool
@@ -97,7 +97,7 @@ type Options struct {
 // Loop is the one writer of the machine value. See the package comment.
 type Loop struct {
 	o       Options
-	wake    chan bool     // an event: the host may have changed; true if that may help a failed step
+	wake    chan bool     // an event: the host may have changed; true if a failed step may succeed now
 	changes chan struct{} // a plugin or the API server has news
 	wants   chan accel.Want
 	done    chan outcome // a step ended

@@ -406,7 +406,7 @@ func TestUpgradeWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestSilenceWhileDraining: if the kubelet stops answering after devices are withheld, the driver is not replaced
+// TestSilenceWhileDraining: if the kubelet stops answering after devices were withheld, the driver is not replaced
 // either.
 func TestSilenceWhileDraining(t *testing.T) {
 	w := served(accel.UpgradePolicy{Holders: accel.HoldersWait, Timeout: "30m"})
