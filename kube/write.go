@@ -95,7 +95,7 @@ func (s *session) writeMetadata(ctx context.Context, r *rendered, retaint bool) 
 }
 
 // patch sends one patch and keeps the answer as the newest node. After a conflict (somebody else changed the node),
-// it reads the node again.
+// it reads the node again. A node that is gone becomes nil.
 func (s *session) patch(ctx context.Context, t types.PatchType, body []byte, subresources ...string) error {
 	limited, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
