@@ -6,7 +6,7 @@ import (
 	"github.com/acceld/acceld/vendors"
 )
 
-// parts are what most commands need.
+// parts is what most commands need.
 type parts struct {
 	*agent.Setup
 	// console shows the log and the progress of the work.

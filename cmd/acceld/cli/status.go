@@ -82,7 +82,7 @@ func (p *parts) agent() (*asked, error) {
 	return &asked{Client: client.New(p.Config.Socket, file)}, nil
 }
 
-// allReady reports whether every kind that has a device is ready and every device healthy.
+// allReady reports whether every kind that has a device is ready, and every device is usable and not withheld.
 func allReady(m accel.Machine) bool {
 	if m.Taken.IsZero() {
 		return false // the agent has not read the host yet
