@@ -12,8 +12,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// recordOf reads from a claim what its containers are to be given by one driver on one node. What is wrong with it is
-// ClaimUnusable and names the claim and the field.
+// recordOf reads from a claim what one driver on one node must give its containers. If something in the claim is
+// wrong, the problem is ClaimUnusable and names the claim and the field.
 func recordOf(c claim, uid, driver, node string, def *accel.Definition) (record, *accel.Problem) {
 	r := record{Version: recordVersion, Namespace: c.Metadata.Namespace, Name: c.Metadata.Name, UID: c.Metadata.UID}
 	unusable := func(format string, args ...any) (record, *accel.Problem) {
@@ -48,8 +48,8 @@ func recordOf(c claim, uid, driver, node string, def *accel.Definition) (record,
 	return r, nil
 }
 
-// parts tells a container its parts of a shared device: "ACCELD_MEMORY_0000_01_00_0=5368709120". Keeping to them is its
-// own business.
+// parts renders the environment variables that tell a container its part of a shared device, such as
+// "ACCELD_MEMORY_0000_01_00_0=5368709120". Nothing enforces the limit: the container must keep to it.
 func parts(d result) []string {
 	if d.ShareID == "" {
 		return nil
@@ -59,7 +59,7 @@ func parts(d result) []string {
 	for _, name := range slices.Sorted(maps.Keys(d.Consumed)) {
 		q, err := resource.ParseQuantity(d.Consumed[name])
 		if err != nil {
-			continue // the API server writes quantities
+			continue // the API server writes only valid quantities
 		}
 		_, short, ok := strings.Cut(name, "/")
 		if !ok {
@@ -71,7 +71,7 @@ func parts(d result) []string {
 	return out
 }
 
-// allocated reports whether the claim that a record was made for still has its devices.
+// allocated reports whether the claim that a record describes still has any of its devices.
 func allocated(c claim, r record) bool {
 	if c.Metadata.UID != r.UID || c.Status.Allocation == nil {
 		return false

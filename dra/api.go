@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// objects are the objects at the API server that this package deals with.
+// objects is the client for the API server's objects that this package uses.
 type objects struct{ api kube.API }
 
 // claim reads a ResourceClaim.
@@ -41,7 +41,7 @@ func (o objects) update(ctx context.Context, s Slice) (Slice, error) {
 	return made, err
 }
 
-// remove deletes a slice; one that is gone is no error.
+// remove deletes a slice. A slice that is already gone is not an error.
 func (o objects) remove(ctx context.Context, name string) error {
 	err := o.Do(ctx, http.MethodDelete, apiRoot+"resourceslices/"+name, nil, nil, nil)
 	if apierrors.IsNotFound(err) {
@@ -59,7 +59,7 @@ func (o objects) nodeUID(ctx context.Context, name string) (string, error) {
 	return node.Metadata.UID, err
 }
 
-// Do asks the API server.
+// Do sends a request to the API server, as [kube.API] describes.
 func (o objects) Do(ctx context.Context, method, path string, query url.Values, body, into any) error {
 	if o.api == nil {
 		return accel.Problemf(accel.APIUnreachable, "there are no credentials for the API server")
@@ -67,7 +67,7 @@ func (o objects) Do(ctx context.Context, method, path string, query url.Values, 
 	return o.api.Do(ctx, method, path, query, body, into)
 }
 
-// Watch is that of [kube.API].
+// Watch starts a watch, as [kube.API] describes.
 func (o objects) Watch(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
 	if o.api == nil {
 		return nil, accel.Problemf(accel.APIUnreachable, "there are no credentials for the API server")
@@ -75,7 +75,7 @@ func (o objects) Watch(ctx context.Context, path string, query url.Values) (io.R
 	return o.api.Watch(ctx, path, query)
 }
 
-// problem gives an error of the API server a reason.
+// problem gives an error from the API server a reason.
 func problem(attempted string, err error) *accel.Problem {
 	if p := (*accel.Problem)(nil); errors.As(err, &p) {
 		return p

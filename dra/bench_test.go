@@ -10,8 +10,9 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// BenchmarkPrepare prepares and takes back 50 claims at once, and tells the median and the 99th percentile of one call.
-// The API server answers at once. Without the disk, as TMPDIR=/dev/shm has it, it is what this package takes itself.
+// BenchmarkPrepare prepares and unprepares 50 claims concurrently, and reports the median and the 99th percentile of
+// one call. The API server answers at once. With TMPDIR=/dev/shm no disk is involved, and the time is this package's
+// own.
 func BenchmarkPrepare(b *testing.B) {
 	const claims = 50
 	bed := newBed(b)

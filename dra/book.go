@@ -15,8 +15,9 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// book keeps the records of prepared claims, one file for each, so that claims wait for nobody's disk but their own. A
-// record is on the disk before anything else of a claim is. The lock is held for memory operations only.
+// book keeps the records of prepared claims, one file per claim, so that no claim waits for another claim's disk
+// write. A claim's record is on disk before anything else of the claim. The lock is held only for operations in
+// memory.
 type book struct {
 	host *host.Host
 	dir  string
@@ -25,17 +26,18 @@ type book struct {
 	mu      sync.Mutex
 	opened  bool
 	records map[string]record // by UID
-	// damaged are the claims whose records cannot be read: they were prepared, and nobody knows with what.
+	// damaged has the UIDs of claims whose records cannot be read: they were prepared, but with which devices is
+	// unknown.
 	damaged map[string]bool
 }
 
-// records is the directory of the records of a kind.
+// records returns the directory with the records of a kind.
 func records(stateDir string, def *accel.Definition) string {
 	return path.Join(stateDir, "dra", def.Kind)
 }
 
-// Served reports whether claims of a kind were served on a host and perhaps still are held: somebody has to take back
-// what was published, and the claims.
+// Served reports whether this host has served claims of a kind, some of which may still be held. If so, the
+// published slices must be withdrawn and the claims unprepared.
 func Served(h *host.Host, stateDir string, def *accel.Definition) bool {
 	return h.Exists(records(stateDir, def))
 }
@@ -46,8 +48,8 @@ func newBook(h *host.Host, dir string, log *slog.Logger) *book {
 
 func (b *book) file(uid string) string { return path.Join(b.dir, uid+".json") }
 
-// open reads the records that are there. One that cannot be read is said and passed over: what it was about is read
-// from the API server when a pod needs it, and its file goes when the claim is taken back.
+// open reads the existing records. It logs and skips a record that it cannot read: when a pod needs that claim, its
+// content is read from the API server, and the file is removed when the claim is unprepared.
 func (b *book) open() *accel.Problem {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +61,7 @@ func (b *book) open() *accel.Problem {
 	for _, e := range entries {
 		uid, ok := strings.CutSuffix(e.Name(), ".json")
 		if !ok || !uidForm.MatchString(uid) {
-			continue // a file that was being written when the machine stopped
+			continue // for example a temporary file that was being written when the machine stopped
 		}
 		data, err := b.host.ReadFile(b.file(uid))
 		r := record{}
@@ -79,7 +81,7 @@ func (b *book) open() *accel.Problem {
 	return nil
 }
 
-// begin makes the directory of the records, by which a later agent knows that claims were served here; end removes it.
+// begin creates the directory of the records; a later agent sees by it that claims were served here. end removes it.
 func (b *book) begin() *accel.Problem {
 	if err := b.host.MkdirAll(b.dir, 0o700); err != nil {
 		return accel.Problemf(accel.ReasonForError(err, accel.InternalError),
@@ -94,7 +96,7 @@ func (b *book) end() {
 	}
 }
 
-// get returns the record of a claim that is on the disk.
+// get returns the record of a claim, and whether it is on disk.
 func (b *book) get(uid string) (record, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,14 +104,14 @@ func (b *book) get(uid string) (record, bool) {
 	return r, r.saved
 }
 
-// all returns the records, by UID.
+// all returns the records, sorted by UID.
 func (b *book) all() []record {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.SortedFunc(maps.Values(b.records), func(x, y record) int { return strings.Compare(x.UID, y.UID) })
 }
 
-// read reports whether the records were read.
+// read reports whether open has read the records.
 func (b *book) read() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,8 +124,9 @@ func (b *book) empty() bool {
 	return len(b.records)+len(b.damaged) == 0
 }
 
-// put keeps r, in memory at once and then on the disk. When another claim holds one of its devices, that claim's record
-// is returned and nothing is kept. When the disk fails the devices stay held: the API server says that they are.
+// put stores r in memory at once and then on disk. If another claim holds one of its devices, put returns that
+// claim's record and stores nothing. If the disk write fails, the devices stay held, because the API server has
+// allocated them.
 func (b *book) put(r record) (rival *record, problem *accel.Problem) {
 	b.mu.Lock()
 	for _, o := range b.records {
@@ -156,8 +159,8 @@ func (b *book) put(r record) (rival *record, problem *accel.Problem) {
 	return nil, nil
 }
 
-// drop forgets a claim, also one whose record cannot be read. A file that cannot be removed harms nobody: the next
-// agent asks the API server about it.
+// drop forgets a claim, even one whose record cannot be read. A file that cannot be removed does no harm: the next
+// agent asks the API server about its claim.
 func (b *book) drop(uid string) {
 	if err := b.host.Remove(b.file(uid)); err != nil {
 		b.log.Warn("record of a claim left behind", "path", b.file(uid), "error", err)

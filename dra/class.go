@@ -14,7 +14,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// manager owns the fields that this package writes.
+// manager is the field manager that owns the fields that this package writes.
 const manager = "acceld"
 
 // class is a DeviceClass.
@@ -25,7 +25,7 @@ type class struct {
 	Spec       classSpec `json:"spec"`
 }
 
-// existing is what is read of a DeviceClass: besides its spec who owns which fields of it.
+// existing has the parts of a DeviceClass that are read: its spec, and who owns which of its fields.
 type existing struct {
 	Metadata struct {
 		ResourceVersion string    `json:"resourceVersion"`
@@ -51,15 +51,15 @@ type selector struct {
 	} `json:"cel"`
 }
 
-// applied is the body of a server-side apply: of the fields that it has the writer becomes the owner, all others stay
-// as they are.
+// applied is the body of a server-side apply. The writer becomes the owner of the fields in it; all other fields
+// stay as they are.
 type applied struct{ class }
 
 // PatchType is the content type of the patch.
 func (applied) PatchType() string { return "application/apply-patch+yaml" }
 
-// classesFor are the DeviceClasses of a kind: one of its devices, and one of each profile of partitions that it says or
-// that is there. Pods that ask for the extended resource are served, too.
+// classesFor returns the DeviceClasses of a kind: one for whole devices, and one for each partition profile that the
+// definition names or that a device has. They also serve pods that request the extended resource.
 func classesFor(def *accel.Definition, units []accel.Accelerator) []class {
 	profiles := []string{""}
 	for _, u := range units {
@@ -93,8 +93,9 @@ func classesFor(def *accel.Definition, units []accel.Accelerator) []class {
 	return all
 }
 
-// keepClasses makes the DeviceClasses of the kind as its definition says, each once for as long as the definition stays
-// the same. The cluster has one of each: where definitions of nodes differ, the one that was read last counts.
+// keepClasses creates or updates the DeviceClasses of the kind to match its definition, each one once until the
+// definition changes. They are shared by the whole cluster: if the definitions of two nodes differ, the one that was
+// applied last wins.
 func (b *publisher) keepClasses(ctx context.Context) {
 	for _, want := range classesFor(b.cfg.Definition, b.list.load().sorted()) {
 		name := want.Metadata.Name
@@ -105,7 +106,7 @@ func (b *publisher) keepClasses(ctx context.Context) {
 			return b.api.keepClass(ctx, want)
 		})
 		if err != nil && problem("keep device class", err).Reason == accel.APIUnreachable || apierrors.IsConflict(err) {
-			return // with the next change
+			return // try again with the next change
 		}
 		b.classed[name] = want.Spec
 		switch {
@@ -123,23 +124,23 @@ func (b *publisher) keepClasses(ctx context.Context) {
 	}
 }
 
-// deed is what was done about a class.
+// deed is what keepClass did about a class.
 type deed int
 
 const (
-	classRight deed = iota // nothing
+	classRight deed = iota // nothing to do
 	classMade
 	classChanged
-	classForeign // nothing: somebody else has written it
+	classForeign // nothing done: somebody else has written the class
 )
 
-// keepClass makes a DeviceClass, or changes the fields of one that nobody else has written.
+// keepClass creates a DeviceClass, or updates one whose fields nobody else has written.
 func (o objects) keepClass(ctx context.Context, want class) (deed, error) {
 	path, owner := apiRoot+"deviceclasses", url.Values{"fieldManager": {manager}}
 	var have existing
 	err := o.Do(ctx, http.MethodGet, path+"/"+want.Metadata.Name, nil, nil, &have)
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // who may not read may still make it
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // create may be allowed although read is not
 		err := o.Do(ctx, http.MethodPost, path, owner, want, nil)
 		if apierrors.IsAlreadyExists(err) {
 			return classRight, nil
@@ -152,12 +153,13 @@ func (o objects) keepClass(ctx context.Context, want class) (deed, error) {
 	case have.written("selectors", "extendedResourceName"):
 		return classForeign, nil
 	}
-	want.Metadata.ResourceVersion = have.Metadata.ResourceVersion // of what was looked at
-	owner.Set("force", "true")                                    // over what was written before it was applied
+	want.Metadata.ResourceVersion = have.Metadata.ResourceVersion // fail if it changed since it was read
+	owner.Set("force", "true")                                    // overrules what acceld itself wrote by create, not by apply
 	return classChanged, o.Do(ctx, http.MethodPatch, path+"/"+want.Metadata.Name, owner, applied{want}, nil)
 }
 
-// written reports whether somebody else owns one of the fields of the spec. What cannot be read is somebody else's.
+// written reports whether somebody else owns one of the fields of the spec. An entry that cannot be read counts as
+// theirs.
 func (x existing) written(fields ...string) bool {
 	for _, entry := range x.Metadata.ManagedFields {
 		var owned struct {

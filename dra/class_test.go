@@ -7,13 +7,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestClassesFollow: the class of a kind is made, follows its definition, and is left alone when somebody else has
+// TestClassesFollow: the class of a kind is created, follows its definition, and is left alone if somebody else has
 // written it.
 func TestClassesFollow(t *testing.T) {
 	const name = "qemu-edu.acceld.dev"
 	for _, c := range []struct {
 		name   string
-		there  string // the extended resource of a class that is there; none when empty
+		there  string // the extended resource of the existing class; no class if empty
 		owner  string
 		unread bool
 		want   string
@@ -42,7 +42,7 @@ func TestClassesFollow(t *testing.T) {
 				x.Spec.ExtendedResourceName, x.Metadata.ResourceVersion = c.there, "7"
 				s.classes[name] = x
 			}
-			for range 2 { // once for as long as the definition stays the same
+			for range 2 { // written once while the definition stays the same
 				b.keepClasses(t.Context())
 			}
 			if got := s.classes[name].Spec.ExtendedResourceName; got != c.want {
@@ -61,7 +61,7 @@ func TestClassesFollow(t *testing.T) {
 	}
 }
 
-// TestOwners: who owns a field that matters is somebody else, whoever owns the rest is not.
+// TestOwners: a class is somebody else's only if they own a field that matters.
 func TestOwners(t *testing.T) {
 	for fields, want := range map[string]bool{
 		`{"f:spec":{"f:selectors":{}}}`: true, `{"f:spec":{"f:config":{}}}`: false,

@@ -11,12 +11,12 @@ import (
 // Kubernetes 1.35 a slice with counters has no devices.
 const setsPerSlice = 8
 
-// firstCounters is the number of the first slice with counters: they come after those with devices, and keep their
-// names when there are more devices.
+// firstCounters is the number of the first slice with counters. These slices come after those with devices, and keep
+// their names when there are more devices.
 const firstCounters = 0x800
 
-// devices renders what there is to be given: devices and partitions, and, where the definition says what a device could
-// be divided into, the partitions that it is not divided into, with a taint.
+// devices renders what claims can get: devices and partitions. If the definition lists the possible partitions of a
+// device, those that do not exist now are rendered too, with a taint.
 func (v View) devices() []Device {
 	all := slices.Clone(v.Accelerators)
 	if d := v.Definition.Partitions; d != nil {
@@ -34,7 +34,7 @@ func (v View) devices() []Device {
 	return out
 }
 
-// absent are the partitions that a could have and has not.
+// absent returns the partitions that a could have but does not have now.
 func absent(a accel.Accelerator, d *accel.Partitions, there []accel.Accelerator) []accel.Accelerator {
 	var out []accel.Accelerator
 	for _, p := range d.Profiles {
@@ -57,7 +57,7 @@ func absent(a accel.Accelerator, d *accel.Partitions, there []accel.Accelerator)
 	return out
 }
 
-// uses renders what a device takes of the counters: all of its own, or what its profile says of its parent's.
+// uses renders what a device takes from the counters: all of its own, or of its parent's what its profile says.
 func (v View) uses(a accel.Accelerator) []Consumption {
 	d := v.Definition.Partitions
 	if d == nil || len(d.Counters) == 0 {
@@ -68,7 +68,7 @@ func (v View) uses(a accel.Accelerator) []Consumption {
 		taken = v.Definition.Profile(a.Profile).Uses
 	}
 	if len(taken) == 0 {
-		return nil // a profile of which nothing is known
+		return nil // nothing is known about this profile
 	}
 	return []Consumption{{CounterSet: DeviceName(a.Address()), Counters: counters(taken)}}
 }
@@ -92,7 +92,7 @@ func (v View) counterSets() []CounterSet {
 func counters(amounts map[string]string) map[string]Counter {
 	out := map[string]Counter{}
 	for name, text := range amounts {
-		if value, err := canonical(text, false); err == nil { // the definition was validated
+		if value, err := canonical(text, false); err == nil { // cannot fail: the definition was validated
 			out[name] = Counter{Value: value}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// halves is a definition whose devices can be divided into halves; with counters, claims are told so.
+// halves is a definition whose devices can be divided into halves. With counters, claims are told so.
 func halves(counted bool) *accel.Definition {
 	def := &accel.Definition{
 		Kind: "qemu-edu", Resource: "qemu.org/edu",
@@ -40,7 +40,7 @@ func divide(a accel.Accelerator, profile string, names ...string) accel.Accelera
 	return a
 }
 
-// told is what the slices say of each device: its name, what it takes, and why it is not offered.
+// told is what the slices say about each device: its name, what it consumes, and why it is not offered.
 func told(all []Slice) (out []string) {
 	for _, s := range all {
 		for _, d := range s.Spec.Devices {
@@ -104,7 +104,7 @@ func TestPartitionSlices(t *testing.T) {
 	}
 }
 
-// TestPartitionAttributes: claims select by profile and parent, and ask for what the part has.
+// TestPartitionAttributes: claims select by profile and parent, and request the partition's capacity.
 func TestPartitionAttributes(t *testing.T) {
 	v := view(accel.Units([]accel.Accelerator{divide(edu(1), "half", "p0")})...)
 	v.Definition = halves(false)
@@ -127,7 +127,7 @@ func TestPartitionAttributes(t *testing.T) {
 	}
 }
 
-// TestManyCounters: a slice has eight counter sets, and a change of one device moves none of the others'.
+// TestManyCounters: a slice has eight counter sets, and a change of one device moves no other device's set.
 func TestManyCounters(t *testing.T) {
 	v := view(accel.Units(edus(20))...)
 	v.Definition = halves(true)
@@ -156,18 +156,18 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What the classes select by; compiled and tried with the scheduler's own k8s.io/dynamic-resource-allocation/cel,
-// v0.37.1.
+// The expressions of the classes, which were compiled and tried with the scheduler's own
+// k8s.io/dynamic-resource-allocation/cel, v0.37.1.
 const (
 	halfExpression  = `device.driver == "qemu-edu.acceld.dev" && has(device.attributes["qemu-edu.acceld.dev"].profile) && device.attributes["qemu-edu.acceld.dev"].profile == "half"`
 	wholeExpression = `device.driver == "qemu-edu.acceld.dev" && !has(device.attributes["qemu-edu.acceld.dev"].profile)`
 )
 
-// TestPartitionClaims: the layout changes under a plugin that runs; a claim gets exactly its partition, and keeps it
-// over whatever else changes.
+// TestPartitionClaims: the layout changes under a running plugin. A claim gets exactly its partition and keeps it,
+// whatever else changes.
 func TestPartitionClaims(t *testing.T) {
 	b := newBed(t)
-	b.def.Partitions, b.def.Nodes = halves(true).Partitions, nil // nothing else has nodes
+	b.def.Partitions, b.def.Nodes = halves(true).Partitions, nil // nothing here has device nodes
 	p := b.plugin(accel.Units(edus(2))...)
 	b.kubelet()
 	b.run(p)

@@ -11,17 +11,17 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TaintKey is the key of the taint on a device that new claims shall not get; its value is an [accel.Reason].
+// TaintKey is the key of the taint on a device that new claims must not get. Its value is an [accel.Reason].
 const TaintKey = "acceld.dev/unusable"
 
-// Attributes of every driver (k8s.io/dynamic-resource-allocation/deviceattribute, v0.37).
+// Attributes that all drivers share (k8s.io/dynamic-resource-allocation/deviceattribute, v0.37).
 const (
 	pcieRoot = "resource.kubernetes.io/pcieRoot"
 	pciBusID = "resource.kubernetes.io/pciBusID"
 	numaNode = "resource.kubernetes.io/numaNode"
 )
 
-// maxText is the length of a string or a version of an attribute.
+// maxText is the maximum length, in bytes, of a string or version attribute.
 const maxText = 64
 
 // View is what the devices of one kind are rendered from.
@@ -31,7 +31,7 @@ type View struct {
 	Accelerators []accel.Accelerator
 	// PCI are the functions of the host, bridges included.
 	PCI []accel.PCIDevice
-	// DriverVersion is that of the live driver; empty when it has none.
+	// DriverVersion is the version of the live driver, or empty if it has none.
 	DriverVersion string
 }
 
@@ -42,8 +42,8 @@ func (v View) device(a accel.Accelerator) Device {
 	return d
 }
 
-// attributes renders what claims can select by. What is not known is not there, so that an expression can ask for it.
-// There are at most 17 of the 32 that a device may have together with its capacities.
+// attributes renders what claims can select by. An unknown attribute is left out, so that an expression can test for
+// it. A device has at most 17 attributes here; attributes and capacities together may be 32.
 func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 	out := map[string]Attribute{}
 	text := func(name, value string) {
@@ -77,7 +77,7 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 		text("product", product(a, d, v.Definition))
 		text("vendorID", d.Vendor)
 		text("deviceID", d.Device)
-		// What the link can do, not what it does now: an idle link trains down, and a slice that followed it would
+		// The link's maximum, not its current speed: an idle link trains down, and a slice that followed it would
 		// flap.
 		if d.Link.MaxSpeedGTs > 0 && d.Link.MaxWidth > 0 {
 			number("linkSpeedMTs", int64(d.Link.MaxSpeedGTs*1000))
@@ -87,7 +87,7 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 	return out
 }
 
-// product is the name of the model, as well as it is known.
+// product returns the best known name of the model.
 func product(a accel.Accelerator, d accel.PCIDevice, def *accel.Definition) string {
 	if a.Model != "" {
 		return a.Model
@@ -101,8 +101,8 @@ func product(a accel.Accelerator, d accel.PCIDevice, def *accel.Definition) stri
 	return d.Vendor + ":" + d.Device
 }
 
-// rootOf returns the PCI Express root complex above a function as sysfs names it, such as "pci0000:00"; empty when a
-// bridge on the way is not known.
+// rootOf returns the PCI Express root complex above a function, by its sysfs name such as "pci0000:00". It is empty
+// if a bridge in between is not known.
 func rootOf(address string, pci []accel.PCIDevice) string {
 	ports, known := accel.PortsAbove(address, pci)
 	top := append(ports, address)[0]
@@ -112,8 +112,8 @@ func rootOf(address string, pci []accel.PCIDevice) string {
 	return ""
 }
 
-// semantic makes a version of semver.org, 2.0.0, of a driver's: vendors write zeros in front of numbers, such as
-// "580.65.06", which semantic versions do not have.
+// semantic turns a driver's version into a semantic version (semver.org, 2.0.0). Vendors write leading zeros, as in
+// "580.65.06", which semantic versions do not allow.
 func semantic(text string) (string, bool) {
 	parts := strings.SplitN(text, ".", 3)
 	for i, p := range parts {
@@ -126,11 +126,11 @@ func semantic(text string) (string, bool) {
 		}
 	}
 	text = strings.Join(parts, ".")
-	complete := strings.HasPrefix("v"+text, semver.Canonical("v"+text)) // the library takes "v1" and "v1.2" too
+	complete := strings.HasPrefix("v"+text, semver.Canonical("v"+text)) // the library also accepts "v1" and "v1.2"
 	return text, complete && semver.IsValid("v"+text) && len(text) <= maxText
 }
 
-// taints renders why a device is not offered. It is given to no new claim; those who have it keep it.
+// taints renders why a device is not offered. New claims do not get it; claims that have it keep it.
 func taints(a accel.Accelerator) []Taint {
 	reason, _ := a.Refusal()
 	if reason == "" {
@@ -142,9 +142,9 @@ func taints(a accel.Accelerator) []Taint {
 	}}
 }
 
-// capacity renders the amounts of a device and whether claims may share it. One that is not known is left out, and with
-// it the share: a claim that asks for a part of it then finds no device, instead of one that is given out without
-// counting.
+// capacity renders the amounts of a device and whether claims may share it. An amount that is not known is left out,
+// and does not make the device shareable. A claim that asks for a part of it then finds no device; otherwise the
+// device would be given out without counting.
 func (v View) capacity(a accel.Accelerator) (map[string]Amount, bool) {
 	var out map[string]Amount
 	shared, all := false, v.Definition.Capacity
@@ -162,7 +162,7 @@ func (v View) capacity(a accel.Accelerator) (map[string]Amount, bool) {
 		}
 		value, err := canonical(amount, c.File != "")
 		if err != nil {
-			continue // the definition was validated
+			continue // cannot happen: the definition was validated
 		}
 		if out == nil {
 			out = map[string]Amount{}
@@ -191,7 +191,7 @@ func policy(s *accel.Share, whole string) *Policy {
 	}
 	if s.Min != "" || s.Max != "" || s.Step != "" {
 		r := Range{Min: text(s.Min), Max: text(s.Max), Step: text(s.Step)}
-		if r.Min == "" { // the API wants one
+		if r.Min == "" { // the API requires a minimum
 			r.Min = "0"
 			if r.Step != "" {
 				r.Min = r.Step
@@ -202,7 +202,7 @@ func policy(s *accel.Share, whole string) *Policy {
 	return p
 }
 
-// canonical is the form in which the API server gives a quantity back; bytes in binary units.
+// canonical returns a quantity in the form in which the API server returns it; bytes are in binary units.
 func canonical(text string, binary bool) (string, error) {
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
@@ -214,7 +214,7 @@ func canonical(text string, binary bool) (string, error) {
 	return q.String(), nil
 }
 
-// shorten makes valid text of at most n bytes.
+// shorten returns s as valid UTF-8 of at most n bytes.
 func shorten(s string, n int) string {
 	s = strings.ToValidUTF8(s, "?")
 	if len(s) <= n {

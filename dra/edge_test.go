@@ -18,7 +18,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestExcludes: which devices two claims may have at the same time.
+// TestExcludes: two claims may have some devices at the same time, and others not.
 func TestExcludes(t *testing.T) {
 	whole, other := given{Device: "a"}, given{Device: "b"}
 	admin, first, second := given{Device: "a", Admin: true}, given{Device: "a", Share: "1"},
@@ -43,7 +43,7 @@ func TestExcludes(t *testing.T) {
 	}
 }
 
-// TestReadRecord: a record is believed that this agent understands, and that is about its claim.
+// TestReadRecord: a record is accepted only if this agent understands it and it is about its claim.
 func TestReadRecord(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*record)
@@ -68,7 +68,7 @@ func TestReadRecord(t *testing.T) {
 	}
 }
 
-// TestUIDs: what becomes part of a file's name is one word.
+// TestUIDs: what becomes part of a file name is one word.
 func TestUIDs(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(1)...)
@@ -88,8 +88,8 @@ func TestUIDs(t *testing.T) {
 	}
 }
 
-// TestWrites: somebody else's write is a reason to look again, anything else a problem; and there are not too many of
-// them.
+// TestWrites: another writer's change is a reason to look again; any other error is a problem. The rate of writes is
+// limited.
 func TestWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &publisher{
@@ -113,7 +113,7 @@ func TestWrites(t *testing.T) {
 		}
 		began := time.Now()
 		const more = 10
-		for range writeBurst + more - 4 { // less those above
+		for range writeBurst + more - 4 { // minus the writes above
 			if err := b.one(t.Context(), "write", func(context.Context) error { return nil }); err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +124,7 @@ func TestWrites(t *testing.T) {
 	})
 }
 
-// TestTogether: no claim of a call waits for another one.
+// TestTogether: no claim in a call waits for another one.
 func TestTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := []*drapb.Claim{{Uid: "1"}, {Uid: "2"}, {Uid: "3"}}

@@ -33,17 +33,17 @@ import (
 
 const node = "node-a"
 
-// server is the little of an API server that matters here: slices with versions and a watch, and claims to read.
+// server is a minimal API server: slices with versions and a watch, and claims to read.
 type server struct {
 	mu      sync.Mutex
 	version int
 	slices  map[string]Slice
 	claims  map[string]claim
 	classes map[string]class
-	unread  bool   // classes may be made and not read
-	owner   string // of the fields of classes
+	unread  bool   // classes may be created but not read
+	owner   string // of the classes' fields
 	watched.History
-	// refuse answers a request instead of the server when it returns an error.
+	// refuse is asked first; if it returns an error, the server answers with that.
 	refuse   func(method, path string) error
 	forgets  func(*Slice) // drops fields as an older server does
 	requests []string
@@ -134,7 +134,7 @@ func (s *server) answer(method, path string, body any) (any, error) {
 	return x, nil
 }
 
-// class answers about DeviceClasses; who applies one owns what it says of it. The caller holds the lock.
+// class serves DeviceClasses; whoever applies a class owns the fields that it sends. The caller holds the lock.
 func (s *server) class(method, name string, body any) (any, error) {
 	resource := schema.GroupResource{Resource: "deviceclasses"}
 	have, there := s.classes[name]
@@ -189,7 +189,8 @@ func (s *server) wipe() {
 	}
 }
 
-// allocate makes a claim with devices "request=device", "request=device/share" or "request=device!" for admin access.
+// allocate creates a claim with devices "request=device", "request=device/share", or "request=device!" for admin
+// access.
 func (s *server) allocate(name, uid string, devices ...string) {
 	c := claim{Metadata: meta{Namespace: "team", Name: name, UID: uid}}
 	data := `{"devices":{"results":[`
@@ -303,7 +304,7 @@ func (b *bed) mkdir(name string) {
 	}
 }
 
-// plugin makes a plugin that has the devices; it does not run.
+// plugin creates a plugin that has the devices; it does not run yet.
 func (b *bed) plugin(accs ...accel.Accelerator) *Plugin {
 	b.Helper()
 	l, err := ledger.Open(b.host, "/var/lib/acceld", nil)
@@ -336,7 +337,7 @@ func (b *bed) plugin(accs ...accel.Accelerator) *Plugin {
 	return p
 }
 
-// run runs a plugin until the function that it returns is called, or the test ends.
+// run runs a plugin until the returned function is called or the test ends.
 func (b *bed) run(p *Plugin) (stop func()) {
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
@@ -351,7 +352,7 @@ func (b *bed) run(p *Plugin) (stop func()) {
 	return stop
 }
 
-// kubelet does what the kubelet's plugin watcher and DRA manager do with one driver.
+// kubelet does for one driver what the kubelet's plugin watcher and DRA manager do.
 type kubelet struct {
 	*bed
 	mu       sync.Mutex
@@ -477,7 +478,7 @@ func ref(name, uid string) *drapb.Claim {
 	return &drapb.Claim{Namespace: "team", Name: name, Uid: uid}
 }
 
-// prepare asks for one claim and returns the CDI names, or the error.
+// prepare prepares one claim and returns the CDI names or the error.
 func prepare(t *testing.T, p *Plugin, name, uid string) ([]string, string) {
 	t.Helper()
 	resp, err := claims{Plugin: p}.NodePrepareResources(t.Context(),

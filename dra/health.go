@@ -8,18 +8,18 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// maxMessage is the length of a device's message (dra-health/v1, DeviceHealth).
+// maxMessage is the maximum length of a device's message (dra-health/v1, DeviceHealth).
 const maxMessage = 1024
 
-// watcher tells the kubelet the health of the devices, for the status of the pods that have them.
+// watcher reports the health of the devices to the kubelet, which shows it in the status of the pods that have them.
 type watcher struct {
 	drahealth.UnsafeDRAResourceHealthServer
 	*Plugin
 	over <-chan struct{} // closed when the service ends
 }
 
-// NodeWatchResources sends the health of all devices, again after each change, and again in time before the kubelet
-// forgets it. When nobody watches the devices any more it is not sent again, and the kubelet says "unknown".
+// NodeWatchResources sends the health of all devices: at once, after each change, and in time before the kubelet's
+// copy expires. If nothing monitors the devices any more, it stops sending, and the kubelet reports "unknown".
 func (w watcher) NodeWatchResources(_ *drahealth.NodeWatchResourcesRequest,
 	stream drahealth.DRAResourceHealth_NodeWatchResourcesServer,
 ) error {
@@ -46,7 +46,7 @@ func (w watcher) NodeWatchResources(_ *drahealth.NodeWatchResourcesRequest,
 // healthOf renders the health of every device.
 func healthOf(v *version, pool string, now time.Time) *drahealth.NodeWatchResourcesResponse {
 	all := &drahealth.NodeWatchResourcesResponse{}
-	for _, a := range v.sorted() { // who holds a device says nothing about its health
+	for _, a := range v.sorted() { // sorted, not list: a device that is held in another way is not unhealthy
 		d := &drahealth.DeviceHealth{
 			Device:          &drahealth.DeviceIdentifier{PoolName: pool, DeviceName: DeviceName(a.ID)},
 			LastUpdatedTime: now.Unix(), HealthCheckTimeoutSeconds: 30,

@@ -5,16 +5,17 @@ import (
 	"slices"
 )
 
-// Holder is a pod that has a device by a claim.
+// Holder is a pod that has a device through a claim.
 type Holder struct {
 	// Device is the accelerator's id.
 	Device string
-	// Namespace, Pod and UID are the pod's; only the namespace when the API server does not say who uses the claim.
+	// Namespace, Pod and UID identify the pod. If the API server does not say who uses the claim, only Namespace is
+	// set.
 	Namespace, Pod, UID string
 	Claim               string
 }
 
-// Held returns the ids of the devices that claims hold, ordered. It is not known before the records were read.
+// Held returns the sorted ids of the devices that claims hold. Known is false until the records have been read.
 func (p *Plugin) Held() (ids []string, known bool) {
 	for _, r := range p.book.all() {
 		for _, g := range r.Devices {
@@ -27,7 +28,7 @@ func (p *Plugin) Held() (ids []string, known bool) {
 	return slices.Compact(ids), p.book.read()
 }
 
-// Known returns the pods that the claims were reserved for when they were prepared. It asks nobody.
+// Known returns the pods that the claims were reserved for when they were prepared. It makes no request.
 func (p *Plugin) Known() []Holder {
 	var out []Holder
 	for _, r := range p.book.all() {
@@ -36,8 +37,8 @@ func (p *Plugin) Known() []Holder {
 	return out
 }
 
-// Holders returns the pods that have devices by claims. They are asked for at the API server: a claim that several pods
-// share is prepared once. While it does not answer they are those of [Plugin.Known].
+// Holders returns the pods that have devices through claims. It asks the API server, because a claim that several
+// pods share is prepared only once. If the API server does not answer, the result is that of [Plugin.Known].
 func (p *Plugin) Holders(ctx context.Context) []Holder {
 	var out []Holder
 	for _, r := range p.book.all() {
@@ -64,7 +65,7 @@ func podsOf(c claim) []pod {
 	return pods
 }
 
-// holders joins the devices of a claim with pods.
+// holders pairs the devices of a claim with its pods.
 func (p *Plugin) holders(r record, pods []pod) []Holder {
 	if len(pods) == 0 {
 		pods = []pod{{}}
@@ -81,7 +82,7 @@ func (p *Plugin) holders(r record, pods []pod) []Holder {
 	return out
 }
 
-// AcceleratorOf returns the accelerator's id of a device's name; the name itself when nobody knows the device any more.
+// AcceleratorOf returns the accelerator's id for a device name, or the name itself if the device is no longer known.
 func (p *Plugin) AcceleratorOf(name string) string {
 	if a, known := p.list.load().accelerators[name]; known {
 		return a.ID

@@ -11,8 +11,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// inventory are the accelerators of the kind as the agent says them, and who holds which of them in another way.
-// Readers take a version without a lock.
+// inventory has the accelerators of the kind as the agent reports them, and who holds which of them other than by
+// claims. Readers load a version without a lock.
 type inventory struct {
 	current atomic.Pointer[version]
 	mu      sync.Mutex // one writer at a time
@@ -20,10 +20,10 @@ type inventory struct {
 
 // version is an immutable version of the inventory.
 type version struct {
-	accelerators map[string]accel.Accelerator // by the name that the API server knows
-	elsewhere    map[string]string            // holders by id; nil when nobody has said yet
-	told         bool                         // the agent has named the devices once
-	replaced     chan struct{}                // closed when there is a newer one
+	accelerators map[string]accel.Accelerator // by device name at the API server
+	elsewhere    map[string]string            // holders by accelerator id; nil until they are known
+	told         bool                         // the agent has reported the devices at least once
+	replaced     chan struct{}                // closed when there is a newer version
 }
 
 func newInventory() *inventory {
@@ -46,7 +46,7 @@ func (inv *inventory) update(accs []accel.Accelerator) {
 	inv.replace(func(v *version) { v.accelerators, v.told = next, true })
 }
 
-// hold notes who holds devices in another way.
+// hold notes who holds devices other than by claims.
 func (inv *inventory) hold(elsewhere map[string]string) {
 	inv.replace(func(v *version) { v.elsewhere = maps.Clone(elsewhere) })
 }
@@ -62,7 +62,7 @@ func (inv *inventory) replace(change func(*version)) {
 	close(before.replaced)
 }
 
-// list returns the accelerators, ordered by id, as claims may get them.
+// list returns the accelerators, sorted by id, as they are offered to claims.
 func (v *version) list() []accel.Accelerator {
 	out := v.sorted()
 	for i, a := range out {
@@ -71,7 +71,7 @@ func (v *version) list() []accel.Accelerator {
 	return out
 }
 
-// offered is an accelerator as claims may get it: one that is held in another way is withheld.
+// offered returns an accelerator as it is offered to claims: one that is held in another way is withheld.
 func (v *version) offered(a accel.Accelerator) accel.Accelerator {
 	if who, held := v.elsewhere[a.ID]; held && a.Offered() {
 		a.Withheld = &accel.Withheld{By: accel.ByPod, Reason: accel.DeviceHeld, Message: "held by " + who}
@@ -79,7 +79,7 @@ func (v *version) offered(a accel.Accelerator) accel.Accelerator {
 	return a
 }
 
-// sorted returns the accelerators, ordered by id.
+// sorted returns the accelerators, sorted by id.
 func (v *version) sorted() []accel.Accelerator {
 	return slices.SortedFunc(maps.Values(v.accelerators), func(a, b accel.Accelerator) int {
 		return strings.Compare(a.ID, b.ID)

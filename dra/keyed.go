@@ -2,7 +2,7 @@ package dra
 
 import "sync"
 
-// keyed is a lock for each key, such as a claim's UID: claims do not wait for each other.
+// keyed is a set of locks, one for each key such as a claim's UID, so that claims do not wait for each other.
 type keyed struct {
 	mu    sync.Mutex
 	locks map[string]*entry
@@ -13,7 +13,7 @@ type entry struct {
 	users int
 }
 
-// lock locks key until the function that it returns is called.
+// lock locks key until the returned function is called.
 func (k *keyed) lock(key string) (unlock func()) {
 	k.mu.Lock()
 	if k.locks == nil {

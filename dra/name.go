@@ -8,14 +8,15 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// domain ends the names of drivers, which are global in a cluster.
+// domain is the suffix of driver names, which are global in a cluster.
 const domain = ".acceld.dev"
 
-// DriverName is the name of a kind's driver at the API server and the kubelet, such as "qemu-edu.acceld.dev". It is the
-// name of its DeviceClass, too. A kind has at most 38 characters, a driver's name at most 63.
+// DriverName is the name of a kind's driver at the API server and the kubelet, such as "qemu-edu.acceld.dev". The
+// kind's DeviceClass has the same name. A kind has at most 38 characters, a driver's name at most 63.
 func DriverName(def *accel.Definition) string { return def.Kind + domain }
 
-// DeviceName makes a DNS label, of at most 63 characters, of an accelerator's id: "0000-01-00-0" of "0000:01:00.0".
+// DeviceName turns an accelerator's id into a DNS label of at most 63 characters: "0000:01:00.0" becomes
+// "0000-01-00-0".
 func DeviceName(id string) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -30,8 +31,8 @@ func DeviceName(id string) string {
 	return name
 }
 
-// ClassName is the name of the DeviceClass of a profile of partitions, such as "half.qemu-edu.acceld.dev"; of whole
-// devices for the empty one.
+// ClassName is the name of the DeviceClass for a partition profile, such as "half.qemu-edu.acceld.dev". An empty
+// profile means whole devices.
 func ClassName(def *accel.Definition, profile string) string {
 	if profile == "" {
 		return DriverName(def)
@@ -39,8 +40,8 @@ func ClassName(def *accel.Definition, profile string) string {
 	return strings.ToLower(strings.ReplaceAll(profile, "_", "-")) + "." + DriverName(def)
 }
 
-// sliceName names the i-th slice of a pool. It is made of what the slice is for, so that a create that was answered to
-// nobody is found again. Names of objects have at most 253 characters.
+// sliceName names the i-th slice of a pool. The name depends only on what the slice is for, so that a slice whose
+// create request got no answer is found again. Names of objects have at most 253 characters.
 func sliceName(node, driver string, i int) string {
 	end := "-" + driver + "-" + digits(i)
 	if len(node)+len(end) > 253 {
@@ -50,7 +51,8 @@ func sliceName(node, driver string, i int) string {
 	return node + end
 }
 
-// digits writes i so that names sort as their slices do: the scheduler allocates in this order.
+// digits writes i with a fixed width, so that names sort in the order of their slices: the scheduler allocates in
+// this order.
 func digits(i int) string {
 	const hexadecimal = "0123456789abcdef"
 	return string([]byte{hexadecimal[i>>8&15], hexadecimal[i>>4&15], hexadecimal[i&15]})

@@ -6,9 +6,9 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// The fields of resource.k8s.io/v1 that this package reads or writes. The test of this file holds them to the types of
-// k8s.io/api, which would bring 1 MB of protobuf code into the program. Quantities are kept as text in the form that
-// the API server gives back (k8s.io/apimachinery/pkg/api/resource).
+// These types have the fields of resource.k8s.io/v1 that this package reads or writes. The test of this file
+// compares them with the types of k8s.io/api, which would add 1 MB of protobuf code to the program. Quantities are
+// kept as text in the form that the API server returns (k8s.io/apimachinery/pkg/api/resource).
 
 const (
 	apiVersion = "resource.k8s.io/v1"
@@ -40,7 +40,7 @@ type Slice struct {
 	Spec       SliceSpec `json:"spec"`
 }
 
-// Described returns what a mirror needs to know of a slice.
+// Described returns what [kube.Mirror] needs to know about a slice.
 func (s *Slice) Described() *kube.Meta {
 	return &kube.Meta{Name: s.Metadata.Name, UID: s.Metadata.UID, ResourceVersion: s.Metadata.ResourceVersion}
 }
@@ -51,7 +51,7 @@ type SliceSpec struct {
 	NodeName string   `json:"nodeName"`
 	Pool     Pool     `json:"pool"`
 	Devices  []Device `json:"devices,omitempty"`
-	// SharedCounters are amounts that devices of the pool take from.
+	// SharedCounters are the counters that devices of the pool consume.
 	SharedCounters []CounterSet `json:"sharedCounters,omitempty"`
 }
 
@@ -66,14 +66,14 @@ type Counter struct {
 	Value string `json:"value"`
 }
 
-// Consumption is what a device takes of a counter set while it is given to somebody.
+// Consumption is what a device takes from a counter set while it is allocated.
 type Consumption struct {
 	CounterSet string             `json:"counterSet"`
 	Counters   map[string]Counter `json:"counters"`
 }
 
-// Pool says which slices belong together: consumers use the highest generation, and only when they see Count slices of
-// it.
+// Pool says which slices belong together. Consumers use the highest generation, and only once they see Count slices
+// of it.
 type Pool struct {
 	Name       string `json:"name"`
 	Generation int64  `json:"generation"`
@@ -87,11 +87,11 @@ type Device struct {
 	Capacity   map[string]Amount    `json:"capacity,omitempty"`
 	Consumes   []Consumption        `json:"consumesCounters,omitempty"`
 	Taints     []Taint              `json:"taints,omitempty"`
-	// Shared allows several claims to have the device, each with a part of its capacity.
+	// Shared allows several claims to get the device, each with a part of its capacity.
 	Shared bool `json:"allowMultipleAllocations,omitempty"`
 }
 
-// Attribute is a typed value; exactly one field is set.
+// Attribute is a typed value. Exactly one field is set.
 type Attribute struct {
 	Int     *int64  `json:"int,omitempty"`
 	Bool    *bool   `json:"bool,omitempty"`
@@ -105,20 +105,20 @@ type Amount struct {
 	Policy *Policy `json:"requestPolicy,omitempty"`
 }
 
-// Policy says which parts of a shared capacity claims may ask for.
+// Policy says which parts of a shared capacity claims may request.
 type Policy struct {
 	Default string `json:"default"`
 	Range   *Range `json:"validRange,omitempty"`
 }
 
-// Range are the parts from Min to Max in steps.
+// Range allows amounts from Min to Max in steps of Step.
 type Range struct {
 	Min  string `json:"min,omitempty"`
 	Max  string `json:"max,omitempty"`
 	Step string `json:"step,omitempty"`
 }
 
-// Taint keeps claims that do not tolerate it away from a device.
+// Taint keeps claims that do not tolerate it off a device.
 type Taint struct {
 	Key       string    `json:"key"`
 	Value     string    `json:"value,omitempty"`
@@ -140,7 +140,7 @@ type claim struct {
 	} `json:"status"`
 }
 
-// result is one device that a claim was given.
+// result is one device that was allocated to a claim.
 type result struct {
 	Request     string            `json:"request"`
 	Driver      string            `json:"driver"`
@@ -151,7 +151,7 @@ type result struct {
 	Consumed    map[string]string `json:"consumedCapacity,omitempty"`
 }
 
-// configuration is what a class or a claim says to a driver.
+// configuration is what a class or a claim configures for a driver.
 type configuration struct {
 	Source   string   `json:"source"`
 	Requests []string `json:"requests,omitempty"`
@@ -163,7 +163,7 @@ type opaque struct {
 	Parameters raw    `json:"parameters"`
 }
 
-// raw is JSON as it came.
+// raw is JSON exactly as received.
 type raw []byte
 
 func (r *raw) UnmarshalJSON(b []byte) error {
@@ -171,7 +171,7 @@ func (r *raw) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// consumer is somebody who may use a claim.
+// consumer is an object that may use a claim, usually a pod.
 type consumer struct {
 	Resource string `json:"resource"`
 	Name     string `json:"name"`

@@ -12,8 +12,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestObjects holds the few fields that are written here to the types of k8s.io/api: nothing is there that those do not
-// know, and what those read and write again is the same.
+// TestObjects compares the few fields that are written here with the types of k8s.io/api: those types know every
+// field, and reading and writing through them changes nothing.
 func TestObjects(t *testing.T) {
 	def := &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu", Capacity: []accel.Capacity{
 		{Name: "memory", Value: "8192Mi", Share: &accel.Share{Default: "1Gi", Min: "1Gi", Max: "8Gi", Step: "512Mi"}},
@@ -40,7 +40,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// roundTrip reads x strictly as a type of the API, writes it, and reads it again as x.
+// roundTrip reads x strictly as a type of the API, writes it, and reads it back as x.
 func roundTrip[API, T any](t *testing.T, x T) {
 	t.Helper()
 	data, err := json.Marshal(x)
@@ -65,7 +65,7 @@ func roundTrip[API, T any](t *testing.T, x T) {
 	}
 }
 
-// TestClaim holds what is read of a claim to the type of k8s.io/api.
+// TestClaim compares what is read of a claim with the type of k8s.io/api.
 func TestClaim(t *testing.T) {
 	yes, share := true, "share-1"
 	var theirs resourceapi.ResourceClaim

@@ -14,7 +14,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Version and kind of the parameters that a claim or a class may have for this driver.
+// Version and kind of the parameters that a claim or a class may pass to this driver.
 const (
 	ParametersVersion = "acceld.dev/v1alpha1"
 	ParametersKind    = "DeviceParameters"
@@ -24,14 +24,15 @@ const (
 type Parameters struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Env is the environment that a container gets with the device; not a variable that the kind sets itself.
+	// Env is added to the environment of a container with the device. It must not set a variable that the kind
+	// itself sets.
 	Env map[string]string `json:"env,omitempty"`
 }
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// environment returns what the configuration of a claim gives to the device of a request, "NAME=value" each, in order
-// of names. A later configuration wins: the API server lists those of the class before those of the claim.
+// environment returns the variables that the configuration of a claim gives to the device of a request, each as
+// "NAME=value", sorted by name. A later configuration wins: the API server lists the class's before the claim's.
 func environment(configs []configuration, driver, request string, def *accel.Definition) ([]string, error) {
 	set := map[string]string{}
 	for i, c := range configs {
@@ -65,14 +66,14 @@ func environment(configs []configuration, driver, request string, def *accel.Def
 	return out, nil
 }
 
-// applies reports whether a configuration for some requests, or for all when there are none, is for this one. A request
-// with alternatives is named with the one that was chosen, "request/alternative", or without.
+// applies reports whether a configuration for the given requests is for this request. No requests means all of them.
+// A request with alternatives may be named with the chosen one, "request/alternative", or without it.
 func applies(requests []string, request string) bool {
 	main, _, _ := strings.Cut(request, "/")
 	return len(requests) == 0 || slices.Contains(requests, request) || slices.Contains(requests, main)
 }
 
-// parse reads parameters strictly: a misspelt one that does nothing is worse than none.
+// parse reads parameters strictly: a misspelt parameter that is silently ignored is worse than an error.
 func parse(data []byte) (Parameters, error) {
 	var p Parameters
 	d := json.NewDecoder(bytes.NewReader(data))

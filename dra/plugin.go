@@ -20,34 +20,34 @@ import (
 type Config struct {
 	// Definition describes the kind.
 	Definition *accel.Definition
-	// Node is the name of the own node.
+	// Node is the name of the agent's own node.
 	Node string
 	Host *host.Host
 	// Ledger writes the CDI specs of claims.
 	Ledger *ledger.Ledger
-	// StateDir is where the records of prepared claims are kept, in "dra/<kind>", as the host sees it.
+	// StateDir is the state directory as the host sees it. The records of prepared claims are in its "dra/<kind>".
 	StateDir string
-	// KubeletRoot is the kubelet's --root-dir as the host sees it; "/var/lib/kubelet" when empty.
+	// KubeletRoot is the kubelet's --root-dir as the host sees it; "/var/lib/kubelet" if empty.
 	KubeletRoot string
-	// API is the way to the API server. Without one nothing is published and no claim can be prepared.
+	// API is the API server's client. Without it nothing is published and no claim can be prepared.
 	API kube.API
-	// Machine returns the newest snapshot: PCI functions and the driver's version are read from it.
+	// Machine returns the newest snapshot, from which the PCI functions and the driver's version are read.
 	Machine func() accel.Machine
-	// Edits returns what a container gets with an accelerator: what all of the kind share, and its own.
+	// Edits returns what a container gets with an accelerator: the edits that the kind shares, and the device's own.
 	Edits func(*accel.Definition, accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem)
-	// Elsewhere returns who holds devices of the kind in another way than by claims, by the device's id. Those are
-	// given to no claim until they are released. Nil when there is no other way.
+	// Elsewhere returns who holds devices of the kind other than by claims, by accelerator id. No claim gets such a
+	// device until it is released. Nil means that there is no other way to hold one.
 	Elsewhere func(context.Context) (map[string]string, error)
-	// Alive fails when nobody watches the devices any more; their health is then not confirmed to the kubelet. May be
-	// nil.
+	// Alive returns an error if nothing monitors the devices any more; their health is then no longer confirmed to
+	// the kubelet. May be nil.
 	Alive func() error
-	// Log gets one record per transition. Nil is silence.
+	// Log gets one record per transition. If nil, nothing is logged.
 	Log *slog.Logger
-	// OnChange is called after [Plugin.State] or [Plugin.Problem] changed, under no lock; it must not block. May be
-	// nil.
-	OnChange func()
-	// OnClaims is called when a claim was prepared or taken back, under the lock of that claim; it must not block. May
+	// OnChange is called after [Plugin.State] or [Plugin.Problem] changed. No lock is held. It must not block. May
 	// be nil.
+	OnChange func()
+	// OnClaims is called after a claim was prepared or unprepared, while that claim's lock is held. It must not
+	// block. May be nil.
 	OnClaims func()
 }
 
@@ -62,26 +62,27 @@ type Plugin struct {
 	claims   keyed
 	standing *standing
 	retired  atomic.Bool
-	written  sync.Map // of prepared claims by UID, the digest of the CDI spec that was written last
+	written  sync.Map // the digest of the CDI spec that was last written for each prepared claim, by UID
 	// wake tells the publisher that what it publishes may have changed.
 	wake chan struct{}
-	// released is told when a claim was taken back.
+	// released gets a value when a claim was unprepared or everything was withdrawn.
 	released chan struct{}
 }
 
 // timing holds every duration, so that tests can shorten them.
 type timing struct {
-	settle  time.Duration // gathers the changes of one moment
-	retry   pace.Backoff  // after something failed
-	unheard time.Duration // how long a registration may wait for the kubelet; doubles up to unheardMax
-	// lost is how long the kubelet may be without a connection before its bookkeeping is not believed any more: 1.34.0
-	// and 1.34.1 could lose an idle one for good (kubernetes/kubernetes#133920).
+	settle  time.Duration // collects changes that come together
+	retry   pace.Backoff  // after a failure
+	unheard time.Duration // how long to wait for the kubelet to take a registration; doubles up to unheardMax
+	// lost is how long the kubelet may be without a connection before the plugin registers again, although the
+	// kubelet lists it as registered: 1.34.0 and 1.34.1 could lose an idle connection permanently
+	// (kubernetes/kubernetes#133920).
 	lost       time.Duration
 	unheardMax time.Duration
 	request    time.Duration // deadline of one request to the API server
-	confirm    time.Duration // between two messages of health; the kubelet believes one for 30 s (dra-health/v1)
-	look       time.Duration // between looks at who holds devices in another way, while anybody does
-	stop       time.Duration // for calls in flight when a socket is closed
+	confirm    time.Duration // between two health messages; the kubelet trusts one for 30 s (dra-health/v1)
+	look       time.Duration // between checks of who holds devices in another way, while anyone does
+	stop       time.Duration // how long calls in flight may take when a socket is closed
 }
 
 func usual() timing {
@@ -92,7 +93,7 @@ func usual() timing {
 	}
 }
 
-// New returns a plugin that serves nothing until [Plugin.Run] runs.
+// New returns a plugin that serves nothing until [Plugin.Run] is called.
 func New(cfg Config) *Plugin {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -120,19 +121,19 @@ func New(cfg Config) *Plugin {
 // String names the task.
 func (p *Plugin) String() string { return "DRA plugin " + p.driver }
 
-// Driver is the name of the driver.
+// Driver returns the name of the driver.
 func (p *Plugin) Driver() string { return p.driver }
 
-// State is what is true about the kubelet and the API server. Allocatable is how many devices the slices offer that
-// were read back; unknown while they are not as they should be.
+// State is what is known about the kubelet and the API server. Allocatable is how many devices the published slices
+// offer, as read back from the API server. It is unknown while the slices are not as they should be.
 func (p *Plugin) State() accel.PluginHave {
 	have, _ := p.standing.get()
 	return have
 }
 
-// Problem says why not every healthy device is offered; nil when all are or nothing is known against it. The reasons
-// are KubeletAbsent, RegistrationFailed, APIUnreachable, APIForbidden, ClaimsUnsupported, NodeNotFound, DeviceHeld,
-// ProbeUnanswered, and PermissionDenied, ReadOnly or NoSpace for sockets and records.
+// Problem says why not every healthy device is offered. It is nil if all are offered or no obstacle is known. The
+// reasons are KubeletAbsent, RegistrationFailed, APIUnreachable, APIForbidden, ClaimsUnsupported, NodeNotFound,
+// DeviceHeld, ProbeUnanswered, and PermissionDenied, ReadOnly or NoSpace for sockets and records.
 func (p *Plugin) Problem() *accel.Problem {
 	_, problem := p.standing.get()
 	return problem
@@ -144,16 +145,16 @@ func (p *Plugin) Update(accelerators []accel.Accelerator) {
 	p.poke()
 }
 
-// Retire makes the plugin offer nothing any more and refuse claims that it does not know; [Plugin.Run] returns as soon
-// as the last one was taken back. Pods that are running keep their devices, and end as they would have.
+// Retire makes the plugin withdraw its offer and refuse claims that it has not prepared. [Plugin.Run] returns as
+// soon as the last claim is unprepared. Running pods keep their devices and end normally.
 func (p *Plugin) Retire() {
 	p.retired.Store(true)
 	p.poke()
 }
 
-// Run serves the kubelet and the API server until ctx ends, over any number of their restarts. What is published stays:
-// the kubelet takes it away when nobody comes back. It returns a *accel.Problem when the directory of the records
-// cannot be read or made, and nil otherwise. It may be called once.
+// Run serves the kubelet and the API server until ctx ends, across any number of their restarts. The slices stay
+// published: the kubelet removes them if no plugin comes back. Run returns a *accel.Problem if the directory of the
+// records cannot be read or created, and nil otherwise. Call it once.
 func (p *Plugin) Run(ctx context.Context) error {
 	problem := p.book.open()
 	if problem == nil && !p.retired.Load() {
@@ -175,7 +176,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-p.released:
-			// the agent looks at every device then: once for pods that end together
+			// OnChange makes the agent look at every device, so report pods that end together only once.
 			_ = pace.Sleep(ctx, p.timing.settle)
 			p.cfg.OnChange()
 		}
@@ -200,7 +201,7 @@ func (p *Plugin) poke() {
 	}
 }
 
-// release tells Run that there may be nothing left to do, and a device is free.
+// release reports that a claim was released, and tells Run that there may be nothing left to do.
 func (p *Plugin) release() {
 	p.cfg.OnClaims()
 	select {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// perSlice is how many devices a slice may have when one of them has a taint
-// (ResourceSliceMaxDevicesWithAdvancedFeatures of k8s.io/api/resource/v1). Always to leave room for taints makes a
-// fault change one slice and move no device.
+// perSlice is how many devices a slice may have if one of them has a taint
+// (ResourceSliceMaxDevicesWithAdvancedFeatures of k8s.io/api/resource/v1). Room for taints is always left, so that a
+// fault changes one slice and moves no device.
 const perSlice = 64
 
-// Slices renders a view as the slices of the node's one pool, without generation, in order. There is at least one: a
-// pool without devices says that there are none.
+// Slices renders a view as the slices of the node's only pool, in order and without generation. There is always at
+// least one: a pool without devices says that there are none.
 func Slices(v View) []Slice {
 	slice := func(i int) Slice {
 		return Slice{
@@ -42,7 +42,7 @@ func Slices(v View) []Slice {
 	return out
 }
 
-// plan is what makes the slices at the API server those that are wanted.
+// plan has the changes that bring the slices at the API server to the wanted ones.
 type plan struct {
 	create, update []Slice
 	remove         []Slice
@@ -50,9 +50,10 @@ type plan struct {
 
 func (p plan) empty() bool { return len(p.create)+len(p.update)+len(p.remove) == 0 }
 
-// planFor compares. Contents that the API server gave back otherwise than it was told are in settled, by name: it has
-// left fields out that it does not know, and would do so again. The generation rises when more than one slice that is
-// there has to change, because a reader must not put old and new ones together, or when their number changes.
+// planFor compares the wanted slices with those at the API server. For slices that the API server changed on writing,
+// settled has what was sent, by name: the server dropped fields that it does not know, and would drop them again. The
+// generation rises if more than one existing slice must change, because a reader must not mix old and new ones, or if
+// the number of slices changes.
 func planFor(wanted []Slice, there map[string]Slice, settled map[string]Slice) plan {
 	var p plan
 	var generation int64 = 1
@@ -100,7 +101,7 @@ func planFor(wanted []Slice, there map[string]Slice, settled map[string]Slice) p
 	return p
 }
 
-// same reports whether the slice that is there is what is wanted, or what the API server made of it.
+// same reports whether the existing slice is the wanted one, or what the API server made of it.
 func same(there, wanted Slice, settled map[string]Slice) bool {
 	if equal(there.Spec, wanted.Spec) {
 		return true
@@ -109,8 +110,8 @@ func same(there, wanted Slice, settled map[string]Slice) bool {
 	return ok && told.Metadata.ResourceVersion == there.Metadata.ResourceVersion && equal(told.Spec, wanted.Spec)
 }
 
-// equal compares contents. When a taint was added is left out: the API server sets it where it is missing, and an agent
-// that starts again sees the fault again.
+// equal compares contents, except the times at which taints were added: the API server sets a missing time, and a
+// restarted agent detects the fault again.
 func equal(a, b SliceSpec) bool {
 	a.Devices, b.Devices = timeless(a.Devices), timeless(b.Devices)
 	return reflect.DeepEqual(a, b)
@@ -131,7 +132,7 @@ func timeless(devices []Device) []Device {
 	return out
 }
 
-// usable counts the devices that new claims may get.
+// usable counts the devices that new claims can get.
 func usable(all []Slice) int {
 	n := 0
 	for _, s := range all {

@@ -45,7 +45,7 @@ func TestDevice(t *testing.T) {
 	if diff := cmp.Diff(text("EDU 9000"), v.device(a).Attributes["product"]); diff != "" {
 		t.Errorf("a device that names its model: %s", diff)
 	}
-	// What is not known is not there: neither a NUMA node of -1, nor a root beyond a bridge that nobody has seen.
+	// Unknown values are left out: a NUMA node of -1, and a root above a bridge that is not known.
 	a.NUMANode, a.Serial = -1, ""
 	v.PCI, v.DriverVersion = v.PCI[1:], "nightly"
 	v.PCI[1].Link = accel.Link{}
@@ -108,13 +108,13 @@ func TestCapacity(t *testing.T) {
 	if diff := cmp.Diff(want, got.Capacity); diff != "" || !got.Shared {
 		t.Errorf("shared %v: %s", got.Shared, diff)
 	}
-	a.Capacity = nil // nothing to count: it must not be shared without counting
+	a.Capacity = nil // an unknown amount cannot be counted, so the device must not be shared
 	if got := v.device(a); got.Shared || len(got.Capacity) != 1 {
 		t.Errorf("a device whose memory is not known: %+v", got)
 	}
 }
 
-// with returns slices as the API server has them.
+// with returns the slices as the API server stores them.
 func with(all []Slice, generation int64) map[string]Slice {
 	there := map[string]Slice{}
 	for i, s := range all {
@@ -187,7 +187,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestOneSliceGone: what somebody deleted comes back in the generation of the others, which stay as they are.
+// TestOneSliceGone: a slice that somebody deleted is created again in the generation of the others, which stay
+// unchanged.
 func TestOneSliceGone(t *testing.T) {
 	well := Slices(view(edus(130)...))
 	there := with(well, 7)

@@ -19,14 +19,14 @@ import (
 // (pkg/kubelet/cm/dra/plugin).
 const callDeadline = 30 * time.Second
 
-// claims answers the kubelet about claims.
+// claims implements the kubelet's DRAPlugin service.
 type claims struct {
 	drapb.UnsafeDRAPluginServer
 	*Plugin
 }
 
-// NodePrepareResources prepares claims, each by itself and all at once. The kubelet asks again for a claim that is
-// prepared: after its own restart, and after a reboot, when the CDI specs are gone.
+// NodePrepareResources prepares claims, all at once and independently of each other. The kubelet asks again for a
+// claim that is already prepared: after its own restart, and after a reboot, when the CDI specs are gone.
 func (s claims) NodePrepareResources(ctx context.Context,
 	req *drapb.NodePrepareResourcesRequest,
 ) (*drapb.NodePrepareResourcesResponse, error) {
@@ -43,7 +43,7 @@ func (s claims) NodePrepareResources(ctx context.Context,
 				"reason", problem.Reason, "problem", problem.Message)
 		}
 		for _, g := range r.Devices {
-			request, _, _ := strings.Cut(g.Request, "/") // the kubelet knows requests, not which alternative was chosen
+			request, _, _ := strings.Cut(g.Request, "/") // the kubelet knows requests, not the chosen alternative
 			d := &drapb.Device{
 				RequestNames: []string{request}, PoolName: g.Pool, DeviceName: g.Device,
 				CdiDeviceIds: []string{s.cdiID(r.UID, g)},
@@ -60,8 +60,8 @@ func (s claims) NodePrepareResources(ctx context.Context,
 	return resp, nil
 }
 
-// NodeUnprepareResources takes claims back. It needs neither driver nor device nor API server, and one that is not
-// known is taken back already.
+// NodeUnprepareResources unprepares claims. It needs neither driver nor device nor API server. A claim that is not
+// known counts as unprepared.
 func (s claims) NodeUnprepareResources(_ context.Context,
 	req *drapb.NodeUnprepareResourcesRequest,
 ) (*drapb.NodeUnprepareResourcesResponse, error) {
@@ -81,7 +81,7 @@ func (s claims) NodeUnprepareResources(_ context.Context,
 	return resp, nil
 }
 
-// each calls do for all claims at once and waits.
+// each calls do for all claims concurrently and waits.
 func each(all []*drapb.Claim, do func(*drapb.Claim)) {
 	var wg sync.WaitGroup
 	for _, c := range all {
@@ -90,8 +90,8 @@ func each(all []*drapb.Claim, do func(*drapb.Claim)) {
 	wg.Wait()
 }
 
-// prepare brings one claim to where a container can be given its devices. The record comes first: whoever is killed
-// after it holds the devices, and does the rest when the kubelet asks again.
+// prepare does everything that a container needs to be given the devices of one claim. The record comes first: if
+// the agent is killed after that, the claim holds its devices, and the rest is done when the kubelet asks again.
 func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
 	uid := ref.GetUid()
 	if !uidForm.MatchString(uid) {
@@ -103,14 +103,14 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 	r, problem := p.read(ctx, ref)
 	switch {
 	case problem != nil && prepared && (problem.Reason == accel.APIUnreachable || problem.Reason == accel.APIForbidden):
-		r = known // its pods go on without the API server
+		r = known // its pods continue without the API server
 	case problem != nil:
 		return record{}, problem
 	case p.retired.Load() && !prepared:
 		return record{}, accel.Problemf(accel.ClaimUnusable,
 			"cannot prepare %s: %q is not given out by claims on this node any more", r, p.cfg.Definition.Kind)
 	case len(r.Devices) == 0:
-		return r, nil // another driver's
+		return r, nil // all devices are another driver's
 	}
 	accs, problem := p.usable(r)
 	if problem != nil {
@@ -136,7 +136,7 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 	return r, nil
 }
 
-// read asks the API server what the claim was given.
+// read asks the API server what was allocated to the claim.
 func (p *Plugin) read(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
 	c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) {
 		return p.api.claim(ctx, ref.GetNamespace(), ref.GetName())
@@ -151,8 +151,8 @@ func (p *Plugin) read(ctx context.Context, ref *drapb.Claim) (record, *accel.Pro
 	return recordOf(c, ref.GetUid(), p.driver, p.cfg.Node, p.cfg.Definition)
 }
 
-// keep puts a record into the book. A device that another claim holds is given away only when that claim, asked of the
-// API server, does not have it any more: the kubelet then forgot to take it back.
+// keep puts a record into the book. It takes a device from another claim only if, according to the API server, that
+// claim no longer has it: the kubelet then forgot to unprepare it.
 func (p *Plugin) keep(ctx context.Context, r record) *accel.Problem {
 	for range 2 * max(1, len(r.Devices)) {
 		rival, problem := p.book.put(r)
@@ -170,7 +170,7 @@ func (p *Plugin) keep(ctx context.Context, r record) *accel.Problem {
 	return accel.Problemf(accel.ClaimUnusable, "cannot prepare %s: others keep taking its devices", r)
 }
 
-// over reports whether the claim of a record is gone or has its devices no more.
+// over reports whether the claim of a record is gone or no longer has its devices.
 func (p *Plugin) over(ctx context.Context, r record) (bool, error) {
 	c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) {
 		return p.api.claim(ctx, r.Namespace, r.Name)
@@ -181,8 +181,8 @@ func (p *Plugin) over(ctx context.Context, r record) (bool, error) {
 	return err == nil && !allocated(c, r), err
 }
 
-// unprepare takes a claim back. What it needs of disk and ledger can fail without stopping it: a pod's end waits for
-// it.
+// unprepare unprepares a claim. An error of the disk or the ledger does not stop it, because the end of a pod waits
+// for it.
 func (p *Plugin) unprepare(uid string) *accel.Problem {
 	if !uidForm.MatchString(uid) {
 		return accel.Problemf(accel.ClaimUnusable, "cannot take claim %q back: that is not a UID", uid)
@@ -196,8 +196,8 @@ func (p *Plugin) unprepare(uid string) *accel.Problem {
 	return nil
 }
 
-// forget removes what there is of a claim. The record goes last: what is killed before is done again. A spec that stays
-// is named by no container any more.
+// forget removes everything kept about a claim. The record goes last, so that an interrupted removal is repeated. A
+// spec that cannot be removed does no harm: no container refers to it any more.
 func (p *Plugin) forget(uid string) {
 	if file := p.specFile(uid); p.cfg.Host.Exists(file) {
 		err := p.cfg.Ledger.Remove(file)
@@ -219,7 +219,7 @@ func fileProblem(what string, err error) *accel.Problem {
 	return p
 }
 
-// tidy takes back, once after a start, the claims that are over: their pods went while no agent was there to be told.
+// tidy unprepares, once after a start, the claims that ended while no agent was running.
 func (p *Plugin) tidy(ctx context.Context) {
 	left := p.book.all()
 	for failures := 1; ; failures++ {
@@ -233,10 +233,10 @@ func (p *Plugin) tidy(ctx context.Context) {
 	}
 }
 
-// settle takes a claim back if it is over, and reports whether that was found out.
+// settle unprepares a claim if it is over. It returns true if nothing is left to find out about the claim.
 func (p *Plugin) settle(ctx context.Context, r record) bool {
 	defer p.claims.lock(r.UID)()
-	if now, there := p.book.get(r.UID); !there || !now.same(r) { // it is the kubelet's again
+	if now, there := p.book.get(r.UID); !there || !now.same(r) { // the kubelet has unprepared or prepared it since
 		return true
 	}
 	over, err := p.over(ctx, r)

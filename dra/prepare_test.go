@@ -63,7 +63,7 @@ func TestPrepare(t *testing.T) {
 		spec.Devices[2].ContainerEdits.Env != nil {
 		t.Errorf("environment: %s, %v", diff, spec.Devices[2].ContainerEdits.Env)
 	}
-	// Again, and again after a reboot, by an agent that knows only the disk.
+	// Prepare again, and again after a reboot with an agent that knows only what is on disk.
 	before := b.file(fmt.Sprintf(recordIn, "u-1"))
 	again, _ := prepare(t, p, "c", "u-1")
 	os.RemoveAll(filepath.Join(b.root, "/var/run/cdi"))
@@ -82,7 +82,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// TestAlternatives: the kubelet is told the request that a container names, a configuration may name the alternative.
+// TestAlternatives: the kubelet gets the request that a container names; a configuration may name the alternative.
 func TestAlternatives(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(2)...)
@@ -178,8 +178,8 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
-// TestOneClaimPerDevice is the last line of defence: a device is given to one claim, unless it is shared or looked at
-// with admin access, or the API server says that the other claim is over.
+// TestOneClaimPerDevice is the last line of defence: a device is given to one claim only, unless it is shared, the
+// access is administrative, or the API server says that the other claim is over.
 func TestOneClaimPerDevice(t *testing.T) {
 	for _, c := range []struct {
 		name, first, second string
@@ -227,7 +227,7 @@ func TestShareIsTold(t *testing.T) {
 	}
 }
 
-// TestAdminSeesSick: whoever looks after devices may look at one that is not well.
+// TestAdminSeesSick: a claim with admin access gets an unhealthy device.
 func TestAdminSeesSick(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(sick(edu(1)))
@@ -237,7 +237,7 @@ func TestAdminSeesSick(t *testing.T) {
 	}
 }
 
-// TestAPIServerAway: pods that have their devices go on, others wait.
+// TestAPIServerAway: without the API server, pods that have their devices continue, and others wait.
 func TestAPIServerAway(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(2)...)
@@ -257,7 +257,8 @@ func TestAPIServerAway(t *testing.T) {
 	}
 }
 
-// TestDamagedRecord: one record that cannot be read harms no other claim, and its own is prepared and taken back.
+// TestDamagedRecord: a record that cannot be read affects no other claim, and its own claim can be prepared and
+// unprepared.
 func TestDamagedRecord(t *testing.T) {
 	for name, text := range map[string]string{
 		"cut off": `{"version":1,"names`, "empty": "",
@@ -295,7 +296,7 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// TestNewerRecord: an agent takes back what a newer one prepared.
+// TestNewerRecord: an agent unprepares what a newer one prepared.
 func TestNewerRecord(t *testing.T) {
 	r,
 		err := readRecord("u-1",
@@ -306,7 +307,7 @@ func TestNewerRecord(t *testing.T) {
 	}
 }
 
-// TestNotKnownYet: an agent that has just started does not say that the devices are gone.
+// TestNotKnownYet: an agent that has just started does not report the devices as gone.
 func TestNotKnownYet(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin()
@@ -316,7 +317,8 @@ func TestNotKnownYet(t *testing.T) {
 	}
 }
 
-// TestFullDisk: what cannot be kept is not given out, and is when there is room again.
+// TestFullDisk: a claim is not prepared while its record cannot be written, and is prepared once there is space
+// again.
 func TestFullDisk(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edu(1))
@@ -369,7 +371,7 @@ func TestUnprepareAlwaysWorks(t *testing.T) {
 	}
 }
 
-// TestMany: many claims at once, each by itself; one that is bad fails alone.
+// TestMany: many claims at once are independent; a bad one fails alone.
 func TestMany(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(64)...)
@@ -381,7 +383,7 @@ func TestMany(t *testing.T) {
 	}
 	b.server.release("c7")
 	var wg sync.WaitGroup
-	for range 4 { // the kubelet asks once; nothing depends on it
+	for range 4 { // the kubelet asks once, but nothing depends on that
 		wg.Go(func() {
 			resp, err := claims{Plugin: p}.NodePrepareResources(t.Context(), req)
 			if err != nil {

@@ -17,25 +17,25 @@ import (
 )
 
 const (
-	// writeBurst and writeEvery bound the war with somebody who keeps changing or deleting the slices.
+	// writeBurst and writeEvery limit the writes when somebody else keeps changing or deleting the slices.
 	writeBurst = 40
 	writeEvery = 5 * time.Second
 )
 
-// publisher keeps the slices of the node as the inventory says. Its fields belong to one goroutine.
+// publisher keeps the node's slices in line with the inventory. Its fields belong to one goroutine.
 type publisher struct {
 	*Plugin
 	mirror  *kube.Mirror[Slice, *Slice]
 	moved   chan struct{}    // the mirror has changed
-	there   map[string]Slice // as the mirror had them at the last look, and what was written since
-	settled map[string]Slice // what was written, and the version that the API server made of it
+	there   map[string]Slice // as the mirror had them at the last look, plus what was written since
+	settled map[string]Slice // what was written, with the resource version of what the API server made of it
 	owner   owner
 	writes  *rate.Limiter
-	classed map[string]classSpec // DeviceClasses as they are wanted, that are so or cannot be made so
-	partial bool                 // it was said that the API server leaves fields out
+	classed map[string]classSpec // the wanted DeviceClasses that are done or that cannot be written
+	partial bool                 // it was logged that the API server drops fields
 }
 
-// publish keeps the slices right until ctx ends: it writes what differs, first at once, then after each change.
+// publish keeps the slices right until ctx ends: it writes the differences, first at once, then after each change.
 func (p *Plugin) publish(ctx context.Context) {
 	b := &publisher{
 		Plugin: p, moved: make(chan struct{}, 1), settled: map[string]Slice{}, classed: map[string]classSpec{},
@@ -52,7 +52,7 @@ func (p *Plugin) publish(ctx context.Context) {
 	}
 	var following sync.WaitGroup
 	defer following.Wait()
-	following.Go(func() { _ = b.mirror.Run(ctx) }) // it ends with ctx alone
+	following.Go(func() { _ = b.mirror.Run(ctx) }) // it ends only with ctx
 	due := time.NewTimer(0)
 	defer due.Stop()
 	pending := true
@@ -88,7 +88,8 @@ func (p *Plugin) publish(ctx context.Context) {
 	}
 }
 
-// withhold notes that what is published is not known. A conflict with another writer says nothing about that.
+// withhold records err as the reason why the published state is unknown. A conflict with another writer is no such
+// reason.
 func (b *publisher) withhold(err error) {
 	if errors.Is(err, errOvertaken) {
 		return
@@ -96,14 +97,14 @@ func (b *publisher) withhold(err error) {
 	problem := accel.AsProblem(err)
 	change := func(h *accel.PluginHave) { h.Allocatable = accel.Answer[int]{} }
 	if problem.Reason == accel.APIUnreachable {
-		change = nil // what was published stands
+		change = nil // what was published stays valid
 	}
 	if b.standing.setPublication(problem, change) {
 		b.cfg.Log.Warn("slices are not published", "reason", problem.Reason, "problem", problem.Message)
 	}
 }
 
-// identify reads the node once: it owns the slices.
+// identify reads the node once, because the node owns the slices.
 func (b *publisher) identify(ctx context.Context) error {
 	if b.owner.UID != "" {
 		return nil
@@ -121,7 +122,7 @@ func (b *publisher) identify(ctx context.Context) error {
 	return nil
 }
 
-// look takes the slices from the mirror. It returns false while the mirror does not have them; a change follows.
+// look copies the slices from the mirror. It returns false while the mirror is not synced; a change follows.
 func (b *publisher) look() bool {
 	all, synced := b.mirror.All()
 	if err := b.mirror.Err(); err != nil {
@@ -135,7 +136,8 @@ func (b *publisher) look() bool {
 	return synced
 }
 
-// reconcile writes what differs and notes what is offered. It returns when to come again, 0 for the next change.
+// reconcile writes the differences and records what is offered. It returns when to run again; 0 means with the next
+// change.
 func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 	if err := b.identify(ctx); err != nil {
 		return 0, err
@@ -199,7 +201,7 @@ func (b *publisher) wanted() []Slice {
 	return all
 }
 
-// askElsewhere asks who holds devices in another way until nobody does: nothing is given out in that way any more.
+// askElsewhere asks who holds devices in another way, until nobody does: no new device is given out in that way.
 func (b *publisher) askElsewhere(ctx context.Context) error {
 	if now := b.list.load().elsewhere; b.cfg.Elsewhere == nil || now != nil && len(now) == 0 {
 		return nil
@@ -215,7 +217,7 @@ func (b *publisher) askElsewhere(ctx context.Context) error {
 	return nil
 }
 
-// write makes the changes of a plan.
+// write carries out a plan.
 func (b *publisher) write(ctx context.Context, p plan) error {
 	for _, s := range p.remove {
 		name := s.Metadata.Name
@@ -249,10 +251,10 @@ func (b *publisher) write(ctx context.Context, p plan) error {
 	return nil
 }
 
-// errOvertaken says that somebody else wrote at the same time: the mirror will have it.
+// errOvertaken says that somebody else wrote at the same time. The mirror will show the result.
 var errOvertaken = errors.New("somebody else was faster")
 
-// one makes one write within its time and the allowance. Its error is errOvertaken or a *accel.Problem.
+// one makes one write within the request timeout and the rate limit. Its error is errOvertaken or a *accel.Problem.
 func (b *publisher) one(ctx context.Context, what string, do func(context.Context) error) error {
 	if err := b.writes.Wait(ctx); err != nil {
 		return accel.Problemf(accel.APIUnreachable, "cannot %s: %v", what, err)
@@ -267,7 +269,7 @@ func (b *publisher) one(ctx context.Context, what string, do func(context.Contex
 	return problem(what, err)
 }
 
-// keep notes what the API server made of a slice.
+// keep records what the API server made of a slice.
 func (b *publisher) keep(told, made Slice) {
 	name := told.Metadata.Name
 	b.there[name] = made
@@ -286,7 +288,7 @@ func (b *publisher) keep(told, made Slice) {
 	}
 }
 
-// generation is the newest of some slices.
+// generation returns the highest generation of the slices.
 func generation(all map[string]Slice) int64 {
 	var n int64
 	for _, s := range all {

@@ -43,7 +43,7 @@ func TestPublishes(t *testing.T) {
 		c.Spec.Selectors[0].CEL.Expression != `device.driver == "qemu-edu.acceld.dev"` {
 		t.Errorf("the class: %+v", c)
 	}
-	// Steady state: what does not change is not written, however often it is said.
+	// Steady state: what does not change is not written, however often it is reported.
 	writes := b.server.writes()
 	for range 20 {
 		p.Update(edus(2))
@@ -67,7 +67,7 @@ func TestPublishes(t *testing.T) {
 	}
 }
 
-// TestDrift: what somebody deletes or changes is mended, and what is not ours in our name is taken away.
+// TestDrift: what somebody deletes or changes is restored, and a slice in our name that is not ours is deleted.
 func TestDrift(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(2)...)
@@ -98,14 +98,14 @@ func TestDrift(t *testing.T) {
 	} {
 		spoil()
 		if right() && name != "deleted" {
-			continue // mended already
+			continue // already repaired
 		}
 		b.until(name+" slices to be mended", right)
 		b.offered(p, 2)
 	}
 }
 
-// TestOlderServer leaves fields out: that is said once, and is no reason to write for ever.
+// TestOlderServer drops fields: that is logged once, and does not cause endless writes.
 func TestOlderServer(t *testing.T) {
 	b := newBed(t)
 	b.server.forgets = func(s *Slice) {
@@ -116,7 +116,7 @@ func TestOlderServer(t *testing.T) {
 	p := b.plugin(edu(1), sick(edu(2)))
 	b.kubelet()
 	b.run(p)
-	b.offered(p, 2) // the truth: this server would give both out
+	b.offered(p, 2) // the truth: this server would allocate both
 	writes := b.server.writes()
 	for range 5 {
 		p.poke()
@@ -160,7 +160,7 @@ func TestAPIServerRefuses(t *testing.T) {
 	}
 }
 
-// TestWatchRefused: who may list and not watch asks more and more seldom, and says why.
+// TestWatchRefused: an agent that may list but not watch retries more and more slowly, and says why.
 func TestWatchRefused(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edu(1))
@@ -169,7 +169,7 @@ func TestWatchRefused(t *testing.T) {
 	b.kubelet()
 	b.run(p)
 	b.until("the reason", func() bool { return p.Problem() != nil && p.Problem().Reason == accel.APIForbidden })
-	time.Sleep(300 * time.Millisecond) // at 10 ms and doubling these are six lists
+	time.Sleep(300 * time.Millisecond) // six lists, when the delay starts at 10 ms and doubles
 	b.server.mu.Lock()
 	defer b.server.mu.Unlock()
 	lists := 0
@@ -190,8 +190,8 @@ func (unwatched) Watch(context.Context, string, url.Values) (io.ReadCloser, erro
 	return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "resourceslices"}, "", errors.New("no watch"))
 }
 
-// TestWatchThatLags: a watch tells of own writes late, when newer ones have been answered. What it says is older than
-// what is known, and nothing is written, listed or offered because of it.
+// TestWatchThatLags: a watch reports our own writes late, after newer ones have been answered. Its events are older
+// than what is known, so nothing is written, listed or offered because of them.
 func TestWatchThatLags(t *testing.T) {
 	b := newBed(t)
 	late := &lagging{server: b.server, next: make(chan struct{})}
@@ -228,7 +228,7 @@ func TestWatchThatLags(t *testing.T) {
 	}
 }
 
-// lagging is a server whose watches tell one event for each word of next.
+// lagging is a server whose watches send one event for each value received from next.
 type lagging struct {
 	*server
 	next chan struct{}
@@ -244,7 +244,7 @@ func (l *lagging) Watch(ctx context.Context, collection string, query url.Values
 		for lines := bufio.NewScanner(inner); lines.Scan(); {
 			select {
 			case <-l.next:
-				_, _ = in.Write(append(lines.Bytes(), '\n')) // fails when nobody reads any more
+				_, _ = in.Write(append(lines.Bytes(), '\n')) // fails when the reader is gone
 			case <-ctx.Done():
 			}
 		}
@@ -254,7 +254,7 @@ func (l *lagging) Watch(ctx context.Context, collection string, query url.Values
 	return out, nil
 }
 
-// TestAPIServerAwayLater: what was published stands while nobody answers.
+// TestAPIServerAwayLater: what was published stays valid while the API server does not answer.
 func TestAPIServerAwayLater(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edu(1))
@@ -271,7 +271,7 @@ func TestAPIServerAwayLater(t *testing.T) {
 	b.until("the fault to be published", func() bool { return p.State().Allocatable.Is(0) })
 }
 
-// TestElsewhere: a device that a pod holds through the device plugin is given to no claim until that pod ends.
+// TestElsewhere: no claim gets a device that a pod holds through the device plugin until that pod ends.
 func TestElsewhere(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(2)...)
@@ -310,7 +310,8 @@ func TestElsewhere(t *testing.T) {
 	b.offered(p, 2)
 }
 
-// TestRetire: the way back. Nothing is offered, pods that run keep theirs, and the plugin ends with the last of them.
+// TestRetire: the plugin offers nothing, running pods keep their devices, and the plugin ends when the last claim
+// ends.
 func TestRetire(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(2)...)
@@ -355,7 +356,7 @@ func TestRetire(t *testing.T) {
 	}
 }
 
-// TestTidy: claims that were over while no agent was there are taken back at its start, others are not.
+// TestTidy: claims that ended while no agent was running are unprepared at its start, others are not.
 func TestTidy(t *testing.T) {
 	b := newBed(t)
 	before := b.plugin(edus(3)...)
@@ -366,7 +367,7 @@ func TestTidy(t *testing.T) {
 		}
 	}
 	b.server.release("gone")
-	b.server.allocate("again", "u-other", "r=0000-02-00-0") // another claim of the name
+	b.server.allocate("again", "u-other", "r=0000-02-00-0") // another claim with the same name
 	b.server.refusing(func(string, string) error { return errors.New("connection refused") })
 	p := b.plugin(edus(3)...)
 	b.run(p)
@@ -381,7 +382,7 @@ func TestTidy(t *testing.T) {
 	}
 }
 
-// TestSpecsFollow: the spec of a claim is what its device is now, whoever changed what.
+// TestSpecsFollow: a claim's spec describes its device as it is now, whether the device or the file changed.
 func TestSpecsFollow(t *testing.T) {
 	const spec = "/var/run/cdi/acceld-claim-qemu-edu.acceld.dev-u-1.json"
 	b := newBed(t)
@@ -403,7 +404,7 @@ func TestSpecsFollow(t *testing.T) {
 	})
 }
 
-// TestOwnWritesAreNoDrift: what a prepare writes does not have the other claims' specs rendered again.
+// TestOwnWritesAreNoDrift: the writes of a prepare do not cause the other claims' specs to be rendered again.
 func TestOwnWritesAreNoDrift(t *testing.T) {
 	const claims = 20
 	bed := newBed(t)
@@ -416,7 +417,7 @@ func TestOwnWritesAreNoDrift(t *testing.T) {
 		rendered.Add(1)
 		return edits(def, a)
 	}
-	// that it comes is a reason to look at all of them
+	// when the directory appears, all specs are checked
 	if err := os.MkdirAll(filepath.Join(bed.root, specDir), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -437,19 +438,19 @@ func TestOwnWritesAreNoDrift(t *testing.T) {
 		if err := change(file); err != nil {
 			t.Fatal(err)
 		}
-		// events come in order: those of the writes are over then
+		// events come in order, so those of our own writes have passed
 		bed.until("the spec that somebody changed", func() bool {
 			now, _ := os.ReadFile(file)
 			return string(now) == string(want)
 		})
 	}
 	prepare(0)
-	changed(0, os.Remove) // what is done once at the start is done now
+	changed(0, os.Remove) // by now what happens once at the start has happened
 	rendered.Store(1)
 	for i := 1; i < claims; i++ {
 		prepare(i)
 	}
-	replace := func(file string) error { // in one step: a file that is cut off and written would be two changes
+	replace := func(file string) error { // in one step: truncating and writing would be two changes
 		other := filepath.Join(bed.root, "other")
 		return errors.Join(os.WriteFile(other, []byte("{}"), 0o644), os.Rename(other, file))
 	}
@@ -461,7 +462,7 @@ func TestOwnWritesAreNoDrift(t *testing.T) {
 	}
 }
 
-// TestReleasedTogether: the agent, which looks at every device then, is told once of pods that end together.
+// TestReleasedTogether: pods that end together are reported once to the agent, which then looks at every device.
 func TestReleasedTogether(t *testing.T) {
 	const claims = 20
 	bed := newBed(t)

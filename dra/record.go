@@ -11,21 +11,22 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// recordVersion is the version of the format of records. A reader passes over fields that it does not know, so that an
-// older agent can take back what a newer one prepared; a version rises when that would not be right.
+// recordVersion is the version of the record format. A reader ignores fields that it does not know, so that an older
+// agent can unprepare what a newer one prepared. The version rises if ignoring a field would be wrong.
 const recordVersion = 1
 
-// record is what is kept about a prepared claim: enough to prepare it again and to take it back without the API server.
+// record is what is kept about a prepared claim: enough to prepare it again and to unprepare it without the API
+// server.
 type record struct {
 	Version   int       `json:"version"`
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       string    `json:"uid"`
 	Prepared  time.Time `json:"prepared"`
-	// Pods are those that the claim was reserved for when it was prepared.
+	// Pods are the pods that the claim was reserved for when it was prepared.
 	Pods    []pod   `json:"pods,omitempty"`
 	Devices []given `json:"devices"`
-	// saved is true when the record is on the disk.
+	// saved is true if the record is on disk.
 	saved bool
 }
 
@@ -35,23 +36,23 @@ type pod struct {
 	UID  string `json:"uid"`
 }
 
-// given is one device of a claim.
+// given is one device that a claim gets.
 type given struct {
 	Request string `json:"request"`
 	Pool    string `json:"pool"`
 	Device  string `json:"device"`
 	// Share names the part of a shared device.
 	Share string `json:"share,omitempty"`
-	// Admin is access beside those who have the device: it changes nothing for them.
+	// Admin is administrative access. It does not affect the claims that have the device.
 	Admin bool `json:"admin,omitempty"`
-	// Env is what a container gets with the device besides what every claim gives it.
+	// Env is what a container gets with the device in addition to the environment of every claim.
 	Env []string `json:"env,omitempty"`
 }
 
-// String is for people.
+// String names the claim for people.
 func (r record) String() string { return fmt.Sprintf("claim %s/%s (%s)", r.Namespace, r.Name, r.UID) }
 
-// same reports whether two records give the same.
+// same reports whether two records give the same devices to the same claim.
 func (r record) same(o record) bool {
 	return r.UID == o.UID && r.Namespace == o.Namespace && r.Name == o.Name && slices.EqualFunc(r.Devices, o.Devices,
 		func(a, b given) bool {
@@ -60,7 +61,7 @@ func (r record) same(o record) bool {
 		})
 }
 
-// excludes reports whether a device of r and one of o cannot be given at the same time.
+// excludes reports whether two claims cannot have g and o at the same time.
 func (g given) excludes(o given) bool {
 	if g.Device != o.Device || g.Admin || o.Admin {
 		return false
@@ -71,7 +72,7 @@ func (g given) excludes(o given) bool {
 // uidForm is what the UID of a claim looks like; it becomes part of file names.
 var uidForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
 
-// readRecord decodes a record that was kept for a claim.
+// readRecord decodes the stored record of a claim.
 func readRecord(uid string, data []byte) (record, error) {
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -88,7 +89,7 @@ func readRecord(uid string, data []byte) (record, error) {
 	return r, nil
 }
 
-// damaged is the problem of a record that cannot be read.
+// damaged is the problem for a record that cannot be read.
 func damaged(name string, err error) *accel.Problem {
 	return accel.Problemf(accel.CheckpointDamaged, "cannot read the record of a claim in %q: %v", name, err)
 }

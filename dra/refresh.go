@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// refresh keeps the CDI specs of prepared claims as they should be: a container that starts again in a living pod is
-// given what its spec says then, and nobody prepares before. Nodes and libraries may have changed with the driver, the
-// gate's program with the agent, and somebody may have removed the file.
+// refresh keeps the CDI specs of prepared claims up to date. A container that restarts in a living pod gets what its
+// spec says at that time, and nothing prepares the claim again first. Device nodes and libraries may have changed
+// with the driver, the gate's program may have changed with the agent, or somebody may have removed the file.
 func (p *Plugin) refresh(ctx context.Context) {
 	events, err := p.cfg.Host.Watch(ctx, specDir)
 	if err != nil {
@@ -28,8 +28,8 @@ func (p *Plugin) refresh(ctx context.Context) {
 	}
 }
 
-// awaitDrift waits until every spec may not be right any more, and sees to those that somebody changed meanwhile; false
-// when ctx ended.
+// awaitDrift waits until every spec may be outdated. Meanwhile it renews single specs that somebody changed. It
+// returns false when ctx ends.
 func (p *Plugin) awaitDrift(ctx context.Context, v *version, events <-chan string) bool {
 	for {
 		select {
@@ -59,18 +59,18 @@ func (p *Plugin) claimOf(name string) (uid string, ours bool) {
 	return uid, ours && json
 }
 
-// ClaimSpec reports whether a file in a directory of CDI specs is one of a prepared claim. They come and go with pods,
-// and are looked after here.
+// ClaimSpec reports whether a file in a CDI spec directory is the spec of a prepared claim. These files come and go
+// with pods, and this package maintains them.
 func ClaimSpec(name string) bool { return strings.HasPrefix(path.Base(name), specPrefix) }
 
-// writeSpec writes the spec of a claim and notes what it says.
+// writeSpec writes the spec of a claim and stores its digest.
 func (p *Plugin) writeSpec(uid string, spec []byte) error {
 	p.written.Store(uid, sha256.Sum256(spec))
 	return p.cfg.Ledger.WriteFile(p.specFile(uid), spec, 0o644)
 }
 
-// drifted reports whether the spec of a prepared claim is not what was written last. The watch tells of own writes too,
-// and to render all of them again with each would cost more than to prepare the claims.
+// drifted reports whether the spec of a prepared claim differs from what was last written. The watch also reports
+// our own writes, and to render all specs again after each of them would cost more than preparing the claims.
 func (p *Plugin) drifted(uid string) bool {
 	if _, prepared := p.book.get(uid); !prepared {
 		return false
@@ -80,8 +80,8 @@ func (p *Plugin) drifted(uid string) bool {
 	return err != nil || !known || sum != sha256.Sum256(data)
 }
 
-// renew writes the spec of a claim where it differs. One whose device cannot be given now is left as it is: the gate
-// stands before the device.
+// renew writes the spec of a claim if it differs. If a device of the claim cannot be given out now, the spec stays
+// as it is: the gate (package runtime/gate) keeps containers off the device.
 func (p *Plugin) renew(uid string) {
 	defer p.claims.lock(uid)()
 	r, prepared := p.book.get(uid)

@@ -9,9 +9,9 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// register keeps the plugin registered until ctx ends. The kubelet finds it: at its start, and when a socket appears in
-// its directory. A restarted kubelet therefore needs nothing from here; what is looked after is that nothing stays
-// stuck.
+// register keeps the plugin registered until ctx ends. The kubelet discovers the plugin itself: at its start, and
+// when a socket appears in its directory. So a restarted kubelet needs no action; register only makes sure that
+// nothing stays stuck.
 func (p *Plugin) register(ctx context.Context) {
 	events, err := p.cfg.Host.Watch(ctx, p.cfg.registry())
 	if err != nil {
@@ -47,7 +47,7 @@ func (p *Plugin) register(ctx context.Context) {
 	p.disconnected(nil)
 }
 
-// pause waits for an event, for a time or for the end.
+// pause waits for an event, the time d or the end of ctx.
 func pause(ctx context.Context, events <-chan string, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -58,7 +58,7 @@ func pause(ctx context.Context, events <-chan string, d time.Duration) {
 	}
 }
 
-// disconnected is the state without a kubelet.
+// disconnected records that the kubelet is not connected, and why.
 func (p *Plugin) disconnected(problem *accel.Problem) {
 	other := p.standing.setRegistration(problem, func(h *accel.PluginHave) { h.Registered = false })
 	if other && problem != nil {
@@ -67,8 +67,9 @@ func (p *Plugin) disconnected(problem *accel.Problem) {
 	p.poke()
 }
 
-// attend follows one registration until it has to be made again: the kubelet refuses it or does not come, has gone for
-// long, or the socket that it finds was removed. Heard tells that the kubelet has taken it once.
+// attend follows one registration until it must be made again: the kubelet refuses it, does not come or has long
+// been gone, or the socket that it discovers was removed. Heard is true if the kubelet has accepted the registration
+// once.
 func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, patience time.Duration) (heard bool,
 	problem *accel.Problem,
 ) {
@@ -88,7 +89,7 @@ func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, p
 			p.standing.setRegistration(nil, func(h *accel.PluginHave) { h.Registrations++ })
 			p.cfg.Log.Info("registered with the kubelet")
 			p.connection(s, taken, waiting)
-			p.poke() // a kubelet that started has just deleted every slice of the node
+			p.poke() // a kubelet that starts deletes every slice of the node
 		case <-s.told:
 			p.connection(s, taken, waiting)
 		case name := <-events:
@@ -109,7 +110,7 @@ func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, p
 	}
 }
 
-// connection takes in whether the kubelet is connected. It counts as registered when it has said so and can call.
+// connection records whether the kubelet is connected: it counts as registered once it has accepted and can call.
 func (p *Plugin) connection(s *service, taken bool, waiting *time.Timer) {
 	connected := taken && s.connections.Load() > 0
 	if connected == p.standing.registered() {

@@ -49,7 +49,8 @@ func TestServesBothVersions(t *testing.T) {
 	}
 }
 
-// TestKubeletRestarts: slices that the kubelet deletes at its start are back as soon as it has registered the plugin.
+// TestKubeletRestarts: slices that the kubelet deletes at its start are back as soon as it has registered the
+// plugin.
 func TestKubeletRestarts(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(2)...)
@@ -65,17 +66,17 @@ func TestKubeletRestarts(t *testing.T) {
 		b.server.wipe()
 		k = b.kubelet()
 		began := time.Now()
-		b.offered(p, 2) // it may count as connected just before it says that it has registered the plugin
+		b.offered(p, 2) // it may connect just before it reports the registration
 		b.until("the kubelet's word", func() bool { return p.State().Registrations == i+2 })
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("restart %d: offered again after %s", i, took)
 		}
-		// It counts what it has heard of; that the slices were deleted meanwhile may come a moment later.
+		// It reports what it last saw. That the slices were deleted meanwhile may arrive a moment later.
 		b.until("one slice", func() bool { return len(b.server.published()) == 1 })
 	}
 }
 
-// TestNotWithoutKubelet: nothing is published that nobody could prepare.
+// TestNotWithoutKubelet: without a kubelet to prepare claims, nothing is published.
 func TestNotWithoutKubelet(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edu(1))
@@ -122,13 +123,13 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// another reports whether one announcement is made, and not as first.
+// another reports whether there is exactly one announcement, other than first.
 func (b *bed) another(first string) bool {
 	now := b.sockets()
 	return len(now) == 1 && now[0] != first
 }
 
-// TestUnheard: an announcement that the kubelet has overlooked is made again under another name.
+// TestUnheard: an announcement that the kubelet overlooked is repeated under another name.
 func TestUnheard(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edu(1))
@@ -144,7 +145,7 @@ func TestUnheard(t *testing.T) {
 	b.until("another one", func() bool { return b.another(first) })
 }
 
-// TestConnectionLost: a kubelet that says it has the plugin and does not connect again is not believed.
+// TestConnectionLost: a kubelet that reports the plugin as registered but does not reconnect is not trusted.
 func TestConnectionLost(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edu(1))
@@ -158,7 +159,7 @@ func TestConnectionLost(t *testing.T) {
 	b.offered(p, 1)
 }
 
-// TestSocketRemoved: the registry may be cleared under the plugin.
+// TestSocketRemoved: the plugin survives a cleared registry directory.
 func TestSocketRemoved(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edu(1))
@@ -173,7 +174,7 @@ func TestSocketRemoved(t *testing.T) {
 	b.offered(p, 1)
 }
 
-// TestBeforeKubelet: the agent is first on a new host.
+// TestBeforeKubelet: on a new host the agent may start before the kubelet.
 func TestBeforeKubelet(t *testing.T) {
 	b := newBed(t)
 	if err := os.RemoveAll(filepath.Join(b.root, "/var/lib/kubelet")); err != nil {
@@ -187,7 +188,7 @@ func TestBeforeKubelet(t *testing.T) {
 	b.offered(p, 1)
 }
 
-// TestLeftovers: the sockets of a killed agent go, those of a living one stay.
+// TestLeftovers: the sockets of a killed agent are removed, those of a live one stay.
 func TestLeftovers(t *testing.T) {
 	b := newBed(t)
 	dead := filepath.Join(b.root, "/var/lib/kubelet/plugins_registry/acceld-qemu-edu-00000001-reg.sock")
@@ -269,7 +270,7 @@ func TestHealth(t *testing.T) {
 		m.GetDevices()[0].GetDevice().GetPoolName() != node {
 		t.Errorf("%v", m)
 	}
-	<-got // confirmed again without a change
+	<-got // confirmed again although nothing changed
 	p.Update([]accel.Accelerator{edu(1), sick(edu(2))})
 	for m.GetDevices()[1].GetHealth() == drahealth.HealthStatus_HEALTHY {
 		m = <-got

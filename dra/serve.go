@@ -26,20 +26,20 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// service is one registration: two sockets with names of their own, the one that the kubelet finds and the one that it
-// then calls. The kubelet refuses a driver's endpoint that it knows already (pkg/kubelet/cm/dra/plugin), so that every
-// name is used once.
+// service is one registration with two sockets of its own: one that the kubelet discovers, and one that it then
+// calls. The kubelet refuses an endpoint that it already knows for the driver (pkg/kubelet/cm/dra/plugin), so each
+// name is used only once.
 type service struct {
 	registration.UnsafeRegistrationServer
 	*Plugin
 
-	endpoint  string // the socket that is called, as the host sees it
-	announced string // the socket that is found
+	endpoint  string // the socket that the kubelet calls, as the host sees it
+	announced string // the socket that the kubelet discovers
 	servers   []*grpc.Server
-	// connections of the kubelet that are open; told after each change.
+	// connections is the number of the kubelet's open connections; told gets a value after each change.
 	connections atomic.Int32
 	told        chan struct{}
-	// verdicts are what the kubelet says about the registration; empty for yes.
+	// verdicts are the kubelet's answers to the registration; empty means accepted.
 	verdicts chan string
 	// over is closed to end the streams.
 	over chan struct{}
@@ -49,7 +49,8 @@ func (c Config) registry() string { return path.Join(c.KubeletRoot, "plugins_reg
 
 func (c Config) directory(driver string) string { return path.Join(c.KubeletRoot, "plugins", driver) }
 
-// serve listens on new sockets, on the one that is called first: the kubelet calls as soon as it has found the other.
+// serve listens on two new sockets. The endpoint comes first, because the kubelet calls it as soon as it discovers
+// the other.
 func (p *Plugin) serve() (*service, *accel.Problem) {
 	var id [4]byte
 	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
@@ -60,7 +61,7 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 		told:      make(chan struct{}, 1), verdicts: make(chan string, 8), over: make(chan struct{}),
 	}
 	if !p.cfg.Host.Exists(p.cfg.directory(p.driver)) {
-		if err := p.cfg.Ledger.MkdirAll(p.cfg.directory(p.driver), 0o750); err != nil { // a purge takes it away
+		if err := p.cfg.Ledger.MkdirAll(p.cfg.directory(p.driver), 0o750); err != nil { // a purge removes it
 			return nil, listening(p.cfg.directory(p.driver), err)
 		}
 	}
@@ -82,7 +83,7 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 	return s, nil
 }
 
-// listen serves on a socket that root alone may use.
+// listen serves on a socket that only root may use.
 func (s *service) listen(name string, services func(*grpc.Server), o ...grpc.ServerOption) *accel.Problem {
 	socket, err := s.cfg.Host.Path(name)
 	if err != nil {
@@ -93,13 +94,13 @@ func (s *service) listen(name string, services func(*grpc.Server), o ...grpc.Ser
 		return listening(name, err)
 	}
 	if err := s.cfg.Host.Chmod(name, 0o600); err != nil {
-		_ = l.Close() // the error that matters is the one before
+		_ = l.Close() // the error of Chmod is the one that matters
 		return listening(name, err)
 	}
 	g := grpc.NewServer(append(o, grpc.UnaryInterceptor(guard))...)
 	services(g)
 	s.servers = append(s.servers, g)
-	go func() { _ = g.Serve(l) }() // ends with stop; what it fails with shows as a kubelet that is not there
+	go func() { _ = g.Serve(l) }() // ends with stop; a failure shows as an absent kubelet
 	return nil
 }
 
@@ -107,7 +108,7 @@ func listening(name string, err error) *accel.Problem {
 	return accel.Problemf(accel.ReasonForError(err, accel.RegistrationFailed), "cannot listen on %q: %v", name, err)
 }
 
-// stop takes the announcement away, lets calls in flight finish for a moment, and removes the sockets.
+// stop removes the announcement, gives calls in flight a moment to finish, and removes the sockets.
 func (s *service) stop() {
 	close(s.over)
 	for i := len(s.servers) - 1; i >= 0; i-- {
@@ -118,7 +119,7 @@ func (s *service) stop() {
 	}
 }
 
-// guard keeps a panic in a call away from the other kinds.
+// guard turns a panic in a call into an error, so that it does not affect the other kinds.
 func guard(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -128,7 +129,7 @@ func guard(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grp
 	return handler(ctx, req)
 }
 
-// GetInfo tells the kubelet which socket to call, and what is served there.
+// GetInfo tells the kubelet which socket to call and which services it has.
 func (s *service) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	return &registration.PluginInfo{
 		Type: registration.DRAPlugin, Name: s.driver, Endpoint: s.endpoint,
@@ -139,7 +140,7 @@ func (s *service) GetInfo(context.Context, *registration.InfoRequest) (*registra
 	}, nil
 }
 
-// NotifyRegistrationStatus takes the kubelet's verdict.
+// NotifyRegistrationStatus receives the kubelet's verdict.
 func (s *service) NotifyRegistrationStatus(_ context.Context,
 	v *registration.RegistrationStatus,
 ) (*registration.RegistrationStatusResponse, error) {
@@ -152,15 +153,15 @@ func (s *service) NotifyRegistrationStatus(_ context.Context,
 	}
 	select {
 	case s.verdicts <- text:
-	default: // as many wait already
+	default: // the channel is full of unread verdicts
 	}
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-// TagConn, HandleConn, TagRPC and HandleRPC count the kubelet's connections.
+// TagConn implements [stats.Handler], which counts the kubelet's connections here.
 func (s *service) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
-// HandleConn is called when a connection begins and ends.
+// HandleConn counts connections as they begin and end.
 func (s *service) HandleConn(_ context.Context, e stats.ConnStats) {
 	switch e.(type) {
 	case *stats.ConnBegin:
@@ -174,14 +175,14 @@ func (s *service) HandleConn(_ context.Context, e stats.ConnStats) {
 	}
 }
 
-// TagRPC is of no interest.
+// TagRPC does nothing.
 func (s *service) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
-// HandleRPC is of no interest.
+// HandleRPC does nothing.
 func (s *service) HandleRPC(context.Context, stats.RPCStats) {}
 
-// removeLeftovers removes the sockets of a killed predecessor, on which nobody listens any more: as long as the one
-// that is found is there, the kubelet believes in it.
+// removeLeftovers removes the sockets of a killed agent, on which nobody listens any more. As long as the socket
+// that it discovered exists, the kubelet takes the plugin for alive.
 func (p *Plugin) removeLeftovers(now time.Time) {
 	for dir, form := range map[string]string{
 		p.cfg.registry():          `^acceld-` + regexp.QuoteMeta(p.cfg.Definition.Kind) + `-[0-9a-f]{8}-reg\.sock$`,
@@ -189,19 +190,19 @@ func (p *Plugin) removeLeftovers(now time.Time) {
 	} {
 		entries, err := p.cfg.Host.ReadDir(dir)
 		if err != nil {
-			continue // listening says what is wrong with the directory
+			continue // listen reports what is wrong with the directory
 		}
 		ours := regexp.MustCompile(form)
 		for _, e := range entries {
 			info, err := e.Info()
-			// Between bind and listen nobody answers on a socket that is about to be used.
+			// Between bind and listen, a socket that is about to be used refuses connections too.
 			if err != nil || info.Mode().Type() != fs.ModeSocket || !ours.MatchString(e.Name()) ||
 				now.Sub(info.ModTime()) < time.Second {
 				continue
 			}
 			name := path.Join(dir, e.Name())
 			if socket, err := p.cfg.Host.Path(name); err == nil && deserted(socket) {
-				_ = p.cfg.Host.Remove(name) // tried again at the next registration
+				_ = p.cfg.Host.Remove(name) // the next registration tries again
 			}
 		}
 	}
@@ -211,7 +212,7 @@ func (p *Plugin) removeLeftovers(now time.Time) {
 func deserted(socket string) bool {
 	c, err := net.DialTimeout("unix", socket, time.Second)
 	if err == nil {
-		_ = c.Close() // a live predecessor keeps its socket
+		_ = c.Close() // a live agent keeps its socket
 	}
 	return errors.Is(err, syscall.ECONNREFUSED)
 }

@@ -10,21 +10,23 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// specDir is the volatile CDI directory: what a reboot loses is made again, because the kubelet prepares again.
+// specDir is the volatile CDI directory. After a reboot the kubelet prepares its claims again, which restores the
+// specs.
 const specDir = "/var/run/cdi"
 
-// specPrefix begins the files of prepared claims; the driver's name and the claim's UID follow.
+// specPrefix starts the file names of prepared claims; the driver's name and the claim's UID follow.
 const specPrefix = "acceld-claim-"
 
-// specFile is the CDI spec of a claim.
+// specFile returns the path of a claim's CDI spec.
 func (p *Plugin) specFile(uid string) string {
 	return path.Join(specDir, specPrefix+p.driver+"-"+uid+".json")
 }
 
-// cdiClass is the class of CDI devices that are claims' devices; their vendor is the driver.
+// cdiClass is the class of the CDI devices of claims; their vendor is the driver.
 const cdiClass = "claim"
 
-// cdiName is the name of a claim's device, unique for all times: runtimes keep what they read of one.
+// cdiName is the CDI name of a claim's device. It is never reused, because runtimes cache what they read about a
+// name.
 func cdiName(uid string, g given) string {
 	name := uid + "-" + g.Device
 	if g.Share != "" {
@@ -40,13 +42,13 @@ func (p *Plugin) cdiID(uid string, g given) string {
 	return p.driver + "/" + cdiClass + "=" + cdiName(uid, g)
 }
 
-// spec renders the CDI spec of a claim with the accelerators by device name.
+// spec renders the CDI spec of a claim. The accelerators are keyed by device name.
 func (p *Plugin) spec(r record, accs map[string]accel.Accelerator) ([]byte, *accel.Problem) {
 	raw := &specs.Spec{Kind: p.driver + "/" + cdiClass}
 	made := map[string]bool{}
 	for _, g := range r.Devices {
 		name := cdiName(r.UID, g)
-		if made[name] { // one device for two requests
+		if made[name] { // one device serves two requests
 			continue
 		}
 		made[name] = true
@@ -81,8 +83,8 @@ func unusableSpec(r record, err error) *accel.Problem {
 	return accel.Problemf(accel.SpecInvalid, "cannot render the CDI spec of %s: %v", r, err)
 }
 
-// usable returns the accelerators of a claim by device name, or why they cannot be given to a container. Whoever has
-// admin access may look at a device that is not well, as long as it has something to look at.
+// usable returns the accelerators of a claim by device name, or why they cannot be given to a container. A claim
+// with admin access may get a device that is unhealthy, but not one whose device node is missing.
 func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem) {
 	v := p.list.load()
 	if !v.told {

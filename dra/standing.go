@@ -7,15 +7,15 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// standing is what the plugin knows about the kubelet and the API server, and tells the agent.
+// standing is what the plugin knows about the kubelet and the API server and reports to the agent.
 type standing struct {
-	changed func() // called under no lock
+	changed func() // called without holding a lock
 
 	mu   sync.Mutex
 	have accel.PluginHave
-	// registration and publication are what is in the way of either; the first counts.
+	// registration and publication are the current problem with each; registration comes first.
 	registration, publication *accel.Problem
-	gone                      bool // the slices of a retired plugin are gone
+	gone                      bool // the slices of a retired plugin are deleted
 }
 
 func (s *standing) get() (accel.PluginHave, *accel.Problem) {
@@ -27,7 +27,7 @@ func (s *standing) get() (accel.PluginHave, *accel.Problem) {
 	return s.have, s.publication
 }
 
-// setRegistration notes what is true about the kubelet and reports whether the problem became another one.
+// setRegistration records the state of the kubelet and reports whether the problem is a different one now.
 func (s *standing) setRegistration(problem *accel.Problem, change func(*accel.PluginHave)) bool {
 	return s.set(&s.registration, problem, change)
 }
@@ -43,7 +43,7 @@ func (s *standing) set(into **accel.Problem, problem *accel.Problem, change func
 	if change != nil {
 		change(&have)
 	}
-	if !have.Registered { // who published a moment ago may say so only now
+	if !have.Registered { // a publication that was in progress may only now report its count
 		have.Allocatable = accel.Answer[int]{}
 	}
 	other := !reflect.DeepEqual(*into, problem)
@@ -62,7 +62,7 @@ func (s *standing) registered() bool {
 	return s.have.Registered
 }
 
-// withdraw notes that a retired plugin offers nothing any more.
+// withdraw records that a retired plugin no longer offers anything.
 func (s *standing) withdraw() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
