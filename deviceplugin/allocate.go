@@ -11,13 +11,13 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// DevicesAnnotation is set on every container that was given accelerators: their ids, sorted, separated by commas. The
-// OCI hook acts on containers that have it.
+// DevicesAnnotation is set on every container that gets accelerators. Its value is their ids, sorted and separated
+// by commas. The OCI hook acts on containers that have it.
 const DevicesAnnotation = "acceld.dev/devices"
 
-// Allocate answers from memory; where devices are chosen outside the kubelet it asks who has none yet. The kubelet
-// keeps the answer in its checkpoint and uses it again when the container restarts, so that it names devices by what
-// survives restarts and reboots.
+// Allocate answers from memory. If devices are chosen outside the kubelet, it also asks which containers have none
+// yet. The kubelet stores the answer in its checkpoint and reuses it when the container restarts, so the answer
+// names devices by what survives restarts and reboots.
 func (s *service) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	defer s.list.enter()()
 	devices := s.list.load().devices
@@ -52,7 +52,7 @@ func (s *service) allocate(ctx context.Context, devices map[string]device,
 		case !d.offered():
 			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: %s", id, d.refusal())
 		case slices.Contains(names, d.of):
-			continue // another replica of a device that the container has
+			continue // another replica of a device that the container already has
 		}
 		names = append(names, d.of)
 		switch {
@@ -80,14 +80,14 @@ func (s *service) allocate(ctx context.Context, devices map[string]device,
 	return answer, nil
 }
 
-// edit adds what every container of the kind gets besides its devices.
+// edit adds what every container of the kind gets in addition to its devices.
 func edit(answer *pluginapi.ContainerAllocateResponse, def *accel.Definition) {
 	for _, path := range def.Container.Nodes {
 		answer.Devices = append(answer.Devices, deviceSpec(path, accel.Permissions(def.Nodes)))
 	}
 	for _, m := range def.Container.Mounts {
 		if m.Optional {
-			continue // whether the host has it is not looked up in a call of the kubelet: it comes with CDI alone
+			continue // only with CDI: a call of the kubelet does not look up whether the host has it
 		}
 		answer.Mounts = append(answer.Mounts, &pluginapi.Mount{
 			HostPath: m.HostPath, ContainerPath: m.ContainerPath, ReadOnly: len(m.Options) == 0 ||

@@ -96,7 +96,7 @@ func TestAllocate(t *testing.T) {
 	}
 }
 
-// Nothing that the agent does can hold up a call, and the calls are quick.
+// The agent cannot hold up a call, and the calls are quick.
 func TestNothingDelaysAllocate(t *testing.T) {
 	k := newFakeKubelet(t)
 	k.start()

@@ -15,28 +15,29 @@ import (
 // Bound is a container of a pod that is bound to this node and has not ended.
 type Bound struct {
 	PodRef
-	// UID is that of the pod.
+	// UID is the pod's UID.
 	UID string
-	// Count is how many devices it asks for.
+	// Count is how many devices it requests.
 	Count int
-	// Cards are the devices that were chosen for it, see [accel.CardName]; nil when nobody chose.
+	// Cards are the devices that were chosen for it, see [accel.CardName]; nil if nobody chose.
 	Cards []string
-	// Taken: the kubelet has given the pod its devices.
+	// Taken is true if the kubelet has given the pod its devices.
 	Taken bool
-	// Passing is an init container that ends before others begin: the kubelet never says what it has.
+	// Passing marks an init container that ends before others start. The kubelet never reports its devices.
 	Passing bool
 }
 
-// Patience of a call of the kubelet: for the API server's watch, which may be later here than at the kubelet, and for
-// the answer who holds devices. Both together are less than callDeadline.
+// Time limits within a call of the kubelet: for the API server's watch, which may be later here than at the kubelet,
+// and for the answer to who holds devices. Both together are less than callDeadline.
 const (
 	watchLag  = 300 * time.Millisecond
 	askHolder = 500 * time.Millisecond
 	askAgain  = 25 * time.Millisecond
 )
 
-// chooser finds out for which container the kubelet asks, as far as that can be told, and which devices were chosen for
-// it. The kubelet says neither: it is one of those that have no device yet, of each pod the first one.
+// chooser finds out which container the kubelet is asking for, as far as possible, and which devices were chosen for
+// it. The kubelet does not name the container: it is one of those without a device yet, and the first such container
+// of its pod.
 type chooser struct {
 	resource string
 	bound    func(resource string) (all []Bound, changed <-chan struct{}, known bool)
@@ -44,7 +45,7 @@ type chooser struct {
 	log      *slog.Logger
 
 	mu sync.Mutex
-	// given are the passing containers that were given theirs.
+	// given has the passing containers that already got their devices.
 	given map[containerKey]bool
 }
 
@@ -59,8 +60,8 @@ func newChooser(cfg Config, k *kubelet) *chooser {
 	}
 }
 
-// next returns the containers that the kubelet may ask for when it asks for so many devices, in the order in which
-// devices were chosen for them. There are none when nobody can tell.
+// next returns the containers that the kubelet may be asking for when it wants count devices, in the order in which
+// devices were chosen for them. There are none if that cannot be found out.
 func (c *chooser) next(ctx context.Context, count int) []Bound {
 	if c == nil || c.bound == nil {
 		return nil
@@ -87,7 +88,7 @@ func (c *chooser) next(ctx context.Context, count int) []Bound {
 	}
 }
 
-// heads returns of each pod that the kubelet has not taken yet the first container without a device.
+// heads returns, for each pod that the kubelet has not taken yet, the first container without a device.
 func (c *chooser) heads(ctx context.Context, all []Bound) []Bound {
 	if !slices.ContainsFunc(all, func(b Bound) bool { return !b.Taken }) {
 		return nil
@@ -103,7 +104,7 @@ func (c *chooser) heads(ctx context.Context, all []Bound) []Bound {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	there, last := map[containerKey]bool{}, map[string]int{} // the last container of a pod with a device
+	there, last := map[containerKey]bool{}, map[string]int{} // by pod: one past its last container with a device
 	for i, b := range all {
 		there[b.key()] = true
 		if has[b.PodRef] {
@@ -127,8 +128,8 @@ func (c *chooser) heads(ctx context.Context, all []Bound) []Bound {
 	return heads
 }
 
-// held asks who holds devices until there is an answer: the kubelet answers everybody together so many questions a
-// second. When the patience is over its last answer counts.
+// held asks who holds devices until there is an answer, because the kubelet limits the rate of such calls over all
+// its clients. When ctx ends, its last answer is used.
 func (c *chooser) held(ctx context.Context) heldRefs {
 	for {
 		held, err := c.holders(ctx)
@@ -146,7 +147,7 @@ func (c *chooser) held(ctx context.Context) heldRefs {
 	}
 }
 
-// prefer returns the ids of the devices that were chosen, nil when there are none or they are not to be had.
+// prefer returns the ids of the chosen devices. It returns nil if none were chosen or one of them is not available.
 func (c *chooser) prefer(ctx context.Context, devices map[string]device, available, must []string, size int) []string {
 	heads := c.next(ctx, size)
 	i := slices.IndexFunc(heads, func(b Bound) bool { return b.Cards != nil })
@@ -170,15 +171,15 @@ func (c *chooser) prefer(ctx context.Context, devices map[string]device, availab
 	return ids
 }
 
-// check says why nobody must get these devices: each container that may be asking has others by the choice of the
-// scheduler's extender. Refused here, the pod fails with this reason and its owner makes another one; given, it would
-// run on a device that the books have for somebody else.
+// check returns an error if no container may get these devices: the scheduler's extender has chosen others for each
+// container that may be asking. If the call is refused here, the pod fails with this reason and its owner creates
+// another one. Otherwise the pod would run on a device that the extender has assigned to somebody else.
 func (c *chooser) check(ctx context.Context, devices map[string]device, names []string, count int) error {
 	known := map[string]bool{}
 	for _, d := range devices {
 		known[accel.CardName(d.of)] = true
 	}
-	// Of a container that asks for several resources the cards may be those of another one.
+	// If a container requests several resources, its cards may belong to another one.
 	free := func(b Bound) bool {
 		return b.Cards == nil || slices.ContainsFunc(b.Cards, func(card string) bool { return !known[card] })
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// podsOf makes containers from words "pod/container", with the cards after "=" and marks before it: "*" one that the
-// kubelet has taken, "^" an init container that ends, "2" one that asks for two.
+// podsOf makes containers from words such as "*pod/container=card,card". The cards follow "=". Marks come first: "*"
+// for a pod that the kubelet has taken, "^" for an init container that ends, "2" for one that requests two devices.
 func podsOf(words string) []Bound {
 	var all []Bound
 	for _, w := range strings.Fields(words) {
@@ -35,7 +35,7 @@ func podsOf(words string) []Bound {
 	return all
 }
 
-// choosing is a chooser of these pods, and a kubelet that says who holds what: "id=pod/container".
+// choosing returns a chooser for these pods, with a kubelet that reports these holders: "id=pod/container".
 func choosing(pods, held string) *chooser {
 	return &chooser{
 		resource: testResource, log: slog.New(slog.DiscardHandler), given: map[containerKey]bool{},
@@ -59,7 +59,7 @@ func TestChosen(t *testing.T) {
 		pods, held string
 		free, must string
 		size       int
-		want       string // the preferred devices; empty: no opinion
+		want       string // the preferred devices; empty: no preference
 		refuses    string // devices that are refused, empty: none
 		takes      string // devices that are not
 	}{
@@ -113,7 +113,7 @@ func TestChosen(t *testing.T) {
 	}
 }
 
-// TestChosenPassing: the kubelet never says what an init container has that ends; it is remembered.
+// TestChosenPassing: the kubelet never reports the devices of an init container that ends; they are remembered.
 func TestChosenPassing(t *testing.T) {
 	devices := on("a@0 b@0 c@1")
 	x := choosing("^p/i=b p/m=c", "")
@@ -132,7 +132,7 @@ func TestChosenPassing(t *testing.T) {
 	}
 }
 
-// TestChosenLate: the API server's watch may tell of a pod after it has told the kubelet.
+// TestChosenLate: the API server's watch may report a pod here later than at the kubelet.
 func TestChosenLate(t *testing.T) {
 	devices := on("a@0 b@0")
 	for _, c := range []struct {
@@ -170,7 +170,7 @@ func TestChosenLate(t *testing.T) {
 }
 
 // TestChosenWithoutAnswer: a kubelet that does not say who holds devices is asked again for a while; then its last
-// answer counts.
+// answer is used.
 func TestChosenWithoutAnswer(t *testing.T) {
 	devices := on("a@0 b@0")
 	for _, c := range []struct {
@@ -199,7 +199,7 @@ func TestChosenWithoutAnswer(t *testing.T) {
 	}
 }
 
-// TestChosenReplicas: a card is any free replica of it.
+// TestChosenReplicas: any free replica of a card will do.
 func TestChosenReplicas(t *testing.T) {
 	accs := []accel.Accelerator{thing("0000:01:00.0", 0, accel.Healthy), thing("0000:02:00.0", 0, accel.Healthy)}
 	devices := shared(2, accs).load().devices
@@ -217,7 +217,7 @@ func TestChosenReplicas(t *testing.T) {
 	}
 }
 
-// TestChosenNobody: where the pods of the node are not followed no call waits.
+// TestChosenNobody: if the pods of the node are not followed, no call waits.
 func TestChosenNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

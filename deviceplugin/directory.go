@@ -13,14 +13,14 @@ import (
 // kubeletSocket is the name of the kubelet's registration socket (deviceplugin/v1beta1/constants.go).
 const kubeletSocket = "kubelet.sock"
 
-// directory watches the directory of kubelet.sock, which need not exist yet. If it cannot be watched because no inotify
-// instance is left, it is read from time to time instead.
+// directory watches the directory of kubelet.sock, which may not exist yet. If it cannot be watched because no
+// inotify instance is left, it is polled instead.
 type directory struct {
 	path     string
 	poll     time.Duration
-	changes  <-chan string // entries that came or went; nil where it cannot be watched
-	changed  chan struct{} // kubelet.sock is perhaps another one, or a socket was removed
-	identity os.FileInfo   // kubelet.sock at the last look; nil when it was not there
+	changes  <-chan string // entries that came or went; nil if it cannot be watched
+	changed  chan struct{} // kubelet.sock may be a different one, or a socket was removed
+	identity os.FileInfo   // kubelet.sock at the last look; nil if there was none
 }
 
 // watchDirectory watches until ctx ends. The path is as this process sees it, so the root of the watch is "/".
@@ -61,8 +61,8 @@ func (d *directory) run(ctx context.Context) {
 	}
 }
 
-// matters reports whether a change is of the kubelet's socket, a removed socket, or the directory itself. The kubelet
-// writes its checkpoint into the same directory.
+// matters reports whether a change concerns the kubelet's socket, a removed socket, or the directory itself. The
+// kubelet also writes its checkpoint into this directory.
 func (d *directory) matters(name string) bool {
 	if name == d.path || filepath.Base(name) == kubeletSocket {
 		return true
@@ -78,8 +78,8 @@ func (d *directory) signal() {
 	}
 }
 
-// look reports whether kubelet.sock is there, and whether it is another one than at the last look: a kubelet makes a
-// new one when it starts.
+// look reports whether kubelet.sock exists, and whether it is a different one than at the last look: a kubelet
+// creates a new socket when it starts.
 func (d *directory) look() (there, other bool) {
 	info, err := os.Lstat(filepath.Join(d.path, kubeletSocket))
 	if err != nil {

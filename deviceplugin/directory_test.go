@@ -27,7 +27,7 @@ func TestDirectoryIsReplaced(t *testing.T) {
 	}
 }
 
-// A host that has no inotify instance left is looked at from time to time.
+// A host without a free inotify instance is polled.
 func TestDirectoryWithoutInotify(t *testing.T) {
 	d := &directory{path: t.TempDir(), poll: time.Millisecond, changed: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -53,8 +53,8 @@ func TestDirectoryWithoutInotify(t *testing.T) {
 	<-done
 }
 
-// TestAnotherSocket: a kubelet that starts makes a new socket. File systems give the number of a removed file to the
-// next one, and a clock may stand still or be set back: whichever of the two differs, it is another kubelet, which
+// TestAnotherSocket: a kubelet that starts creates a new socket. File systems reuse the inode number of a removed
+// file, and a clock may stand still or be set back. If either of the two differs, it is a different kubelet, which
 // knows no plugin yet.
 func TestAnotherSocket(t *testing.T) {
 	d := &directory{path: t.TempDir()}
@@ -74,7 +74,7 @@ func TestAnotherSocket(t *testing.T) {
 	if there, other := d.look(); !there || other {
 		t.Errorf("the same socket: there %v, other %v", there, other)
 	}
-	at(socket, noon.Add(time.Second)) // as good as removed and made again with the same number
+	at(socket, noon.Add(time.Second)) // like a socket that was removed and created with the same number
 	if there, other := d.look(); !there || !other {
 		t.Errorf("the same number at another time: there %v, other %v", there, other)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestQuestionEnds: a kubelet that takes a question and never answers is asked again.
+// TestQuestionEnds: a kubelet that accepts a call and never answers is asked again.
 func TestQuestionEnds(t *testing.T) {
 	pods := filepath.Join(sockets(t), "pods.sock")
 	l, err := net.Listen("unix", pods)
@@ -65,7 +65,7 @@ func TestMountsAreReadOnly(t *testing.T) {
 	}
 }
 
-// TestSocketIsForRoot: nobody but root can talk to the plugin, or take devices from it.
+// TestSocketIsForRoot: only root can talk to the plugin or get devices from it.
 func TestSocketIsForRoot(t *testing.T) {
 	p := New(Config{Resource: testResource, Dir: sockets(t), Definition: &accel.Definition{Kind: "example-thing"}})
 	s, problem := p.serve()
@@ -78,7 +78,7 @@ func TestSocketIsForRoot(t *testing.T) {
 	}
 }
 
-// TestSumOfKinds: what is not known of one profile is not known of the kind.
+// TestSumOfKinds: what is unknown for one profile is unknown for the kind.
 func TestSumOfKinds(t *testing.T) {
 	k := NewKind(Config{Resource: testResource, Definition: &accel.Definition{
 		Kind:     "example-thing",

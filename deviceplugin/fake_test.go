@@ -87,7 +87,7 @@ func (k *fakeKubelet) start() {
 	k.ctx, k.cancel = context.WithCancel(k.t.Context())
 	k.list, k.blind, k.open = nil, false, 0
 	for _, path := range []string{k.pods, filepath.Join(k.dir, kubeletSocket)} {
-		// The socket appears when it is listened on already; a real kubelet's refuses for a moment.
+		// The socket appears when something already listens on it; a real kubelet's refuses for a moment.
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path + ".new", Net: "unix"})
 		if err != nil {
 			k.t.Fatal(err)
@@ -316,7 +316,7 @@ func newPlugin(k *fakeKubelet, change func(*Config)) *Plugin {
 	return p
 }
 
-// run runs the plugin until the test ends, or until the function that it returns is called.
+// run runs the plugin until the returned function is called or the test ends.
 func run(t *testing.T, p *Plugin) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -10,22 +10,22 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Kind are the device plugins of one kind of accelerator: one for the whole devices, and one for each profile of
-// partitions that a device has been divided into. Each is an extended resource of its own, with a registration of its
-// own. Its methods may be called from any goroutine.
+// Kind has the device plugins of one kind of accelerator: one for whole devices, and one for each profile of
+// partitions that a device has been divided into. Each is an extended resource with its own registration. Its
+// methods may be called from any goroutine.
 type Kind struct {
 	cfg Config
-	// more is told when there are plugins to start.
+	// more gets a value when there are plugins to start.
 	more chan struct{}
 
 	mu      sync.Mutex
-	plugins map[string]*Plugin // by profile, whole devices as ""
-	waiting []*Plugin          // those that do not run yet
+	plugins map[string]*Plugin // by profile; whole devices are ""
+	waiting []*Plugin          // not started yet
 	refused map[string]*accel.Problem
 }
 
-// NewKind returns plugins that serve nothing until [Kind.Run] runs. What cfg says is for whole devices; partitions are
-// offered as its definition names them, and Former is for all.
+// NewKind returns plugins that serve nothing until [Kind.Run] is called. The resource in cfg is for whole devices.
+// Partitions are offered as the definition in cfg names them. Former applies to all of them.
 func NewKind(cfg Config) *Kind {
 	cfg = cfg.complete()
 	k := &Kind{more: make(chan struct{}, 1), plugins: map[string]*Plugin{}, refused: map[string]*accel.Problem{}}
@@ -37,7 +37,7 @@ func NewKind(cfg Config) *Kind {
 	return k
 }
 
-// add takes in a plugin. The caller holds the lock, or is the only one.
+// add adds a plugin that Run will start. The caller holds the lock or has the only reference.
 func (k *Kind) add(profile string, p *Plugin) {
 	k.plugins[profile] = p
 	k.waiting = append(k.waiting, p)
@@ -47,7 +47,7 @@ func (k *Kind) add(profile string, p *Plugin) {
 	}
 }
 
-// Resource is the extended resource of a profile, of whole devices for the empty one.
+// Resource is the extended resource of a profile. An empty profile means whole devices.
 func (k *Kind) Resource(profile string) string {
 	if profile == "" {
 		return k.cfg.Resource
@@ -55,7 +55,7 @@ func (k *Kind) Resource(profile string) string {
 	return k.cfg.Definition.OfferedAs(profile)
 }
 
-// Names are all extended resources, and those that they had before.
+// Names are all extended resources, and their previous names.
 func (k *Kind) Names() []string {
 	var names []string
 	for _, p := range k.all() {
@@ -65,7 +65,7 @@ func (k *Kind) Names() []string {
 	return slices.Compact(names)
 }
 
-// all returns the plugins, that of whole devices first.
+// all returns the plugins, starting with the one for whole devices.
 func (k *Kind) all() []*Plugin {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -76,8 +76,8 @@ func (k *Kind) all() []*Plugin {
 	return all
 }
 
-// Update replaces the inventory: devices and partitions as [accel.Units] has them. It never blocks. A profile that was
-// not there before is registered with the kubelet; one of which nothing is left stays, without devices.
+// Update replaces the inventory with devices and partitions as [accel.Units] returns them. It never blocks. A new
+// profile is registered with the kubelet. A profile with no partition left stays registered, without devices.
 func (k *Kind) Update(units []accel.Accelerator) {
 	byProfile := map[string][]accel.Accelerator{}
 	for _, u := range units {
@@ -98,7 +98,7 @@ func (k *Kind) Update(units []accel.Accelerator) {
 	})
 }
 
-// offer begins to serve a profile.
+// offer starts to serve a profile.
 func (k *Kind) offer(profile string) {
 	cfg := k.cfg
 	cfg.Profile, cfg.Resource = profile, k.Resource(profile)
@@ -116,8 +116,8 @@ func (k *Kind) offer(profile string) {
 	k.add(profile, New(cfg))
 }
 
-// State is the sum of what is true about the kubelet's view of each. Registered is true when all are, and Allocatable
-// is unknown while that of one of them is.
+// State is the sum of the states of all plugins. Registered is true if all are registered. Allocatable is unknown if
+// it is unknown for one of them.
 func (k *Kind) State() accel.PluginHave {
 	sum := accel.PluginHave{Registered: true, Allocatable: accel.Known(0)}
 	for _, p := range k.all() {
@@ -133,7 +133,7 @@ func (k *Kind) State() accel.PluginHave {
 	return sum
 }
 
-// Problem is the first of [Plugin.Problem], or why a profile cannot be offered.
+// Problem is the first problem of a plugin, or why a profile cannot be offered.
 func (k *Kind) Problem() *accel.Problem {
 	for _, p := range k.all() {
 		if problem := p.Problem(); problem != nil {
@@ -148,7 +148,7 @@ func (k *Kind) Problem() *accel.Problem {
 	return nil
 }
 
-// Holders are those of all plugins, as [Plugin.Holders] has them.
+// Holders returns the holders of all plugins, see [Plugin.Holders].
 func (k *Kind) Holders(ctx context.Context) (map[string]PodRef, error) {
 	all, errs := map[string]PodRef{}, []error(nil)
 	for _, p := range k.all() {
@@ -159,7 +159,7 @@ func (k *Kind) Holders(ctx context.Context) (map[string]PodRef, error) {
 	return all, errors.Join(errs...)
 }
 
-// Run serves the kubelet until ctx ends, and returns nil. It may be called once.
+// Run serves the kubelet until ctx ends, and returns nil. Call it once.
 func (k *Kind) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -169,7 +169,7 @@ func (k *Kind) Run(ctx context.Context) error {
 		k.waiting = nil
 		k.mu.Unlock()
 		for _, p := range begin {
-			wg.Go(func() { _ = p.Run(ctx) }) // it returns nil
+			wg.Go(func() { _ = p.Run(ctx) }) // always nil
 		}
 		select {
 		case <-k.more:

@@ -15,7 +15,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// divided are devices of which some are divided: "a b:half0,half1" is a whole one and one in two halves.
+// divided returns devices, some of them divided: "a b:half0,half1" is a whole one and one in two halves.
 func divided(words string) []accel.Accelerator {
 	var accs []accel.Accelerator
 	for _, w := range strings.Fields(words) {
@@ -36,7 +36,7 @@ func divided(words string) []accel.Accelerator {
 	return accs
 }
 
-// offered are the lists of all resources, by the end of their names: "id" or "id!" for what is not healthy.
+// offered returns the lists of all resources, by the ends of their names: "id", or "id!" for an unhealthy device.
 func offered(k *Kind) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -48,8 +48,8 @@ func offered(k *Kind) string {
 	return strings.Join(all, " ")
 }
 
-// The layout changes while the plugin runs: profiles are resources of their own, what is divided is not offered whole,
-// and what vanished stays as a tombstone as long as a pod holds it.
+// The layout changes while the plugin runs: profiles are resources of their own, a divided device is not offered
+// whole, and a vanished one stays as a tombstone as long as a pod holds it.
 func TestPartitionsComeAndGo(t *testing.T) {
 	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := t0
@@ -91,7 +91,7 @@ func TestPartitionsComeAndGo(t *testing.T) {
 	step("and it comes back", "a:half1 b", "thing=[a! b] thing-half=[a-half-half1] small=[]")
 }
 
-// A container is given what belongs to its partition and nothing of another.
+// A container gets what belongs to its partition, and nothing of another one.
 func TestAllocatePartition(t *testing.T) {
 	for _, cdi := range []bool{true, false} {
 		t.Run(fmt.Sprintf("CDI %v", cdi), func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestAllocatePartition(t *testing.T) {
 	}
 }
 
-// A profile whose name no resource can have is said, and does not stop the others.
+// A profile that makes no valid resource name is reported, and does not stop the others.
 func TestProfileThatCannotBeOffered(t *testing.T) {
 	long := strings.Repeat("x", 60)
 	k := NewKind(Config{Resource: testResource, Definition: &accel.Definition{
@@ -156,7 +156,7 @@ func TestProfileThatCannotBeOffered(t *testing.T) {
 	}
 }
 
-// A profile that appears while the plugin runs registers at once, beside the others.
+// A profile that appears while the plugin runs is registered at once, in addition to the others.
 func TestProfileRegisters(t *testing.T) {
 	kubelet := newFakeKubelet(t)
 	kubelet.start()

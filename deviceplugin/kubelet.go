@@ -28,10 +28,10 @@ type PodRef struct {
 	Container string
 }
 
-// kubelet asks the kubelet's PodResources service, on one long-lived connection.
+// kubelet is a client of the kubelet's PodResources service with one long-lived connection.
 type kubelet struct {
 	resource string
-	former   []string // names that the resource had before
+	former   []string // previous names of the resource
 	socket   string
 
 	mu   sync.Mutex
@@ -43,10 +43,11 @@ func newKubelet(resource string, former []string, socket string) *kubelet {
 	return &kubelet{resource: resource, former: former, socket: socket}
 }
 
-// maxAnswer is the size of an answer that the kubelet's own clients accept, bytes (podresources/client.go).
+// maxAnswer is the maximum size of an answer in bytes, as in the kubelet's own client (podresources/client.go).
 const maxAnswer = 16 << 20
 
-// client returns the connection, which is opened by the first question and opens itself again after the kubelet's end.
+// client returns the client. The first call opens the connection, which reconnects by itself after the kubelet
+// restarts.
 func (k *kubelet) client() (podresources.PodResourcesListerClient, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -70,7 +71,7 @@ func (k *kubelet) client() (podresources.PodResourcesListerClient, error) {
 		}
 		k.conn = conn
 	}
-	k.conn.ResetConnectBackoff() // the callers have their own
+	k.conn.ResetConnectBackoff() // the callers have their own backoff
 	return podresources.NewPodResourcesListerClient(k.conn), nil
 }
 
@@ -78,13 +79,13 @@ func (k *kubelet) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.conn != nil {
-		_ = k.conn.Close() // nothing is in flight that anybody waits for
+		_ = k.conn.Close() // nobody waits for a call in flight
 		k.conn = nil
 	}
 }
 
-// allocatable returns the ids of the resource's devices that the kubelet counts as healthy, sorted; given to pods or
-// not.
+// allocatable returns the ids of the resource's devices that the kubelet counts as healthy, sorted, including those
+// that pods hold.
 func (k *kubelet) allocatable(ctx context.Context) ([]string, error) {
 	client, err := k.client()
 	if err != nil {
@@ -95,7 +96,7 @@ func (k *kubelet) allocatable(ctx context.Context) ([]string, error) {
 		return nil, accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet what is allocatable: %s",
 			status.Convert(err).Message())
 	}
-	ids := map[string]bool{} // a device of two NUMA nodes is listed twice
+	ids := map[string]bool{} // a device with two NUMA nodes is listed twice
 	for _, d := range resp.GetDevices() {
 		if d.GetResourceName() == k.resource {
 			for _, id := range d.GetDeviceIds() {
@@ -106,7 +107,7 @@ func (k *kubelet) allocatable(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(ids)), nil
 }
 
-// holders returns who holds which device; with an error it is the last good answer.
+// holders returns who holds which device. With an error it returns the last good answer.
 func (k *kubelet) holders(ctx context.Context) (heldRefs, error) {
 	client, err := k.client()
 	if err != nil {
@@ -147,8 +148,8 @@ func (k *kubelet) lastHolders() heldRefs {
 	return k.last
 }
 
-// register tells the kubelet of dir about the socket endpoint. An answer that nobody listens is KubeletAbsent, any
-// other failure RegistrationFailed with the kubelet's own words.
+// register registers the socket endpoint with the kubelet of dir. If nobody listens there, the problem is
+// KubeletAbsent; any other failure is RegistrationFailed with the kubelet's message.
 func register(ctx context.Context, dir, endpoint, resource string) *accel.Problem {
 	socket := filepath.Join(dir, kubeletSocket)
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -176,10 +177,10 @@ func register(ctx context.Context, dir, endpoint, resource string) *accel.Proble
 		status.Convert(err).Message())
 }
 
-// refused reports that a socket is there and nobody listens on it.
+// refused reports whether a socket exists but nobody listens on it.
 func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
-// absent is the problem of a host without kubelet.
+// absent is the problem for a host without a kubelet.
 func absent(dir string) *accel.Problem {
 	return accel.Problemf(accel.KubeletAbsent, "cannot find the kubelet's socket %q", filepath.Join(dir, kubeletSocket))
 }

@@ -12,20 +12,20 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// device is one row of the list that the kubelet gets: a device, or one of its replicas. It is a value; nobody changes
-// one that is in a list.
+// device is one row of the list that the kubelet gets: a device or one of its replicas. A device in a list is never
+// changed.
 type device struct {
 	id     string
 	of     string // the device's id
-	numa   int    // -1 when the platform names none
+	numa   int    // -1 if the platform reports none
 	at     place
 	health accel.Health
-	// withheld is why it is not offered although it is well; nil when it is.
+	// withheld is why a healthy device is not offered; nil if it is offered.
 	withheld *accel.Withheld
 	nodes    []accel.DeviceNode
 	env      []string
-	gone     time.Time // since when it is a tombstone; zero for a device that is there
-	kept     bool      // it is there for the pod that holds it alone, see keep
+	gone     time.Time // since when it is a tombstone; zero if the device exists
+	kept     bool      // it exists only for the pod that holds it, see keep
 	taken    bool      // it is not offered, see occupy
 }
 
@@ -42,8 +42,8 @@ func (d device) offered() bool {
 	return d.health.Usable() && d.withheld == nil && !d.taken
 }
 
-// left reports whether the device has left the resource: it is gone, or its partitions are given out instead of it.
-// Nothing counts it once no pod holds it.
+// left reports whether the device has left the resource: it is gone, or its partitions are offered instead. It is no
+// longer counted once no pod holds it.
 func (d device) left() bool {
 	return d.health.State == accel.Gone || d.withheld != nil && d.withheld.By == accel.ByPartitions
 }
@@ -52,26 +52,26 @@ func (d device) left() bool {
 type list struct {
 	devices map[string]device
 	healthy []string // ids, sorted
-	// message is what the kubelet gets, revision counts its changes.
+	// message is what the kubelet gets; revision counts its changes.
 	message  *pluginapi.ListAndWatchResponse
 	revision int
 	replaced chan struct{} // closed when there is a newer list
 }
 
-// inventory holds the current list. Readers take it without a lock; the lock is held for memory operations only, so
-// that no call of the kubelet ever waits for anything else.
+// inventory holds the current list. Readers load it without a lock. The lock is held only for operations in memory,
+// so that a call of the kubelet never waits for anything else.
 type inventory struct {
 	current atomic.Pointer[list]
 
 	mu    sync.Mutex
 	calls int           // Allocate and GetPreferredAllocation in flight
-	idle  chan struct{} // closed when none is; nil before the first
+	idle  chan struct{} // closed when no call is in flight; nil before the first call
 	given chan struct{} // closed by the first update
-	// forgotten are tombstones that were dropped while the agent still names them as gone.
+	// forgotten has the tombstones that were dropped although the agent still reports them as gone.
 	forgotten map[string]bool
-	// replicas is how many times each device is offered; less than 2 for once. It does not change.
+	// replicas is how often each device is offered; below 2 means once. It never changes.
 	replicas int
-	held     heldRefs // the last answer
+	held     heldRefs // the last known holders
 }
 
 func newInventory() *inventory {
@@ -82,7 +82,7 @@ func newInventory() *inventory {
 
 func (inv *inventory) load() *list { return inv.current.Load() }
 
-// update replaces the devices that are there by accelerators, and makes the others tombstones.
+// update replaces the devices with accelerators, and turns those that are missing into tombstones.
 func (inv *inventory) update(accelerators []accel.Accelerator, now time.Time) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
@@ -122,7 +122,7 @@ func (inv *inventory) update(accelerators []accel.Accelerator, now time.Time) {
 	}
 }
 
-// rows are the devices as the kubelet gets them, each replica as one.
+// rows returns the devices as the kubelet gets them, with one row per replica.
 func (inv *inventory) rows(accelerators []accel.Accelerator) []device {
 	places := placesOf(accelerators)
 	var rows []device
@@ -138,9 +138,9 @@ func (inv *inventory) rows(accelerators []accel.Accelerator) []device {
 	return rows
 }
 
-// adopt takes in who holds devices. It makes rows of those that a pod holds and nobody names: tombstones of devices
-// that vanished while no agent ran, which the kubelet would report as healthy to their pods without, and replicas of
-// devices that are shared less than before.
+// adopt records who holds devices. It adds rows for ids that a pod holds but the agent does not report. Some are
+// tombstones of devices that vanished while no agent was running; without a row the kubelet would report them as
+// healthy to their pods. Others are replicas of devices that now have fewer replicas.
 func (inv *inventory) adopt(held heldRefs, now time.Time) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
@@ -163,10 +163,10 @@ func (inv *inventory) adopt(held heldRefs, now time.Time) {
 	inv.replace(next)
 }
 
-// sweep drops tombstones that no pod holds and that have been unhealthy for at least grace, and makes tombstones of the
-// rows that were kept for pods which have ended. It drops nothing while a call is in flight: the kubelet panics when a
-// device leaves the list between its choice and the end of its Allocate. The kubelet chose before the call arrived
-// here, which the grace covers: it chooses among healthy devices only.
+// sweep drops tombstones that no pod holds and that are at least grace old. Rows that were kept for a pod become
+// tombstones when that pod has ended. It drops nothing while a call is in flight: the kubelet panics if a device
+// leaves the list between its choice and the end of its Allocate. The kubelet chose before the call arrived here,
+// but only among healthy devices, so the grace period covers that gap.
 func (inv *inventory) sweep(held map[string]PodRef, now time.Time, grace time.Duration) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
@@ -188,7 +188,7 @@ func (inv *inventory) sweep(held map[string]PodRef, now time.Time, grace time.Du
 	inv.replace(next)
 }
 
-// enter marks a call as in flight until the function that it returns is called.
+// enter marks a call as in flight until the returned function is called.
 func (inv *inventory) enter() (leave func()) {
 	inv.mu.Lock()
 	if inv.calls == 0 {
@@ -206,7 +206,7 @@ func (inv *inventory) enter() (leave func()) {
 	}
 }
 
-// quiet waits until no call is in flight, for at most patience.
+// quiet waits until no call is in flight, at most for patience.
 func (inv *inventory) quiet(patience time.Duration) {
 	inv.mu.Lock()
 	idle := inv.idle
@@ -222,7 +222,7 @@ func (inv *inventory) quiet(patience time.Duration) {
 	}
 }
 
-// replace publishes devices as the next list, unless nothing is different. The caller holds the lock.
+// replace publishes devices as the next list if anything changed. The caller holds the lock.
 func (inv *inventory) replace(devices map[string]device) {
 	inv.occupy(devices)
 	before := inv.load()

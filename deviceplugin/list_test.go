@@ -128,7 +128,7 @@ func TestSameListIsNotSentAgain(t *testing.T) {
 	})
 }
 
-// Updates, calls of the kubelet and its restarts all at once: for the race detector, and the last word must arrive.
+// Updates, calls of the kubelet and its restarts all at once, for the race detector. The last update must arrive.
 func TestStorm(t *testing.T) {
 	k := newFakeKubelet(t)
 	k.start()

@@ -4,19 +4,19 @@ import (
 	"net"
 )
 
-// Connections keeps connections to the kubelet open while one process of the agent is replaced by the next. The kubelet
-// counts no device of a plugin whose connection has ended, and fails pods that it admits in that moment for good,
-// running ones among them (kubernetes/kubernetes#128043, #118559).
+// Connections keeps connections to the kubelet open while one process of the agent is replaced by the next. The
+// kubelet counts no device of a plugin whose connection has ended, and permanently fails pods that it admits at that
+// moment, including running ones (kubernetes/kubernetes#128043, #118559).
 type Connections interface {
-	// Keep returns c as it is to be used. Closing that ends it, unless the process is leaving.
+	// Keep returns the connection to use instead of c. Closing it ends c, unless the process is leaving.
 	Keep(name string, c *net.UnixConn) net.Conn
-	// End ends the connections of the process before, once a new one takes their place.
+	// End ends the previous process's connections, once new ones have replaced them.
 	End(name string)
-	// Leaving reports that this process ends and leaves its connections to the next one.
+	// Leaving reports whether this process is ending and leaves its connections to the next one.
 	Leaving() bool
 }
 
-// ending is that nobody keeps connections: they end with the process.
+// ending keeps no connections: they end with the process.
 type ending struct{}
 
 func (ending) Keep(_ string, c *net.UnixConn) net.Conn { return c }

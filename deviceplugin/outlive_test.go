@@ -12,7 +12,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// estate holds connections for whoever comes next, as the service manager does.
+// estate holds connections for the next process, as the service manager does.
 type estate struct {
 	t *testing.T
 
@@ -20,7 +20,7 @@ type estate struct {
 	held map[string][]*net.UnixConn
 }
 
-// process is one process of the agent. It is handed what those before it kept.
+// process is one process of the agent. It gets what the previous processes kept.
 type process struct {
 	*estate
 	leaving bool
@@ -146,8 +146,8 @@ func TestNextProcessGoesOn(t *testing.T) {
 	eventually(t, "the stream has ended with the plugin", func() bool { return len(k.health()) == 0 })
 }
 
-// A registration that fails is the end of what was offered before, and so is a stream that this process ends while it
-// stays.
+// A failed registration ends what was offered before. So does a stream that this process ends while it keeps
+// running.
 func TestRegistrationFailsAfterPredecessor(t *testing.T) {
 	k := newFakeKubelet(t)
 	k.start()
@@ -173,10 +173,10 @@ func TestRegistrationFailsAfterPredecessor(t *testing.T) {
 	})
 }
 
-// Who leaves answers calls that are on their way.
+// A process that leaves still answers calls in flight.
 func TestLeavingAnswersCalls(t *testing.T) {
 	inv := newInventory()
-	inv.quiet(time.Hour) // nothing was ever asked
+	inv.quiet(time.Hour) // there was never a call
 	leave := inv.enter()
 	again := inv.enter()
 	done := make(chan struct{})
@@ -190,7 +190,7 @@ func TestLeavingAnswersCalls(t *testing.T) {
 	again()
 	<-done
 	defer inv.enter()()
-	inv.quiet(time.Millisecond) // a call that does not end does not hold up
+	inv.quiet(time.Millisecond) // a call that does not end holds up nothing
 
 	k := newFakeKubelet(t)
 	k.start()
@@ -214,7 +214,7 @@ func TestLeavingAnswersCalls(t *testing.T) {
 	<-left
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	// Until the process has ended it goes on answering.
+	// Until the process has ended it continues to answer.
 	if _, err := k.plugin().GetDevicePluginOptions(ctx, &pluginapi.Empty{}, grpc.WaitForReady(false)); err != nil {
 		t.Errorf("a call after leaving: %v", err)
 	}

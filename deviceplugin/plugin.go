@@ -1,7 +1,7 @@
-// Package deviceplugin tells the kubelet about one kind of accelerator: a device plugin (API v1beta1) whose
-// registration cannot get stuck. It renders the accelerators that it is given with [Plugin.Update], and answers every
-// call of the kubelet from memory. It touches only sockets in the kubelet's directories; it may not look at a device,
-// and decides nothing about health.
+// Package deviceplugin offers one kind of accelerator to the kubelet: it is a device plugin (API v1beta1) whose
+// registration cannot get stuck. It renders the accelerators that [Plugin.Update] reports, and answers every call of
+// the kubelet from memory. It touches only sockets in the kubelet's directories. It may not inspect devices, and
+// makes no health decisions.
 package deviceplugin
 
 import (
@@ -19,40 +19,41 @@ import (
 type Config struct {
 	// Resource is the extended resource, such as "qemu.org/edu".
 	Resource string
-	// Dir is the directory of kubelet.sock as this process sees it, such as "/var/lib/kubelet/device-plugins". It need
-	// not exist yet. The kubelet fixes its place; it does not follow the kubelet's --root-dir.
+	// Dir is the directory of kubelet.sock as this process sees it, such as "/var/lib/kubelet/device-plugins". It
+	// may not exist yet. Its path is fixed in the kubelet and does not follow the kubelet's --root-dir.
 	Dir string
 	// PodResources is the kubelet's PodResources socket as this process sees it, such as
-	// "/var/lib/kubelet/pod-resources/kubelet.sock". Without it ("") nothing can be checked: Allocatable stays unknown
-	// and tombstones stay for good.
+	// "/var/lib/kubelet/pod-resources/kubelet.sock". If it is empty nothing can be checked: Allocatable stays
+	// unknown and tombstones stay permanently.
 	PodResources string
-	// Former are names that the resource had, or may have had, before: what pods hold under them is not offered.
+	// Former are names that the resource had, or may have had, before. Devices that pods hold under them are not
+	// offered.
 	Former []string
-	// CDI makes Allocate answer with the CDI names "<Definition.Resource>=<ID>", otherwise with device nodes,
-	// environment and mounts.
+	// CDI makes Allocate answer with the CDI names "<Definition.Resource>=<ID>". Otherwise it answers with device
+	// nodes, environment and mounts.
 	CDI bool
-	// Definition describes the kind. Its Kind is part of the socket's name, its Resource the CDI kind, its Sharing says
-	// how often each device is offered; its Container edits are used without CDI.
+	// Definition describes the kind. Its Kind is part of the socket's name, its Resource is the CDI kind, and its
+	// Sharing says how often each device is offered. Its Container edits are used if CDI is false.
 	Definition *accel.Definition
-	// Profile is that of the partitions which are served; empty for whole devices.
+	// Profile is the profile of the partitions to serve; empty for whole devices.
 	Profile string
-	// Bound returns the containers of pods bound to this node that ask for a resource: pods in the order in which
-	// devices were chosen for them, containers in the order in which the kubelet gives them theirs. Changed is closed
-	// when there are others, and nil where nobody will ever tell; known is false while nobody can. Nil where nobody
-	// chooses but the kubelet.
+	// Bound returns the containers, of pods bound to this node, that request a resource: pods in the order in which
+	// devices were chosen for them, containers in the order in which the kubelet gives them theirs. Changed is
+	// closed when the result changes; it is nil if it will never be known. Known is false while the containers are
+	// not known. Bound is nil if only the kubelet chooses devices.
 	Bound func(resource string) (all []Bound, changed <-chan struct{}, known bool)
-	// Connections keeps the kubelet's connections over the end of this process. Nil where nobody does.
+	// Connections keeps the kubelet's connections when this process ends. Nil means that they end too.
 	Connections Connections
-	// Log gets one record per transition. Nil is silence.
+	// Log gets one record per transition. If nil, nothing is logged.
 	Log *slog.Logger
 	// OnChange is called with the latest state after each change of [Plugin.State] or [Plugin.Problem], from one
-	// goroutine and under no lock. Changes that happen during a call are reported by one more call.
+	// goroutine and without holding a lock. Changes during a call are reported by one more call.
 	OnChange func(accel.PluginHave)
-	// Now is the clock; nil is time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// complete fills in what need not be said.
+// complete fills in the defaults.
 func (c Config) complete() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -69,7 +70,7 @@ func (c Config) complete() Config {
 	return c
 }
 
-// nodeSources is how the nodes of what is served are described.
+// nodeSources returns how the device nodes of what is served are described.
 func (c Config) nodeSources() []accel.NodeSource { return c.Definition.NodesOf(c.Profile) }
 
 // Plugin is the device plugin of one kind of accelerator. Its methods may be called from any goroutine.
@@ -87,21 +88,22 @@ type Plugin struct {
 
 // timing holds every duration, so that tests can shorten them.
 type timing struct {
-	// deadline of one Register; the kubelet itself gives up after 10 s (plugin/v1beta1/client.go)
+	// register is the deadline of one Register call; the kubelet itself gives up after 10 s
+	// (plugin/v1beta1/client.go)
 	register time.Duration
 	open     time.Duration // from Register to the kubelet's ListAndWatch
-	ask      time.Duration // deadline of one question to PodResources
-	askFirst time.Duration // between a new list and the first question; doubles up to askMax while the answer differs
+	ask      time.Duration // deadline of one call to PodResources
+	askFirst time.Duration // from a new list to the first check; doubles up to askMax while the answer differs
 	askMax   time.Duration
 	zero     time.Duration // how long the kubelet may count none of the healthy devices
 	differs  time.Duration // how long it may count other devices than the healthy ones
-	resync   time.Duration // between questions when all is well
-	silent   time.Duration // how long PodResources may be silent before it is a problem
+	resync   time.Duration // between checks when all is well
+	silent   time.Duration // how long PodResources may fail to answer before it is a problem
 	grace    time.Duration // how long a tombstone stays at least
 	retry    time.Duration // after a failed registration; doubles up to retryMax
 	retryMax time.Duration
-	stop     time.Duration // for calls in flight when a socket is closed
-	poll     time.Duration // between looks at the directory where inotify is not to be had
+	stop     time.Duration // how long calls in flight may take when a socket is closed
+	poll     time.Duration // between looks at the directory if inotify is not available
 }
 
 func defaultTiming() timing {
@@ -115,7 +117,7 @@ func defaultTiming() timing {
 		differs:  10 * time.Second,
 		resync:   30 * time.Second,
 		silent:   2 * time.Minute,
-		// The kubelet forgets a resource without plugin after the same time (devicemanager/types.go,
+		// After the same time the kubelet forgets a resource without a plugin (devicemanager/types.go,
 		// endpointStopGracePeriod).
 		grace:    5 * time.Minute,
 		retry:    50 * time.Millisecond,
@@ -125,7 +127,7 @@ func defaultTiming() timing {
 	}
 }
 
-// New returns a plugin that serves nothing until [Plugin.Run] runs.
+// New returns a plugin that serves nothing until [Plugin.Run] is called.
 func New(cfg Config) *Plugin {
 	cfg = cfg.complete()
 	cfg.Log = cfg.Log.With("resource", cfg.Resource)
@@ -151,23 +153,24 @@ func (p *Plugin) String() string { return "device plugin " + p.cfg.Resource }
 // Resource is the extended resource.
 func (p *Plugin) Resource() string { return p.cfg.Resource }
 
-// Names are the extended resource and those that it had before.
+// Names are the extended resource and its previous names.
 func (p *Plugin) Names() []string { return append([]string{p.cfg.Resource}, p.cfg.Former...) }
 
-// Ready is closed when the first attempt to register has ended, whichever way, or while there is no kubelet to register
-// with or no first Update: neither an agent that starts before the kubelet nor a host without driver is held up.
+// Ready is closed when the first attempt to register has ended, successfully or not. It is also closed if there is
+// no kubelet to register with or no Update yet, so that neither an agent that starts before the kubelet nor a host
+// without driver is held up.
 func (p *Plugin) Ready() <-chan struct{} { return p.ready }
 
-// State is what is true about the kubelet's view. Allocatable is unknown from the end of a stream until the kubelet has
-// answered after the next one began.
+// State is what is known about the kubelet's view. Allocatable is unknown from the end of a stream until the kubelet
+// answers during the next one.
 func (p *Plugin) State() accel.PluginHave {
 	have, _ := p.standing.get()
 	return have
 }
 
-// Problem says why the kubelet does not offer every healthy device; nil when it does or nothing is known against it.
-// The reasons are KubeletAbsent, RegistrationFailed, AllocatableDiffers, ProbeUnanswered, PermissionDenied, ReadOnly
-// or NoSpace for the socket, and DeviceHeld for devices that pods hold as they were offered before.
+// Problem says why the kubelet does not offer every healthy device. It is nil if it offers all or no obstacle is
+// known. The reasons are KubeletAbsent, RegistrationFailed, AllocatableDiffers, ProbeUnanswered, PermissionDenied,
+// ReadOnly or NoSpace for the socket, and DeviceHeld for devices that pods hold as they were offered before.
 func (p *Plugin) Problem() *accel.Problem {
 	_, problem := p.standing.get()
 	if n := p.list.load().taken(); problem == nil && n > 0 {
@@ -176,15 +179,15 @@ func (p *Plugin) Problem() *accel.Problem {
 	return problem
 }
 
-// Update replaces the inventory. It never blocks. The kubelet gets a new list only when the list differs. A device that
-// is gone, or is no longer named, stays as an unhealthy tombstone until no pod holds it.
+// Update replaces the inventory. It never blocks. The kubelet gets a new list only if the list changes. A device
+// that is gone, or is no longer reported, stays as an unhealthy tombstone until no pod holds it.
 func (p *Plugin) Update(accelerators []accel.Accelerator) {
 	p.list.update(accelerators, p.cfg.Now())
 }
 
-// Holders tells which container holds which device or replica of one, by the kubelet's id (see [DeviceOf]), as the
-// kubelet's PodResources List says, also under names that the resource had before. With an error it returns the last
-// good answer, which may be nil.
+// Holders returns which container holds which device or replica, by the kubelet's id (see [DeviceOf]), according to
+// the kubelet's PodResources List. It includes what is held under previous names of the resource. With an error it
+// returns the last good answer, which may be nil.
 func (p *Plugin) Holders(ctx context.Context) (map[string]PodRef, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timing.ask)
 	defer cancel()
@@ -197,9 +200,9 @@ func (p *Plugin) Holders(ctx context.Context) (map[string]PodRef, error) {
 	return all, err
 }
 
-// Run serves the kubelet until ctx ends, over any number of its restarts. It begins with the first Update, so that the
-// kubelet never sees an empty list that means "not known yet". It returns nil; it has no other end than ctx's, and may
-// be called once.
+// Run serves the kubelet until ctx ends, across any number of its restarts. It starts with the first Update, so that
+// the kubelet never gets an empty list that means "not known yet". It returns only when ctx ends, always nil. Call
+// it once.
 func (p *Plugin) Run(ctx context.Context) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -8,8 +8,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// GetPreferredAllocation prefers what the scheduler's extender chose, where that can be told. It never
-// fails: an error here would fail the admission of the pod.
+// GetPreferredAllocation prefers what the scheduler's extender chose, if that can be found out. It never fails: an
+// error here would fail the admission of the pod.
 func (s *service) GetPreferredAllocation(ctx context.Context,
 	req *pluginapi.PreferredAllocationRequest,
 ) (*pluginapi.PreferredAllocationResponse, error) {
@@ -32,13 +32,14 @@ func (s *service) GetPreferredAllocation(ctx context.Context,
 type stock struct {
 	spot
 	ids   []string
-	given int // replicas that the container has
+	given int // replicas that the container gets
 	taken int // replicas that are not free
 }
 
-// prefer chooses size of the available devices, those that must be included first and the others close to them and to
-// each other (see [pick]). Of shared devices it takes those of which the container has the fewest replicas, and of them
-// those of which others have the fewest. What is not healthy here is chosen only when nothing else is left.
+// prefer chooses size of the available devices: first those that must be included, then others close to them and to
+// each other (see [pick]). Among shared devices it prefers those of which the container has the fewest replicas, and
+// then those of which others have the fewest. It chooses devices that are not offered here only if nothing else is
+// left.
 func prefer(devices map[string]device, available, must []string, size int) []string {
 	chosen := slices.Compact(slices.Sorted(slices.Values(must)))
 	stocks, poor := stocksOf(devices, available, chosen)
@@ -63,7 +64,7 @@ func prefer(devices map[string]device, available, must []string, size int) []str
 	return append(chosen, poor[:max(0, min(len(poor), size-len(chosen)))]...)
 }
 
-// stocksOf groups the available ids by device, without those that are chosen already. Poor are ids that are not healthy
+// stocksOf groups the available ids by device, without those already chosen. Poor are the ids that are not offered
 // here.
 func stocksOf(devices map[string]device, available, chosen []string) (stocks map[string]*stock, poor []string) {
 	stocks = map[string]*stock{}
@@ -97,7 +98,7 @@ func stocksOf(devices map[string]device, available, chosen []string) (stocks map
 	return stocks, poor
 }
 
-// leastUsed returns the devices that are shared with the fewest, by place.
+// leastUsed returns the least used devices, sorted by place.
 func leastUsed(stocks map[string]*stock) []*stock {
 	var least []*stock
 	for _, s := range stocks {
@@ -112,7 +113,7 @@ func leastUsed(stocks map[string]*stock) []*stock {
 	return least
 }
 
-// use orders devices by how much they are used, first by the container itself.
+// use compares how much devices are used: first by the container itself, then by others.
 func use(a, b *stock) int {
 	return cmp.Or(cmp.Compare(a.given, b.given), cmp.Compare(a.taken, b.taken))
 }

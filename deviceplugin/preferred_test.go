@@ -13,8 +13,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// on makes devices from words "id@node", "id@node/port/port" and "id@node=fabric/port"; "id" is on no node, "id@0!" is
-// unhealthy.
+// on makes devices from words "id@node", "id@node/port/port" and "id@node=fabric/port". "id" has no node, and
+// "id@0!" is unhealthy.
 func on(words string) map[string]device {
 	var accs []accel.Accelerator
 	for _, w := range strings.Fields(words) {
@@ -103,8 +103,8 @@ func TestPrefer(t *testing.T) {
 	}
 }
 
-// Whatever is asked: as many as asked where there are so many, each once, those that must be included among them, and
-// no other choice on fewer nodes.
+// For any request: as many devices as requested if there are enough, each once, including those that must be
+// included, and on as few nodes as possible.
 func TestPreferAlways(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
@@ -153,7 +153,7 @@ func countAt(devices map[string]device, ids []string, level int) int {
 	return len(places)
 }
 
-// fewest tries every subset: the fewest NUMA nodes, and the fewest topmost ports of those on so few nodes.
+// fewest tries every subset: the fewest NUMA nodes, and the fewest topmost ports among the sets with that few nodes.
 func fewest(devices map[string]device, available, must []string, size int) (nodes, ports int) {
 	nodes, ports = len(available)+1, len(available)+1
 	for mask := range 1 << len(available) {

@@ -15,12 +15,12 @@ import (
 // outcome is how a registration ended.
 type outcome struct {
 	problem *accel.Problem // why there was no stream; nil when there was one
-	held    bool           // the kubelet's view was right, or the stream was long
-	fresh   bool           // the kubelet is another one now
+	held    bool           // the kubelet's view was right once, or the stream lasted long
+	fresh   bool           // the kubelet has been replaced
 }
 
-// register registers again and again until ctx ends: a registration lasts as long as the kubelet's stream, the kubelet
-// never dials again by itself, and no two registrations of this plugin are ever open together.
+// register registers again and again until ctx ends. A registration lasts as long as the kubelet's stream, and the
+// kubelet never dials again by itself. No two registrations of this plugin are ever open at the same time.
 func (p *Plugin) register(ctx context.Context, dir *directory) {
 	defer p.disconnected(nil)
 	select {
@@ -39,8 +39,9 @@ func (p *Plugin) register(ctx context.Context, dir *directory) {
 		if !there {
 			return
 		}
-		// A kubelet that has just come admits its pods in a moment, and refuses for good what nobody offers by then
-		// (kubernetes/kubernetes#125579): who holds what is asked as soon as it has the first list.
+		// A kubelet that has just started admits its pods in a moment, and permanently refuses those whose devices
+		// are not offered by then (kubernetes/kubernetes#125579). So it gets the first list first, and is asked who
+		// holds what right after.
 		recalled = recalled || fresh || waited || p.recall(ctx)
 		out := p.serveOnce(ctx, dir)
 		if ctx.Err() != nil {
@@ -55,7 +56,7 @@ func (p *Plugin) register(ctx context.Context, dir *directory) {
 		}
 		limit := p.timing.retryMax
 		if out.problem != nil && out.problem.Reason == accel.KubeletAbsent {
-			limit = p.timing.resync // a socket that a dead kubelet left; the next kubelet makes a new one
+			limit = p.timing.resync // a dead kubelet's socket; the next kubelet creates a new one
 		}
 		failures++
 		if fresh = p.pause(ctx, dir, pace.Backoff{First: p.timing.retry, Max: limit}.After(failures)); fresh {
@@ -64,8 +65,9 @@ func (p *Plugin) register(ctx context.Context, dir *directory) {
 	}
 }
 
-// recall asks who holds devices before they are offered for the first time, so that the first list has what pods hold
-// as it was offered before. Without an answer the devices are offered all the same, and the question is asked again.
+// recall asks who holds devices before they are offered for the first time, so that the first list includes what
+// pods hold under previous names or replicas. Without an answer the devices are offered anyway, and the question is
+// repeated.
 func (p *Plugin) recall(ctx context.Context) bool {
 	if p.cfg.PodResources == "" {
 		return true
@@ -79,7 +81,7 @@ func (p *Plugin) recall(ctx context.Context) bool {
 	return err == nil
 }
 
-// awaitKubelet waits for kubelet.sock, and reports whether it had to; there is false when ctx ended first.
+// awaitKubelet waits for kubelet.sock, and reports whether it had to wait. There is false if ctx ended first.
 func (p *Plugin) awaitKubelet(ctx context.Context, dir *directory) (waited, there bool) {
 	for {
 		if there, _ := dir.look(); there {
@@ -90,7 +92,7 @@ func (p *Plugin) awaitKubelet(ctx context.Context, dir *directory) (waited, ther
 		resync := time.NewTimer(pace.Jitter(p.timing.resync))
 		select {
 		case <-dir.changed:
-		case <-resync.C: // a directory that was mounted over tells nobody
+		case <-resync.C: // a mount over the directory causes no event
 		case <-ctx.Done():
 			resync.Stop()
 			return waited, false
@@ -99,7 +101,7 @@ func (p *Plugin) awaitKubelet(ctx context.Context, dir *directory) (waited, ther
 	}
 }
 
-// pause waits before the next attempt; true when the kubelet's socket changed meanwhile.
+// pause waits before the next attempt. It returns true if the kubelet's socket was replaced meanwhile.
 func (p *Plugin) pause(ctx context.Context, dir *directory, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -117,7 +119,7 @@ func (p *Plugin) pause(ctx context.Context, dir *directory, d time.Duration) boo
 	}
 }
 
-// serveOnce is one registration from its socket to the end of its stream.
+// serveOnce handles one registration, from its socket to the end of its stream.
 func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	s, problem := p.serve()
 	if problem != nil {
@@ -143,8 +145,8 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	case <-ctx.Done():
 		return outcome{}
 	}
-	// The kubelet has two plugins of the resource for a moment: since 1.37 it goes on with the one that is left, and
-	// one before that ends both, after which this plugin registers again as after any other end.
+	// For a moment the kubelet has two plugins for the resource. Since 1.37 it continues with the one that is left.
+	// An older kubelet ends both, and this plugin registers again as after any other end.
 	p.cfg.Connections.End(p.cfg.Resource)
 	p.standing.set(nil, func(h *accel.PluginHave) {
 		h.Registered, h.Allocatable = true, accel.Answer[int]{}
@@ -157,8 +159,9 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	return p.attend(ctx, dir, s)
 }
 
-// introduce registers s. A kubelet that starts wipes the directory; when that happens between listening and
-// registering, it dials a socket that is no longer there for 10 s (measured), so that wiped ends the attempt at once.
+// introduce registers s. A kubelet that starts wipes the directory. If that happens between listening and
+// registering, the kubelet dials the missing socket for 10 s (measured); introduce returns wiped at once instead of
+// waiting for that.
 func (p *Plugin) introduce(ctx context.Context, dir *directory, s *service) (problem *accel.Problem, wiped bool) {
 	ctx, cancel := context.WithTimeout(ctx, p.timing.register)
 	defer cancel()
@@ -181,7 +184,7 @@ func (p *Plugin) introduce(ctx context.Context, dir *directory, s *service) (pro
 // attend watches an open stream, compares the kubelet's view with the list, and returns when a new registration is
 // needed.
 func (p *Plugin) attend(ctx context.Context, dir *directory, s *service) outcome {
-	ctx, cancel := context.WithCancel(ctx) // ends a question that is on its way
+	ctx, cancel := context.WithCancel(ctx) // ends a call that is in flight
 	defer cancel()
 	ask := time.NewTimer(p.timing.askFirst)
 	defer ask.Stop()
@@ -202,7 +205,7 @@ func (p *Plugin) attend(ctx context.Context, dir *directory, s *service) outcome
 			p.cfg.Log.Info("the kubelet ended its stream")
 			return end(false)
 		case <-dir.changed:
-			// A socket that is only removed says nothing: the stream's end will.
+			// If the socket was only removed, wait: the end of the stream will tell.
 			if there, other := dir.look(); there && other {
 				p.cfg.Log.Info("the kubelet's socket is another one")
 				return end(true)
@@ -220,7 +223,7 @@ func (p *Plugin) attend(ctx context.Context, dir *directory, s *service) outcome
 			go func(holders bool) { answers <- p.ask(ctx, holders) }(!look.held || p.list.load().passing())
 		case v := <-answers:
 			asking = false
-			if there, other := dir.look(); there && other { // the safety net for a lost event
+			if there, other := dir.look(); there && other { // in case an event was lost
 				return end(true)
 			}
 			next, renew := p.judge(look, v)
@@ -232,29 +235,30 @@ func (p *Plugin) attend(ctx context.Context, dir *directory, s *service) outcome
 	}
 }
 
-// view is one answer of the kubelet.
+// view is one answer from the kubelet.
 type view struct {
 	allocatable []string
-	holders     *heldRefs // nil when not asked or not answered
+	holders     *heldRefs // nil if not asked or not answered
 	err         error
 }
 
-// attention is what one stream has learned from the kubelet's answers.
+// attention is what the kubelet's answers have shown during one stream.
 type attention struct {
-	answered time.Time // the last answer
-	held     bool      // who holds devices was answered once
-	settled  bool      // the kubelet's view was right once
-	failures int       // answers in a row that failed
+	answered time.Time // time of the last answer
+	held     bool      // the holders were answered at least once
+	settled  bool      // the kubelet's view was right at least once
+	failures int       // failed calls in a row
 }
 
-// ask asks the kubelet. It runs beside the loop: a kubelet that hangs must not keep it from seeing the stream's end.
+// ask asks the kubelet, in a goroutine of its own: a kubelet that hangs must not keep the loop from seeing the
+// stream end.
 func (p *Plugin) ask(ctx context.Context, holders bool) view {
 	ctx, cancel := context.WithTimeout(ctx, p.timing.ask)
 	defer cancel()
 	var v view
 	v.allocatable, v.err = p.kubelet.allocatable(ctx)
 	if v.err == nil && holders {
-		// Without an answer tombstones stay, which is the safe side.
+		// Without an answer tombstones stay, which is safe.
 		if held, err := p.kubelet.holders(ctx); err == nil {
 			v.holders = &held
 		}
@@ -262,7 +266,7 @@ func (p *Plugin) ask(ctx context.Context, holders bool) view {
 	return v
 }
 
-// judge takes in one answer, and says when to ask again or that a new registration is needed.
+// judge evaluates one answer. It returns when to ask again, or that a new registration is needed.
 func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool) {
 	now := time.Now()
 	if v.err != nil {
@@ -302,7 +306,7 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 	return verdict.next, verdict.renew
 }
 
-// disconnected is the state without a stream.
+// disconnected records that there is no stream, and why.
 func (p *Plugin) disconnected(problem *accel.Problem) {
 	other := p.standing.set(problem, func(h *accel.PluginHave) {
 		h.Registered, h.Allocatable = false, accel.Answer[int]{}

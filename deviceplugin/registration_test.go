@@ -28,7 +28,7 @@ func TestRegister(t *testing.T) {
 		}
 	})
 	stop := run(t, p)
-	<-p.Ready() // without an Update nothing is held up, and nothing is registered
+	<-p.Ready() // without an Update nothing waits, and nothing is registered
 	p.Update(two())
 	eventually(t, "registered and counted", settled(p, 1, 2))
 	if got, want := k.health(), []string{"a", "b"}; !cmp.Equal(got, want) {
@@ -64,7 +64,7 @@ func TestKubeletComesLate(t *testing.T) {
 	eventually(t, "kubelet absent", func() bool {
 		return p.Problem() != nil && p.Problem().Reason == accel.KubeletAbsent
 	})
-	k.start() // makes the directory too
+	k.start() // creates the directory too
 	defer k.stop()
 	eventually(t, "registered", settled(p, 1, 2))
 }
@@ -170,7 +170,7 @@ func TestKubeletAgreesAndOpensNoStream(t *testing.T) {
 	eventually(t, "registered", func() bool { return p.State().Allocatable.Is(2) })
 }
 
-// A kubelet that lost the devices without a word is found by asking it.
+// If a kubelet loses the devices silently, asking it shows that.
 func TestKubeletForgets(t *testing.T) {
 	k := newFakeKubelet(t)
 	k.start()

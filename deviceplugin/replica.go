@@ -8,11 +8,11 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// replicaMark is between a device's id and the number of a replica.
+// replicaMark separates a device's id from the number of a replica.
 const replicaMark = "::"
 
-// replicaID is the id that the kubelet has for the n-th replica of a device, beginning with 0: "<id>::<n>". The first
-// one has the device's own id: what a pod holds stays what it is when a device begins to be shared, and when that ends.
+// replicaID is the kubelet's id for the n-th replica of a device, counted from 0: "<id>::<n>". The first replica has
+// the device's own id, so that what a pod holds stays valid when a device starts or stops being shared.
 func replicaID(id string, n int) string {
 	if n == 0 {
 		return id
@@ -20,20 +20,20 @@ func replicaID(id string, n int) string {
 	return id + replicaMark + strconv.Itoa(n)
 }
 
-// DeviceOf is the id of the device that one of the kubelet's ids stands for.
+// DeviceOf returns the id of the device that one of the kubelet's ids stands for.
 func DeviceOf(id string) string {
 	of, _, _ := strings.Cut(id, replicaMark)
 	return of
 }
 
-// heldRefs is who holds devices, by the ids that the kubelet has.
+// heldRefs says who holds devices, by the kubelet's ids.
 type heldRefs struct {
-	now    map[string]PodRef // by the resource
-	before map[string]PodRef // by names that the resource had before
+	now    map[string]PodRef // under the resource's name
+	before map[string]PodRef // under the resource's previous names
 }
 
-// keep gives a pod that holds a replica beyond those that there are now a row of its own: it shows the device's health
-// to the pod, and ends with it. False when the device is not there.
+// keep returns a row for a replica that a pod holds although the device now has fewer replicas. The row reports the
+// device's health to the pod, and ends with it. It returns false if the device does not exist.
 func keep(rows map[string]device, id string) (device, bool) {
 	d, there := rows[DeviceOf(id)]
 	if !there || !d.gone.IsZero() {
@@ -43,8 +43,8 @@ func keep(rows map[string]device, id string) (device, bool) {
 	return d, true
 }
 
-// occupy marks the rows that are not offered, because a pod holds the device in a way that was in force before: under
-// another name of the resource, or as one of several replicas where there is one now. What pods hold stays as it is.
+// occupy marks the rows that are not offered because a pod holds the device as it was offered before: under another
+// name of the resource, or as one of several replicas when there is only one now. What pods hold stays as it is.
 func (inv *inventory) occupy(rows map[string]device) {
 	busy := map[string]bool{}
 	for id := range inv.held.before {
@@ -78,8 +78,8 @@ func (d device) refusal() string {
 	return fmt.Sprintf("%s (%s)", message, reason)
 }
 
-// count is how many devices are among the kubelet's ids. One of which healthy replicas are missing, or that is not
-// offered, is not counted.
+// count returns how many devices are among the kubelet's ids. It skips a device that is not offered or that has
+// healthy replicas missing from ids.
 func (l *list) count(ids []string) int {
 	have, want := map[string]int{}, map[string]int{}
 	for _, d := range l.devices {
@@ -102,7 +102,7 @@ func (l *list) count(ids []string) int {
 	return n
 }
 
-// passing reports whether any row waits for the end of a pod.
+// passing reports whether any row is waiting for the end of a pod.
 func (l *list) passing() bool {
 	for _, d := range l.devices {
 		if !d.gone.IsZero() || d.kept || d.taken {

@@ -50,8 +50,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// Fewer replicas than before: what pods hold stays healthy for them until they end, and a device that is offered whole
-// again is not given to anybody before.
+// With fewer replicas, what pods hold stays healthy for them until they end, and a device that is offered whole
+// again is not given to anyone before that.
 func TestFewerReplicas(t *testing.T) {
 	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	hold := func(ids ...string) heldRefs {
@@ -203,7 +203,7 @@ func TestAllocateReplicas(t *testing.T) {
 	}
 }
 
-// The kubelet's replicas are counted as devices, and a change of their number leaves a pod what it holds from the first
+// The kubelet's replicas are counted as devices. If their number changes, a pod keeps what it holds from the first
 // list on.
 func TestReplicasOverRestart(t *testing.T) {
 	k := newFakeKubelet(t)
@@ -244,7 +244,7 @@ func TestReplicasOverRestart(t *testing.T) {
 	eventually(t, "settled", settled(p, 1, 2))
 }
 
-// What a pod holds under a name that the resource had before is not given to another pod.
+// A device that a pod holds under a previous name of the resource is not given to another pod.
 func TestRenamedResource(t *testing.T) {
 	k := newFakeKubelet(t)
 	k.held = map[string]PodRef{"x": {"ns", "pod", "main"}} // fakePods adds that the pod has "x" of example.com/other
@@ -254,7 +254,7 @@ func TestRenamedResource(t *testing.T) {
 	accs := append(two(), thing("x", 0, accel.Healthy))
 	p.Update(accs)
 	run(t, p)
-	eventually(t, "both ways count for the same pod", settled(p, 1, 3)) // it holds "x" by the new name, too
+	eventually(t, "both ways count for the same pod", settled(p, 1, 3)) // both count for the same pod: it also holds "x" by the new name
 	holders, err := p.Holders(t.Context())
 	if err != nil || holders["x"].Pod != "pod" {
 		t.Errorf("%v, %v", holders, err)

@@ -22,29 +22,29 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// callDeadline is this plugin's own deadline for one call: the kubelet's Allocate has none, and one that hangs stops
-// the admission of every pod of the node.
+// callDeadline is this plugin's own deadline for one call. The kubelet's Allocate has none, and a call that hangs
+// stops the admission of every pod on the node.
 const callDeadline = 2 * time.Second
 
-// service is one registration: a socket of its own and what is served on it. A second registration under the same name
-// would poison the kubelet's bookkeeping (measured on 1.37.1), so that every name is used once.
+// service is one registration: its own socket and what is served on it. A second registration under the same name
+// would corrupt the kubelet's bookkeeping (measured on 1.37.1), so each name is used only once.
 type service struct {
 	pluginapi.UnsafeDevicePluginServer
 	cfg  Config
 	list *inventory
-	// chooser knows what was chosen outside the kubelet.
+	// chooser knows which devices were chosen outside the kubelet.
 	chooser *chooser
 
 	path     string
 	listener net.Listener
 	server   *grpc.Server
-	opened   chan struct{} // closed when the kubelet's stream has the first list
+	opened   chan struct{} // closed when the kubelet has the first list
 	ended    chan struct{} // closed when that stream has ended
 	closing  chan struct{} // closed to end the stream from this side
 	stream   sync.Once     // the first ListAndWatch
 }
 
-// serve listens on a new socket. The kubelet dials back while it is being registered with, so that serving comes first.
+// serve listens on a new socket. Serving starts before registering, because the kubelet dials back during Register.
 func (p *Plugin) serve() (*service, *accel.Problem) {
 	name, err := socketName(p.cfg.Definition.Kind)
 	if err != nil {
@@ -62,13 +62,13 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 		return nil, accel.Problemf(listenReason(err), "cannot listen on %q: %s", s.path, err)
 	}
 	if err := os.Chmod(s.path, 0o600); err != nil {
-		_ = l.Close() // the error that matters is the one before
+		_ = l.Close() // the error of Chmod is the one that matters
 		return nil, accel.Problemf(listenReason(err), "cannot protect %q: %s", s.path, err)
 	}
 	s.server = grpc.NewServer(grpc.UnaryInterceptor(guard))
 	pluginapi.RegisterDevicePluginServer(s.server, s)
 	s.listener = keeping{l, p.cfg.Connections, p.cfg.Resource}
-	go func() { _ = s.server.Serve(s.listener) }() // ends with stop; what it fails with shows as the end of the stream
+	go func() { _ = s.server.Serve(s.listener) }() // ends with stop; a failure shows as the end of the stream
 	return s, nil
 }
 
@@ -84,11 +84,12 @@ func listenReason(err error) accel.Reason {
 	return accel.RegistrationFailed
 }
 
-// stop ends the stream, lets calls in flight finish for at most patience, and removes the socket. A process that leaves
-// its connections to the next one does not end the stream: it goes on answering as long as it is there.
+// stop ends the stream, gives calls in flight at most patience to finish, and removes the socket. If the process
+// leaves its connections to the next one, stop does not end the stream: the process continues to answer until it
+// exits.
 func (s *service) stop(patience time.Duration) {
 	if s.cfg.Connections.Leaving() {
-		_ = s.listener.Close() // unlinks the socket; there is nobody to tell that it failed
+		_ = s.listener.Close() // unlinks the socket; nobody could act on an error
 		s.list.quiet(patience)
 		return
 	}
@@ -96,10 +97,10 @@ func (s *service) stop(patience time.Duration) {
 	forced := time.AfterFunc(patience, s.server.Stop)
 	s.server.GracefulStop() // closes the listener, which unlinks the socket
 	forced.Stop()
-	_ = os.Remove(s.path) // left only when the listener could not unlink it
+	_ = os.Remove(s.path) // still there only if the listener could not unlink it
 }
 
-// guard gives a call its deadline and keeps a panic in it away from the other kinds.
+// guard gives a call a deadline and turns a panic in it into an error, so that it does not affect the other kinds.
 func guard(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	type result struct {
 		resp any
@@ -124,25 +125,25 @@ func guard(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grp
 		r.err = status.Errorf(codes.DeadlineExceeded, "cannot answer %s within %s", info.FullMethod, callDeadline)
 	}
 	if _, advisory := req.(*pluginapi.PreferredAllocationRequest); advisory && r.err != nil {
-		return &pluginapi.PreferredAllocationResponse{}, nil // the kubelet then chooses by itself
+		return &pluginapi.PreferredAllocationResponse{}, nil // the kubelet then chooses on its own
 	}
 	return r.resp, r.err
 }
 
-// GetDevicePluginOptions says what the kubelet may call.
+// GetDevicePluginOptions says which optional calls the kubelet may make.
 func (s *service) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
 	return &pluginapi.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
 }
 
-// PreStartContainer is not asked for in the options and does nothing.
+// PreStartContainer does nothing: the options do not request it.
 func (s *service) PreStartContainer(context.Context,
 	*pluginapi.PreStartContainerRequest,
 ) (*pluginapi.PreStartContainerResponse, error) {
 	return &pluginapi.PreStartContainerResponse{}, nil
 }
 
-// ListAndWatch sends the list, and again after each change that the kubelet can see. The kubelet opens one stream per
-// registration; a second one is served and does not count.
+// ListAndWatch sends the list, and sends it again after each change that the kubelet can see. The kubelet opens one
+// stream per registration; further ones are served but do not count.
 func (s *service) ListAndWatch(_ *pluginapi.Empty, stream pluginapi.DevicePlugin_ListAndWatchServer) error {
 	first := false
 	s.stream.Do(func() { first = true })
@@ -171,7 +172,7 @@ func (s *service) ListAndWatch(_ *pluginapi.Empty, stream pluginapi.DevicePlugin
 	}
 }
 
-// socketName is new for every registration: "acceld-<kind>-<8 hex digits>.sock".
+// socketName returns a new name for each registration: "acceld-<kind>-<8 hex digits>.sock".
 func socketName(kind string) (string, error) {
 	var b [4]byte
 	if _, err := rand.Read(b[:]); err != nil {
@@ -180,16 +181,16 @@ func socketName(kind string) (string, error) {
 	return "acceld-" + kind + "-" + hex.EncodeToString(b[:]) + ".sock", nil
 }
 
-// leftover is how old a socket must be to be taken for left: between bind and listen nobody answers on a socket that is
-// about to be used.
+// leftover is the minimum age at which a socket counts as left behind: between bind and listen, a socket that is
+// about to be used refuses connections too.
 const leftover = time.Second
 
-// removeLeftovers removes sockets of this kind on which nobody listens any more: those of a killed predecessor.
+// removeLeftovers removes the sockets of a killed agent: those of this kind on which nobody listens any more.
 func removeLeftovers(dir, kind string, now time.Time) {
 	ours := regexp.MustCompile(`^acceld-` + regexp.QuoteMeta(kind) + `-[0-9a-f]{8}\.sock$`)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return // registering says what is wrong with the directory
+		return // registering reports what is wrong with the directory
 	}
 	for _, e := range entries {
 		info, err := e.Info()
@@ -200,11 +201,11 @@ func removeLeftovers(dir, kind string, now time.Time) {
 		path := filepath.Join(dir, e.Name())
 		c, err := net.DialTimeout("unix", path, leftover)
 		if err == nil {
-			_ = c.Close() // a live predecessor keeps its socket
+			_ = c.Close() // a live agent keeps its socket
 			continue
 		}
 		if refused(err) {
-			_ = os.Remove(path) // tried again at the next registration
+			_ = os.Remove(path) // the next registration tries again
 		}
 	}
 }

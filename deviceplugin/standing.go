@@ -6,7 +6,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// standing is what the plugin knows about the kubelet's view, and tells the agent.
+// standing is what the plugin knows about the kubelet's view and reports to the agent.
 type standing struct {
 	mu      sync.Mutex
 	have    accel.PluginHave
@@ -24,7 +24,7 @@ func (s *standing) get() (accel.PluginHave, *accel.Problem) {
 	return s.have, s.problem
 }
 
-// set changes the state and reports whether the problem became another one.
+// set changes the state and reports whether the problem is a different one now.
 func (s *standing) set(problem *accel.Problem, change func(*accel.PluginHave)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,12 +39,12 @@ func (s *standing) set(problem *accel.Problem, change func(*accel.PluginHave)) b
 	s.have, s.problem = have, problem
 	select {
 	case s.changed <- struct{}{}:
-	default: // the report that waits will read this state too
+	default: // the pending report will read this state too
 	}
 	return other
 }
 
-// report calls onChange after each change until over is closed, and once more when a change was left then.
+// report calls onChange after each change until over is closed, and once more if a change is still pending then.
 func (s *standing) report(over <-chan struct{}, onChange func(accel.PluginHave)) {
 	for {
 		select {

@@ -8,16 +8,17 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// levels is how many steps a place has at most: NUMA node, fabric, ports, the device. Known machines have five ports
-// above a device; of a longer way the lowest ones are left out.
+// levels is the maximum number of steps in a place: NUMA node, fabric, ports, the device. Known machines have five
+// ports above a device; of a longer path the lowest ports are left out.
 const levels = 12
 
-// place is where a device is, from the widest to the narrowest: its NUMA node, its fabric, the PCI ports above it from
-// the topmost down, itself. Every step has the ones before it in its text, so that equal steps are the same place.
+// place is where a device is, from the widest step to the narrowest: its NUMA node, its fabric, the PCI ports above
+// it from the top down, and the device itself. The text of a step includes all steps before it, so equal steps are
+// the same place.
 type place []string
 
-// placesOf returns the places of devices, by id. A device without a NUMA node or a fabric comes after the others. Where
-// some devices have a fabric, one without is alone; where none has, the fabric says nothing.
+// placesOf returns the places of devices, by id. Devices without a NUMA node or a fabric sort last. If some devices
+// have a fabric, each device without one is in a place of its own; if none has, the fabric makes no difference.
 func placesOf(accelerators []accel.Accelerator) map[string]place {
 	linked := slices.ContainsFunc(accelerators, func(a accel.Accelerator) bool { return a.Fabric != "" })
 	out := make(map[string]place, len(accelerators))
@@ -39,7 +40,7 @@ func placesOf(accelerators []accel.Accelerator) map[string]place {
 	return out
 }
 
-// step is the place at a level; below the device itself it is empty.
+// step returns the place at a level; it is empty below the device itself.
 func (p place) step(level int) string {
 	if level < len(p) {
 		return p[level]
@@ -47,29 +48,30 @@ func (p place) step(level int) string {
 	return ""
 }
 
-// spot is a device to choose, with its place.
+// spot is a candidate device with its place.
 type spot struct {
 	id string
 	at place
 }
 
-// sortSpots orders devices by their places, so that those of one place are beside each other at every level.
+// sortSpots sorts devices by place, so that devices of one place are adjacent at every level.
 func sortSpots(spots []spot) {
 	slices.SortFunc(spots, comparePlaces)
 }
 
 func comparePlaces(a, b spot) int { return cmp.Or(slices.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) }
 
-// choice is a set of devices, and how many of the same places stay free, by level.
+// choice is a set of devices, and how many devices in the same places stay free, by level.
 type choice struct {
 	spots []spot
 	left  [levels]int
 }
 
-// pick chooses n of the free devices, which are sorted and at one place down to level, beside those that are chosen. At
-// each level, from the widest to the narrowest, it touches as few places as it can: first those of chosen devices; then
-// one that has enough, and of several that whose devices are closest together, and then the one with the fewest to
-// spare; where none has enough, the largest whole. What is equal falls to the first.
+// pick chooses n of the free devices in addition to the chosen ones. The free devices are sorted and share one place
+// down to level. At each level, from the widest to the narrowest, pick uses as few places as it can. Places of
+// chosen devices come first. Then comes a place with enough devices; among several, the one whose devices are
+// closest together, and then the one with the fewest to spare. If no place has enough, it takes all of the largest.
+// The first one wins a tie.
 func pick(free, chosen []spot, n, level int) choice {
 	if n >= len(free) || level == levels {
 		return choice{spots: free[:max(0, min(n, len(free)))]}
@@ -96,7 +98,7 @@ func pick(free, chosen []spot, n, level int) choice {
 	return sum
 }
 
-// bestOf returns the place to take up to n devices from next, and which.
+// bestOf returns the place from which to take up to n devices next, and which devices.
 func bestOf(groups [][]spot, chosen []spot, n, level int) (index int, best choice) {
 	index = -1
 	var closest [levels]int
@@ -123,7 +125,7 @@ func bestOf(groups [][]spot, chosen []spot, n, level int) (index int, best choic
 	return index, choice{spots: groups[index]}
 }
 
-// split cuts sorted devices into those of the same place at a level.
+// split groups sorted devices by their place at a level.
 func split(free []spot, level int) [][]spot {
 	var groups [][]spot
 	begin := 0
@@ -136,7 +138,7 @@ func split(free []spot, level int) [][]spot {
 	return groups
 }
 
-// within returns the devices that are at a place.
+// within returns the devices that are in a place.
 func within(spots []spot, step string, level int) []spot {
 	var out []spot
 	for _, s := range spots {
@@ -147,11 +149,11 @@ func within(spots []spot, step string, level int) []spot {
 	return out
 }
 
-// spread says on how many places devices are, by level: the fewer, and that at wider levels first, the closer they are.
+// spread returns how many places the devices occupy, by level. Fewer is closer; wider levels count first.
 func spread(spots []spot) (places [levels]int) {
 	sortSpots(spots)
 	for i := range spots {
-		first := 0 // the first level on which it is not where the one before it is
+		first := 0 // the first level at which it differs from the device before it
 		for i > 0 && first < levels && spots[i].at.step(first) == spots[i-1].at.step(first) {
 			first++
 		}
