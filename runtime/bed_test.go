@@ -70,7 +70,7 @@ func newBed(t *testing.T, root string) *bed {
 	return b
 }
 
-// restart makes the Runtime again, as a restarted agent does.
+// restart creates the Runtime again, as a restarted agent does.
 func (b *bed) restart(program, engine string) {
 	b.Helper()
 	h, err := host.New(b.root)
@@ -116,7 +116,7 @@ func (b *bed) applied() bool {
 	return have.Applied
 }
 
-// files are the files below the root, by path, with mode, time and content or link text.
+// files returns the files below the root, by path, with mode, time and content or link text.
 func (b *bed) files() map[string]string {
 	b.Helper()
 	all := map[string]string{}

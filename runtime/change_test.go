@@ -15,8 +15,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestChangeKeepsLinkAndMode: the file behind an administrator's link is changed, the link stays, and who may read it
-// is as before.
+// TestChangeKeepsLinkAndMode: the file behind an administrator's link is changed, and the link and the file's mode
+// stay.
 func TestChangeKeepsLinkAndMode(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	link, file := filepath.Join(d.root, "etc/c.toml"), filepath.Join(d.root, "etc/real.toml")
@@ -35,7 +35,7 @@ func TestChangeKeepsLinkAndMode(t *testing.T) {
 	}
 }
 
-// TestChangeThatTheProgramRefuses: what the container runtime's own program does not accept is not written.
+// TestChangeThatTheProgramRefuses: what the container runtime's own program rejects is not written.
 func TestChangeThatTheProgramRefuses(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	program := filepath.Join(d.root, "usr/bin/containerd")
@@ -52,8 +52,8 @@ func TestChangeThatTheProgramRefuses(t *testing.T) {
 	}
 }
 
-// TestRestartedWithTheSameNumber: a daemon that was restarted meanwhile is another one, also when it has the number of
-// the one before.
+// TestRestartedWithTheSameNumber: a daemon that was restarted meanwhile is a different one, even if it has the same
+// PID.
 func TestRestartedWithTheSameNumber(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	if _, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
@@ -65,7 +65,7 @@ func TestRestartedWithTheSameNumber(t *testing.T) {
 	}
 }
 
-// TestRestartIdleLooksAtOnce: a container that is being created at the first look is enough for the restart to wait.
+// TestRestartIdleLooksAtOnce: a container that is being created at the first look is enough to postpone the restart.
 func TestRestartIdleLooksAtOnce(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	looks := 0
@@ -81,7 +81,7 @@ func TestRestartIdleLooksAtOnce(t *testing.T) {
 	}
 }
 
-// TestNodeMode: a container's device node is open to whom the host's is.
+// TestNodeMode: a container's device node has the mode of the host's.
 func TestNodeMode(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	for name, mode := range map[string]fs.FileMode{"/dev/edu0": 0o600, "/dev/edu1": 0o644} {

@@ -12,25 +12,25 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// Report is what is true about the configuration of the container runtime.
+// Report is the state of the container runtime's configuration.
 type Report struct {
 	Engine accel.ContainerEngine `json:"engine"`
-	// Config is what its files say; nil when they cannot be used.
+	// Config is what its files say; nil if they cannot be used.
 	Config *engine.Config `json:"config,omitempty"`
-	// Offers is true when devices reach containers as the files are.
+	// Offers is true if devices reach containers with the files as they are.
 	Offers bool `json:"offers"`
-	// Newer are files that changed after the runtime started: what they say may not be in force yet.
+	// Newer are files that changed after the runtime started. What they say may not be in force yet.
 	Newer []string `json:"newer,omitempty"`
-	// Change is what an apply would do, or has done.
+	// Change is what an apply would change or has changed.
 	Change engine.Change `json:"change"`
-	// Diff is the change for people.
+	// Diff shows the change to people.
 	Diff string `json:"diff,omitempty"`
-	// Hooks are sentences about hooks that the runtime does not read, or that it will not start with.
+	// Hooks are sentences about hooks that the runtime does not read, or with which it will not start.
 	Hooks []string `json:"hooks,omitempty"`
 }
 
-// CheckConfig says what the configuration of the container runtime is, whether devices reach containers with it, and
-// what an ApplyConfig would change. It changes nothing. The problem is the one that an ApplyConfig would have.
+// CheckConfig reports the configuration of the container runtime, whether devices reach containers with it, and what
+// ApplyConfig would change. It changes nothing. The problem is the one that ApplyConfig would return.
 func (r *Runtime) CheckConfig() (Report, *accel.Problem) {
 	r.begin()
 	defer r.mu.Unlock()
@@ -60,23 +60,25 @@ func (r *Runtime) newer(c *engine.Config) []string {
 	for _, name := range c.Files {
 		if st, err := r.host.Stat(name); err == nil && !r.engine.Started.IsZero() &&
 			st.ModTime().After(r.engine.Started.Add(time.Second)) {
-			all = append(all, name) // the kernel tells the start to a hundredth, and the clock of the boot drifts
+			all = append(all, name) // the kernel reports the start in hundredths of a second, and the boot clock drifts
 		}
 	}
 	return all
 }
 
-// ApplyConfig makes the container runtime give devices to containers, with the smallest change that the policies allow,
-// and none when it does already. What is written is valid by the runtime's own rules and by its own program where that
-// can be asked. Without a running runtime that is all. Otherwise the change is taken over, by a reload where that
-// suffices, else by a restart where the policy has one: RuntimeRestartNeeded where it has not. When the runtime does
-// not come back within thirty seconds with the pods that it had, every file gets its bytes back, it is restarted once
-// more, and the problem is RuntimeDown. The same change is then not tried again before the next boot, except by whoever
-// asks for it: a node must not lose its runtime every few minutes.
+// ApplyConfig makes the container runtime give devices to containers. It makes the smallest change that the policies
+// allow, and none if devices already reach containers. What it writes is valid by the runtime's own rules and, if
+// its own program can be asked, also for that program. If the runtime is not running, that is all.
+//
+// A running runtime must take over the change: by a reload if that is enough, otherwise by a restart if the policy
+// allows one. If it does not, the problem is RuntimeRestartNeeded. If the runtime does not come back within 30
+// seconds with the pods that it had, every file gets its previous bytes, the runtime is restarted once more, and the
+// problem is RuntimeDown. The same change is then not tried again before the next boot unless a person asks for it:
+// a node must not lose its runtime every few minutes.
 //
 // A RuntimeRestartNeeded comes with the change that waits; the next call does not write it again.
 func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
-	r.applying.Lock() // not r.mu, which a Check of the loop must not wait for
+	r.applying.Lock() // not r.mu: a Check in the loop must not wait for this
 	defer r.applying.Unlock()
 	rep, p := r.applyFiles(ctx)
 	waits := p != nil && p.Reason == accel.RuntimeRestartNeeded
@@ -93,7 +95,7 @@ func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
 	return rep, p
 }
 
-// applyFiles is the half of ApplyConfig that writes.
+// applyFiles is the part of ApplyConfig that writes.
 func (r *Runtime) applyFiles(ctx context.Context) (Report, *accel.Problem) {
 	r.begin()
 	defer r.mu.Unlock()
@@ -110,9 +112,9 @@ func (r *Runtime) applyFiles(ctx context.Context) (Report, *accel.Problem) {
 	return rep, r.change(rep.Change)
 }
 
-// change writes the files of a change, or none: what was written before a failure gets its bytes back. A runtime that
-// runs is first noted to need a restart, so that a crash on any line leaves a restart that is not needed rather than
-// one that is forgotten.
+// change writes all files of a change or none: if one write fails, the files written before it get their previous
+// bytes. If the runtime is running, change first notes that it needs a restart. A crash on any line then causes an
+// unneeded restart rather than a forgotten one.
 func (r *Runtime) change(c engine.Change) *accel.Problem {
 	if r.running() {
 		if p := r.noteRestart(c); p != nil {
@@ -135,7 +137,7 @@ func (r *Runtime) change(c engine.Change) *accel.Problem {
 	return nil
 }
 
-// revert gives the files of a change their bytes back, the last one first.
+// revert gives the files of a change their previous bytes, the last file first.
 func (r *Runtime) revert(c engine.Change) *accel.Problem {
 	for _, f := range slices.Backward(c.Files) {
 		name, p := r.real(f.Path)
@@ -153,9 +155,9 @@ func (r *Runtime) revert(c engine.Change) *accel.Problem {
 	return nil
 }
 
-// real follows links at the end of name: the file is changed, the administrator's link stays.
+// real follows a link at the end of name: the file is changed, and the administrator's link stays.
 func (r *Runtime) real(name string) (string, *accel.Problem) {
-	if text, _ := r.host.Readlink(name); text == "" { // no link, or not there
+	if text, _ := r.host.Readlink(name); text == "" { // no link, or it does not exist
 		return name, nil
 	}
 	p, err := r.host.Path(name)
@@ -165,7 +167,7 @@ func (r *Runtime) real(name string) (string, *accel.Problem) {
 	return path.Clean("/" + strings.TrimPrefix(p, strings.TrimSuffix(r.host.Root(), "/"))), nil
 }
 
-// mode is that of the file, or the usual one for a new file.
+// mode returns the mode of the file, or the usual one for a new file.
 func (r *Runtime) mode(name string) fs.FileMode {
 	if st, err := r.host.Stat(name); err == nil {
 		return st.Mode().Perm()

@@ -25,7 +25,7 @@ import (
 // sample is one configuration of the corpus: a tree of files and what is expected of it.
 type sample struct {
 	name string
-	// engine, version, edit and want ("change", "none" or a reason); untouched is a file that must stay.
+	// engine, version, edit and want ("change", "none" or a reason); untouched is a file that must not change.
 	engine, version, edit, want, untouched string
 	tree                                   func(t *testing.T) string
 }
@@ -71,7 +71,7 @@ func corpus(t testing.TB) []sample {
 	return all
 }
 
-// plant writes the files of an archive below a new directory.
+// plant writes the files of an archive into a new directory.
 func plant(t *testing.T, a *txtar.Archive, shape [][2]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -124,8 +124,8 @@ func plant(t *testing.T, a *txtar.Archive, shape [][2]string) string {
 	return root
 }
 
-// picture is everything about a tree that a purge must restore: of files and directories the mode, the owner, the time
-// and the content, without acceld's own books.
+// picture is everything about a tree that a purge must restore: for files and directories the mode, owner, time and
+// content, without acceld's own records.
 func picture(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -160,7 +160,7 @@ func picture(t *testing.T, root string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"/var", "/var/lib", "/run"} { // those that the books had to make
+	for _, dir := range []string{"/var", "/var/lib", "/run"} { // those that had to be created for the records
 		if entries, err := os.ReadDir(filepath.Join(root, dir)); err == nil {
 			left := 0
 			for _, e := range entries {
@@ -176,7 +176,7 @@ func picture(t *testing.T, root string) map[string]string {
 	return all
 }
 
-// on opens the tree with an agent of its own, as a restarted one does.
+// on opens the tree with an agent of its own, like a restarted one.
 func (s sample) on(t *testing.T, root string) (*Runtime, *ledger.Ledger) {
 	t.Helper()
 	h, err := host.New(root)
@@ -253,7 +253,8 @@ func outcome(rep Report, p *accel.Problem) string {
 	return "none"
 }
 
-// minimal holds that a file which is not ours keeps every byte: what was there is there, in one or two pieces per key.
+// minimal checks that a file of somebody else keeps every byte: the previous content is there, in one or two pieces
+// per key.
 func (s sample) minimal(t *testing.T, rep Report) {
 	t.Helper()
 	for _, f := range rep.Change.Files {
@@ -272,7 +273,7 @@ func (s sample) minimal(t *testing.T, rep Report) {
 	}
 }
 
-// byProgram lets the real runtimes of the test bed read the tree, and a containerd 1 that the environment names.
+// byProgram lets the real runtimes of the test bed, and a containerd 1 that the environment names, read the tree.
 func (s sample) byProgram(t *testing.T, r *Runtime) {
 	t.Helper()
 	staged, err := engine.Stage(r.host, r.engine)
@@ -299,7 +300,7 @@ func (s sample) byProgram(t *testing.T, r *Runtime) {
 	if os.Getenv("ACCELD_TESTBED") != "1" {
 		return
 	}
-	// the bed has no containerd 1
+	// the test bed has no containerd 1
 	one, two, crio := os.Getenv("ACCELD_CONTAINERD1"), bedProgram(t, "containerd"), bedProgram(t, "crio")
 	if major(two) != "2" {
 		t.Fatalf("the test bed's containerd %q is not a 2", two)
@@ -317,7 +318,7 @@ func (s sample) byProgram(t *testing.T, r *Runtime) {
 	}
 }
 
-// mustFormat is the version of the format of containerd's top-level file.
+// mustFormat returns the format version of containerd's top-level file.
 func (r *Runtime) mustFormat(t *testing.T) int {
 	t.Helper()
 	c, p := engine.Read(r.host, r.engine)
@@ -333,8 +334,8 @@ func (r *Runtime) mustFormat(t *testing.T) int {
 	return 2
 }
 
-// A crash after any file leaves a configuration that the runtime starts with; the next apply goes on, and a purge takes
-// all of it back.
+// A crash after any file leaves a configuration with which the runtime starts. The next apply continues, and a purge
+// undoes all of it.
 func TestCorpusCrash(t *testing.T) {
 	for _, s := range corpus(t) {
 		if s.want != "change" {

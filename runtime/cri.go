@@ -20,10 +20,10 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ask is how long one question to the runtime may take.
+// ask is the timeout of one call to the runtime.
 const ask = 2 * time.Second
 
-// client connects to the CRI of the runtime, through the host's root.
+// client connects to the runtime's CRI socket below the host's root.
 func (r *Runtime) client() (cri.RuntimeServiceClient, func(), error) {
 	socket, ok := strings.CutPrefix(r.engine.Endpoint, "unix://")
 	if !ok {
@@ -42,10 +42,10 @@ func (r *Runtime) client() (cri.RuntimeServiceClient, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return cri.NewRuntimeServiceClient(conn), func() { _ = conn.Close() }, nil // there is nothing left to send
+	return cri.NewRuntimeServiceClient(conn), func() { _ = conn.Close() }, nil // nothing left to send
 }
 
-// question asks the runtime one thing, and waits for the answer no longer than [ask].
+// question makes one call to the runtime, with the timeout [ask].
 func (r *Runtime) question(ctx context.Context, put func(context.Context, cri.RuntimeServiceClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, ask)
 	defer cancel()
@@ -57,10 +57,10 @@ func (r *Runtime) question(ctx context.Context, put func(context.Context, cri.Ru
 	return put(ctx, c)
 }
 
-// pods are the ids of the pods that run, sorted.
+// pods returns the ids of the running pods, sorted.
 func (r *Runtime) pods(ctx context.Context) ([]string, error) {
 	if r.engine.Name == "docker" {
-		return nil, nil // it has no CRI of its own
+		return nil, nil // docker has no CRI of its own
 	}
 	ids := []string{}
 	err := r.question(ctx, func(ctx context.Context, c cri.RuntimeServiceClient) error {
@@ -82,7 +82,8 @@ func (r *Runtime) pods(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// creating reports whether a container was created and not started yet. What cannot be known counts as yes.
+// creating reports whether a container is created but not started yet. It returns true if the runtime does not
+// answer.
 func (r *Runtime) creating(ctx context.Context) bool {
 	if r.engine.Name == "docker" {
 		return false
@@ -97,7 +98,7 @@ func (r *Runtime) creating(ctx context.Context) bool {
 	})
 }
 
-// alive asks once whether the runtime is ready and has all the pods in before.
+// alive checks once whether the runtime is ready and has all the pods in before.
 func (r *Runtime) alive(ctx context.Context, before []string) error {
 	if r.engine.Name == "docker" {
 		return r.answers(ctx)
@@ -128,8 +129,8 @@ func (r *Runtime) alive(ctx context.Context, before []string) error {
 	return nil
 }
 
-// askVersion asks a daemon for its version where its program does not tell as much as decides whether it reads specs,
-// and no sooner than a minute after it was asked before: who does not answer is not to be waited for at each look.
+// askVersion asks a daemon for its version if the version from its program is too coarse to decide whether it reads
+// specs. It asks at most once a minute, so that not every look has to wait for a daemon that does not answer.
 func (r *Runtime) askVersion() {
 	const often = time.Minute
 	if !r.running() || strings.Contains(r.engine.Version, ".") || time.Since(r.asked) < often {
@@ -141,7 +142,7 @@ func (r *Runtime) askVersion() {
 	case "containerd":
 		version, err = r.criVersion()
 	case "docker":
-		if version, err = r.dockerVersion(); err != nil { // cri-dockerd speaks for it
+		if version, err = r.dockerVersion(); err != nil { // cri-dockerd answers for docker
 			version, err = r.criVersion()
 		}
 	default:
@@ -178,7 +179,7 @@ func (r *Runtime) dockerVersion() (string, error) {
 	return v.Version, err
 }
 
-// get asks the daemon at its socket by HTTP.
+// get sends an HTTP request to the daemon's socket.
 func (r *Runtime) get(path string) ([]byte, error) {
 	socket := strings.TrimPrefix(r.engine.Endpoint, "unix://")
 	if st, err := r.host.Stat(socket); err != nil || st.Mode().Type() != fs.ModeSocket {
@@ -206,14 +207,14 @@ func (r *Runtime) get(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = resp.Body.Close() }() // read to its end
+	defer func() { _ = resp.Body.Close() }() // it has been read to its end
 	if resp.StatusCode != http.StatusOK {
 		return nil, fs.ErrInvalid
 	}
 	return io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 }
 
-// answers reports whether somebody listens at the socket.
+// answers returns an error if nobody listens on the socket.
 func (r *Runtime) answers(ctx context.Context) error {
 	file, err := r.host.Path(strings.TrimPrefix(r.engine.Endpoint, "unix://"))
 	if err != nil {

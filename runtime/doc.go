@@ -1,14 +1,14 @@
-// Package runtime lets containers see devices: it renders, publishes and withdraws the CDI spec of a kind, the OCI hook
-// that gates containers whose device is not ready, the program of that hook, and the readiness that the program reads.
-// Where the container runtime does not read specs it changes the runtime's configuration, as far as the policy allows:
-// a file of its own before a line in another's, nothing at all where it works already, never a default runtime. It
-// restarts the runtime only where the policy says so, and takes everything back when the runtime does not return. It
-// never touches a device.
+// Package runtime lets containers see devices. It renders, publishes and withdraws the CDI spec of a kind, the OCI
+// hook that gates containers whose device is not ready, the program of that hook, and the readiness file that the
+// program reads. If the container runtime does not read specs, this package changes the runtime's configuration as
+// far as the policy allows: it prefers a file of its own to a line in an existing file, changes nothing if devices
+// already reach containers, and never changes the default runtime. It restarts the container runtime only if the
+// policy allows it, and reverts everything if the runtime does not come back. It never touches a device.
 //
 // CDI injects; the hook is the gate. The gate has two carriers. The CDI spec runs it exactly when one of our devices
-// is injected, under every runtime, and cannot be skipped by a pod's author. The hooks.d JSON of CRI-O and podman runs
-// it for containers that ask by annotation, also where CDI is off.
+// is injected, under every runtime, and a pod's author cannot skip it. The hooks.d JSON of CRI-O and podman runs it
+// for containers with our annotation, even if CDI is off.
 //
-// The order of writes follows what a crash on any line would leave: the program is there before anything names it,
-// and names go before the program does.
+// The order of writes makes a crash on any line safe: the program is installed before anything names it, and the
+// names are removed before the program.
 package runtime

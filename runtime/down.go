@@ -9,10 +9,10 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// downFile remembers a change after which the runtime did not come back, until the next boot.
+// downFile records, until the next boot, a change after which the runtime did not come back.
 const downFile = "/run/acceld/runtime-down.json"
 
-// down is its content.
+// down is the content of downFile.
 type down struct {
 	Change  string         `json:"change"` // a digest
 	Problem *accel.Problem `json:"problem"`
@@ -23,9 +23,9 @@ func digestOf(c engine.Change) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// giveUp notes that the change was the last try. What cannot be noted is tried once more.
+// giveUp records that the change must not be tried again. If that fails, it is tried once more.
 func (r *Runtime) giveUp(c engine.Change, p *accel.Problem) {
-	if len(c.Files) == 0 { // of an earlier call: planned again, now that it is taken back
+	if len(c.Files) == 0 { // from an earlier call: plan it again, now that it is reverted
 		if c, _ = engine.Plan(r.host, r.engine, specDir, r.edit); len(c.Files) == 0 {
 			return
 		}
@@ -35,10 +35,10 @@ func (r *Runtime) giveUp(c engine.Change, p *accel.Problem) {
 	}
 }
 
-// gaveUp returns the problem of a change that was tried and taken back.
+// gaveUp returns the problem of a change that was tried and reverted.
 func (r *Runtime) gaveUp(c engine.Change) *accel.Problem {
 	var d down
-	b, _ := r.host.ReadFile(downFile) // usually there is none
+	b, _ := r.host.ReadFile(downFile) // usually there is no such file
 	if json.Unmarshal(b, &d) == nil && d.Change == digestOf(c) && !r.retry {
 		return d.Problem
 	}

@@ -6,8 +6,8 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// Edits renders what a container gets with an accelerator, as the CDI spec of its kind has it: what all of the kind
-// share, and the accelerator's own, with the gate in front of it where want asks for one. It writes nothing.
+// Edits renders what a container gets with an accelerator, as in the CDI spec of its kind: the edits that the kind
+// shares, and the accelerator's own, which include the gate if want asks for it. It writes nothing.
 func (r *Runtime) Edits(def *accel.Definition, a accel.Accelerator, want accel.Want) (shared, own specs.ContainerEdits,
 	problem *accel.Problem,
 ) {

@@ -13,8 +13,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// inMountNamespace runs the calling test again in a process with mounts of its own and skips where that is not
-// allowed. It returns true in that process.
+// inMountNamespace runs the calling test again in a process with its own mounts, or skips it if that is not allowed.
+// It returns true in that process.
 func inMountNamespace(t *testing.T) bool {
 	t.Helper()
 	const mark = "ACCELD_TEST_MOUNTS"
@@ -130,7 +130,7 @@ func TestReadOnlyKeepsTheOldSpec(t *testing.T) {
 	b.apply()
 }
 
-// An immutable system has a read-only /usr: program and JSON go to the next place that is read.
+// An immutable system has a read-only /usr: program and JSON go to the next directory that is read.
 func TestReadOnlyUsr(t *testing.T) {
 	if !inMountNamespace(t) {
 		return
@@ -159,7 +159,7 @@ func TestReadOnlyUsr(t *testing.T) {
 	}
 }
 
-// No file may name a program that is not there: the program comes first, and without it nothing follows.
+// No file may name a program that does not exist: the program comes first, and without it nothing follows.
 func TestNoProgramNoSpec(t *testing.T) {
 	if !inMountNamespace(t) {
 		return
@@ -177,7 +177,8 @@ func TestNoProgramNoSpec(t *testing.T) {
 	}
 }
 
-// What is read-only to the agent alone, since it is older, has a reason of its own, and no other failure has it.
+// A path that is read-only only for the agent, because its view is outdated, has its own reason; no other failure
+// has it.
 func TestOutdatedView(t *testing.T) {
 	if !inMountNamespace(t) {
 		return
@@ -205,7 +206,7 @@ func TestOutdatedView(t *testing.T) {
 	}
 }
 
-// A program that cannot be put where the view is outdated goes to the next place, like one on a read-only /usr.
+// If the view of a directory is outdated, the program goes to the next one, as with a read-only /usr.
 func TestOutdatedViewOfPrograms(t *testing.T) {
 	if !inMountNamespace(t) {
 		return

@@ -9,13 +9,13 @@ import (
 	"github.com/acceld/acceld/runtime/gate"
 )
 
-// jsonName is the hook's file in a hooks.d directory; hooks run in the order of these names.
+// jsonName is the hook's file name in a hooks.d directory. Hooks run in the order of these names.
 const jsonName = "50-acceld.json"
 
-// command is a hook as the OCI runtime specification has it.
+// command is a hook as defined by the OCI runtime specification.
 type command struct {
 	Path    string   `json:"path"`
-	Args    []string `json:"args"` // the first is the program's own name
+	Args    []string `json:"args"` // the first is the program's name
 	Env     []string `json:"env"`
 	Timeout int      `json:"timeout"` // seconds
 }
@@ -30,8 +30,9 @@ type hookFile struct {
 	Stages []string `json:"stages"`
 }
 
-// hookCommand is how the program is started for the injected device id; empty for one that looks into the bundle. The
-// environment is always written: without it a hook gets its caller's, and an image had a say in that (CVE-2025-23266).
+// hookCommand returns the command that checks the injected device id. With an empty id the program looks into the
+// bundle. The environment is always set: without it a hook inherits its caller's, which an image could influence
+// (CVE-2025-23266).
 func hookCommand(program, id string) command {
 	c := command{
 		Path:    program,
@@ -45,9 +46,9 @@ func hookCommand(program, id string) command {
 	return c
 }
 
-// renderJSON renders the hooks.d file. The patterns are anchored, because the schema's are not, and there is neither
-// "always" nor "commands": pods without our devices never pay for the hook, and "commands" fails a container that
-// has none.
+// renderJSON renders the hooks.d file. The patterns are anchored explicitly, because the schema does not anchor
+// them. There is no "always", so that pods without our devices never pay for the hook, and no "commands", which
+// fails a container that has none.
 func renderJSON(program string) ([]byte, error) {
 	f := hookFile{Version: "1.0.0", Hook: hookCommand(program, ""), Stages: []string{"createRuntime"}}
 	f.When.Annotations = map[string]string{`^acceld\.dev/devices$`: `^.+$`}
@@ -55,13 +56,13 @@ func renderJSON(program string) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// located is the hooks.d file as it should be and as it is.
+// located describes the hook's file in hooks.d.
 type located struct {
-	path  string // the file that is in force, or would be; empty when no runtime would read one or none is wanted
+	path  string // the file in force or to be written; empty if no runtime reads one or none is wanted
 	right bool
 }
 
-// locateJSON finds the hook's file: a file of our name in a later directory masks those in earlier ones.
+// locateJSON finds the hook's file. A file of our name in a later directory masks those in earlier ones.
 func (r *Runtime) locateJSON(want accel.Want, program string) located {
 	dirs := r.hookDirs
 	current := r.currentJSON(dirs)
@@ -87,8 +88,9 @@ func (r *Runtime) currentJSON(dirs []string) string {
 	return ""
 }
 
-// writeOrder returns the directories to try for a new file: the highest that exists first, because CRI-O watches only
-// those that were there when it started. When none is there, the highest: CRI-O makes it when it starts.
+// writeOrder returns the directories to try for a new file. The highest existing one comes first, because CRI-O
+// watches only directories that existed when it started. If none exists, it is the highest, which CRI-O creates when
+// it starts.
 func (r *Runtime) writeOrder(dirs []string) []string {
 	existing := slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return !r.host.Exists(dir) })
 	if len(existing) == 0 {
@@ -98,7 +100,7 @@ func (r *Runtime) writeOrder(dirs []string) []string {
 	return existing
 }
 
-// installJSON writes the hook's file where the runtime reads it, or removes it where none is wanted.
+// installJSON writes the hook's file where the runtime reads it, or removes it if no hook is wanted.
 func (r *Runtime) installJSON(want accel.Want, program string) *accel.Problem {
 	if !want.Hook {
 		return r.removeJSON()
@@ -123,7 +125,8 @@ func (r *Runtime) installJSON(want accel.Want, program string) *accel.Problem {
 	return p
 }
 
-// removeJSON removes the hook's file from every directory that is read now or may have been when it was written.
+// removeJSON removes the hook's file from every directory that the runtime reads now or may have read when it was
+// written.
 func (r *Runtime) removeJSON() *accel.Problem {
 	for _, dir := range r.everyHookDir() {
 		if p := r.remove(path.Join(dir, jsonName)); p != nil {
@@ -142,7 +145,7 @@ func (r *Runtime) everyHookDir() []string {
 	return slices.Compact(dirs)
 }
 
-// programInJSON returns the program that the hook's file in force names; empty when there is none.
+// programInJSON returns the program that the hook's file in force names; empty if there is none.
 func (r *Runtime) programInJSON() string {
 	b, err := r.host.ReadFile(r.currentJSON(r.hookDirs))
 	if err != nil {
@@ -155,10 +158,10 @@ func (r *Runtime) programInJSON() string {
 	return f.Hook.Path
 }
 
-// PublishReadiness writes what the hook decides on, for the accelerators of all kinds and what the scheduler chose for
-// containers, when it differs from what is there. A device is ready when it is healthy, has its nodes, and nothing
-// withholds it. The agent publishes on every change of these, before Apply and also when no hook is wanted: a hook that
-// is already in a container's specification still asks.
+// PublishReadiness writes the data on which the hook decides: the accelerators of all kinds, and what the scheduler
+// chose for containers. It writes only if the data changed. A device is ready if it is healthy, has its nodes, and
+// is not withheld. The agent publishes on every change of these, before Apply, and even if no hook is wanted: a hook
+// that is already in a container's specification still reads it.
 func (r *Runtime) PublishReadiness(kinds map[string][]accel.Accelerator, choices ...gate.Choice) *accel.Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// defaultHookDir is where CRI-O and podman look when nothing is configured.
+// defaultHookDir is where CRI-O and podman look if nothing is configured.
 const defaultHookDir = "/usr/share/containers/oci/hooks.d"
 
-// readHookDirs finds the directories that the container runtime reads hooks from, the lowest precedence first; none
-// for a runtime that reads no hooks. Files that cannot be used, and those after them, say
-// nothing: the runtime itself would not start with them.
+// readHookDirs returns the directories from which the container runtime reads hooks, lowest precedence first. There
+// are none if it reads no hooks. Configuration files that cannot be used, and those after them, are ignored: the
+// runtime itself would not start with them.
 func (r *Runtime) readHookDirs() []string {
 	if r.engine.Name != "cri-o" && r.engine.Name != "podman" {
 		return nil
@@ -41,7 +41,7 @@ func (r *Runtime) readHookDirs() []string {
 	return dirs
 }
 
-// crioHookDirs takes the directories from a CRI-O's whole configuration; false when it says none.
+// crioHookDirs reads the directories from CRI-O's complete configuration. It returns false if none are set.
 func crioHookDirs(data []byte) ([]string, bool) {
 	var c struct {
 		Crio struct {
@@ -62,8 +62,8 @@ func crioHookDirs(data []byte) ([]string, bool) {
 	return dirs, true
 }
 
-// hookProblems are sentences about hooks. CRI-O reads the directories that were there when it started, and one broken
-// file in them is passed over while it runs and ends its next start; podman fails every container with one.
+// hookProblems returns sentences about hooks. CRI-O reads the directories that existed when it started. A broken
+// file in them is skipped while CRI-O runs, and makes its next start fail; podman fails every container with one.
 func (r *Runtime) hookProblems() []string {
 	var all []string
 	for _, dir := range r.hookDirs {
@@ -92,7 +92,8 @@ func (r *Runtime) hookProblems() []string {
 	return all
 }
 
-// hookUnread is the problem of a directory that was made after CRI-O started: it watches the one that was there before.
+// hookUnread is the problem of a directory created after CRI-O started: CRI-O watches only the one that existed
+// before.
 func (r *Runtime) hookUnread(dir string) *accel.Problem {
 	if made := r.host.Born(dir); r.engine.Name != "cri-o" || !r.running() ||
 		!made.After(r.engine.Started.Add(time.Second)) {
@@ -102,7 +103,7 @@ func (r *Runtime) hookUnread(dir string) *accel.Problem {
 		"%q was made after %s started, which does not read it until it is restarted", dir, r.unit())
 }
 
-// validHook reads a hooks.d file as far as the loader does when it starts.
+// validHook checks a hooks.d file as the loader does at start.
 func validHook(data []byte) error {
 	var h struct {
 		Version string         `json:"version"`
@@ -124,5 +125,5 @@ func validHook(data []byte) error {
 	return nil
 }
 
-// crioConfig asks a running CRI-O for its configuration, which knows the command line and other files too.
+// crioConfig asks a running CRI-O for its configuration, which includes the command line and further files.
 func (r *Runtime) crioConfig() ([]byte, error) { return r.get("/config") }

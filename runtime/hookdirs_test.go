@@ -87,7 +87,7 @@ func TestHookDirs(t *testing.T) {
 	}
 }
 
-// A running CRI-O knows its command line; its answer wins over the files, and without one the files count.
+// A running CRI-O knows its command line. Its answer wins over the files; without an answer the files count.
 func TestHookDirsOfLiveCRIO(t *testing.T) {
 	root, err := os.MkdirTemp("", "crio") // a socket's path has at most 107 bytes
 	if err != nil {
@@ -126,8 +126,8 @@ func TestHookDirsOfLiveCRIO(t *testing.T) {
 	}
 }
 
-// The same name in a later directory masks the earlier one: only the one in force counts, and only directories that
-// were there when CRI-O started are watched.
+// The same name in a later directory masks the earlier one: only the file in force counts. Only directories that
+// existed when CRI-O started are watched.
 func TestHookFileInForce(t *testing.T) {
 	const config = "[crio.runtime]\nhooks_dir = [\"/a\", \"/b\", \"/c\"]\n"
 	b := newBed(t, t.TempDir())

@@ -9,8 +9,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// libraries renders the user space of the driver that containers get from the host. Each file is mounted under its own
-// name and under the soname that programs ask for: a link cannot be mounted.
+// libraries renders the user-space files of the driver that containers get from the host. Each file is mounted under
+// its own name and under the soname that programs ask for, because a link cannot be mounted.
 func (r *Runtime) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Problem) {
 	var mounts []*specs.Mount
 	version := r.driverVersion(def)
@@ -22,7 +22,7 @@ func (r *Runtime) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Probl
 			name = strings.ReplaceAll(name, "{{.DriverVersion}}", version)
 			file, err := r.host.Library(name)
 			if err != nil {
-				continue // the host does not have it: containers bring their own
+				continue // not on the host: containers bring their own
 			}
 			if group.SameVersion && version != "" && !strings.HasSuffix(file, "."+version) {
 				return nil, accel.Problemf(accel.LibraryMismatch,
@@ -44,7 +44,7 @@ func (r *Runtime) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Probl
 	return mounts, nil
 }
 
-// driverVersion is the version of the definition's first module that is loaded and says one.
+// driverVersion returns the version of the definition's first loaded module that reports one.
 func (r *Runtime) driverVersion(def *accel.Definition) string {
 	for _, m := range def.Driver.Modules {
 		if v, err := r.host.ReadString(path.Join("/sys/module", strings.ReplaceAll(m.Name, "-", "_"),

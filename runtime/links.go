@@ -14,12 +14,13 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// linkDir has a link "<major>:<minor>" to each character device, by which systemd finds what a device rule is about.
+// linkDir has a link "<major>:<minor>" for each character device. systemd uses it to find the device of a device
+// rule.
 const linkDir = "/dev/char"
 
-// link makes the links /dev/char/<major>:<minor> (or /dev/block) of the spec's nodes that are missing or point to
-// another node. udev usually has made them; drivers whose nodes it does not know leave them out, and then runc with
-// systemd cgroups loses the device at the next `systemctl daemon-reload`.
+// link creates the links /dev/char/<major>:<minor> (or /dev/block) for those of the spec's nodes whose link is
+// missing or points elsewhere. Usually udev has created them, but not for drivers whose nodes it does not know. Then
+// runc with systemd cgroups loses the device at the next `systemctl daemon-reload`.
 func (r *Runtime) link(s *spec) *accel.Problem {
 	if p := r.unlinkStale(s); p != nil {
 		return p
@@ -29,7 +30,7 @@ func (r *Runtime) link(s *spec) *accel.Problem {
 		if name == "" || r.linked(name, n.Path) {
 			continue
 		}
-		// Both are below /dev, so the text climbs two directories and goes down again.
+		// Both are below /dev, so the link text goes up two directories and down again.
 		if err := r.ledger.Symlink("../"+strings.TrimPrefix(n.Path, "/dev/"), name); err != nil {
 			return r.problem("make the link", name, err)
 		}
@@ -38,13 +39,13 @@ func (r *Runtime) link(s *spec) *accel.Problem {
 	return nil
 }
 
-// unlinkStale takes away the links of our own that lead to one of the spec's nodes under numbers which it had before: a
-// driver that is loaded again may get another major number. Whoever has the old one by then would be taken for our
-// device.
+// unlinkStale removes our own links in linkDir that lead to one of the spec's nodes under its previous numbers: a
+// driver that is loaded again may get another major number. The device that has the old number by then would be
+// taken for ours.
 func (r *Runtime) unlinkStale(s *spec) *accel.Problem {
 	entries, err := r.host.ReadDir(linkDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // there is none yet
+		return nil // no links yet
 	}
 	if err != nil {
 		return r.problem("read the links", linkDir, err)
@@ -59,7 +60,7 @@ func (r *Runtime) unlinkStale(s *spec) *accel.Problem {
 			continue
 		}
 		if ours, err := r.ledger.Recorded(name); err != nil || !ours {
-			continue // udev keeps its own
+			continue // udev maintains its own
 		}
 		if err := r.ledger.Remove(name); err != nil {
 			return r.problem("remove the link", name, err)
@@ -78,7 +79,7 @@ func (r *Runtime) linksRight(s *spec) bool {
 	return true
 }
 
-// linkName returns the link of a node; empty when its numbers are not known, or it is not below /dev.
+// linkName returns the path of a node's link; empty if the numbers are not known or the node is not below /dev.
 func (r *Runtime) linkName(n accel.DeviceNode) string {
 	class, major, minor := "char", n.Major, n.Minor
 	if st, err := r.host.Stat(n.Path); err == nil && st.Mode()&fs.ModeDevice != 0 {
@@ -95,7 +96,7 @@ func (r *Runtime) linkName(n accel.DeviceNode) string {
 	return fmt.Sprintf("/dev/%s/%d:%d", class, major, minor)
 }
 
-// linked reports whether the link's text, relative or absolute, means the node.
+// linked reports whether the link points to the node, by a relative or an absolute text.
 func (r *Runtime) linked(link, node string) bool {
 	text, err := r.host.Readlink(link)
 	if err != nil {

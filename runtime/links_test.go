@@ -9,8 +9,8 @@ import (
 	"github.com/acceld/acceld/host/ledger"
 )
 
-// A driver whose nodes udev does not know: those of a device and the one that all share get their links, with CDI and
-// without, and a purge takes them back.
+// A driver whose nodes udev does not know: the nodes of a device and the shared one get their links, with and
+// without CDI, and a purge removes them.
 func TestLinksOfNodesThatUdevDoesNotKnow(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("device nodes are made by root alone")
@@ -46,12 +46,12 @@ func TestLinksOfNodesThatUdevDoesNotKnow(t *testing.T) {
 	}
 }
 
-// A driver that is loaded again may get another major number. The old link would lead whoever has the old one to our
-// node.
+// A driver that is loaded again may get another major number. The old link would make the device that now has the
+// old number pass for ours.
 func TestStaleLinkIsRemoved(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.apply()
-	if err := os.Symlink("../edu0", b.path("/dev/char/9:9")); err != nil { // somebody else's is left
+	if err := os.Symlink("../edu0", b.path("/dev/char/9:9")); err != nil { // somebody else's link stays
 		t.Fatal(err)
 	}
 	for i := range b.accs {

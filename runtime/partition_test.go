@@ -12,8 +12,8 @@ import (
 	"github.com/acceld/acceld/runtime/gate"
 )
 
-// TestPartitionsAreDevices: the spec and the gate know each partition by itself, with its own nodes, environment and
-// health.
+// TestPartitionsAreDevices: the spec and the gate have each partition as a device, with its own nodes, environment
+// and health.
 func TestPartitionsAreDevices(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.def.Partitions = &accel.Partitions{Nodes: []accel.NodeSource{{Glob: ".", Permissions: "r"}}}

@@ -17,26 +17,26 @@ import (
 
 const programName = "acceld-hook"
 
-// programDirs are where the hook's program is installed, preferred first: immutable systems have a read-only /usr.
+// programDirs are the directories for the hook's program, preferred first: immutable systems have a read-only /usr.
 func programDirs() []string { return []string{"/usr/local/lib/acceld", "/var/lib/acceld/bin"} }
 
-// programPath is versioned by content, so that an upgrade never replaces a program that a container being created at
-// this moment is about to start.
+// programPath includes a digest of the content, so that an upgrade never replaces a program that a container in
+// creation is about to start.
 func programPath(dir, sum string) string { return path.Join(dir, sum[:12], programName) }
 
-// ours reports whether a program is one that this package installed.
+// ours reports whether this package installed a program.
 func ours(program string) bool {
 	return path.Base(program) == programName && slices.Contains(programDirs(), path.Dir(path.Dir(program)))
 }
 
-// digest is the SHA-256 of a file that was Size bytes long and last changed at Time.
+// digest is the SHA-256 of a file with this size, in bytes, and modification time.
 type digest struct {
 	size int64
 	time time.Time
 	sum  string
 }
 
-// sum returns the SHA-256 of a regular file in hexadecimal. A file whose size and time are as before is not read.
+// sum returns the SHA-256 of a regular file in hexadecimal. A file with unchanged size and time is not read again.
 func (r *Runtime) sum(h *host.Host, name string) (string, error) {
 	st, err := h.Stat(name)
 	if err != nil {
@@ -63,8 +63,8 @@ func (r *Runtime) sum(h *host.Host, name string) (string, error) {
 	return d.sum, nil
 }
 
-// locateProgram returns where the hook's program is on the host, or where it would be put. Without want.Hook there is
-// none, and none is missing.
+// locateProgram returns where the hook's program is on the host, or where it would be installed. Without want.Hook
+// the path is empty and counts as installed.
 func (r *Runtime) locateProgram(want accel.Want) (program string, installed bool, p *accel.Problem) {
 	if !want.Hook {
 		return "", true, nil
@@ -90,7 +90,7 @@ func (r *Runtime) locateProgram(want accel.Want) (program string, installed bool
 	return programPath(programDirs()[0], sum), false, nil
 }
 
-// installProgram puts the hook's program on the host, where it can be written, and returns where that is.
+// installProgram installs the hook's program on the host, in the first writable directory, and returns its path.
 func (r *Runtime) installProgram(want accel.Want) (string, *accel.Problem) {
 	program, installed, p := r.locateProgram(want)
 	if p != nil || installed {
@@ -115,7 +115,7 @@ func elsewhere(p *accel.Problem) bool {
 	return p.Reason == accel.ReadOnly || p.Reason == accel.ViewOutdated || p.Reason == accel.PermissionDenied
 }
 
-// programs returns the programs that this package has put on the host, the oldest first.
+// programs returns the programs that this package has installed on the host, oldest first.
 func (r *Runtime) programs() []string {
 	type installed struct {
 		path string
@@ -125,7 +125,7 @@ func (r *Runtime) programs() []string {
 	for _, dir := range programDirs() {
 		entries, err := r.host.ReadDir(dir)
 		if err != nil {
-			continue // usually the directory is not there
+			continue // usually the directory does not exist
 		}
 		for _, e := range entries {
 			program := path.Join(dir, e.Name(), programName)
@@ -146,8 +146,8 @@ func isVersion(name string) bool {
 	return len(name) == 12 && strings.Trim(name, "0123456789abcdef") == ""
 }
 
-// removePrograms removes the programs that nothing on the host names any more. Besides keep, the newest of the others
-// stays too: a container that is being created may be about to start it. An empty keep removes all.
+// removePrograms removes the programs that nothing on the host names any more, except keep and the newest of the
+// others: a container that is being created may be about to start it. With an empty keep it removes all of them.
 func (r *Runtime) removePrograms(keep string) *accel.Problem {
 	named := append(r.programsInSpecs(), keep, r.programInJSON())
 	old := slices.DeleteFunc(r.programs(), func(p string) bool { return slices.Contains(named, p) })

@@ -12,9 +12,9 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// provenByProgram lets the container runtime's own program read the files as they would be, in a directory of their
-// own. Where the program cannot be asked (another machine's root, a program that is not there, one without such a
-// command) the package engine's reading has to do.
+// provenByProgram lets the container runtime's own program read the changed files, in a separate directory. If the
+// program cannot be asked (the root is another machine's, the program does not exist, or it has no such command),
+// the checks of package engine must suffice.
 func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.Problem {
 	if !r.live() {
 		return nil
@@ -38,11 +38,11 @@ func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.P
 	}
 	program, err := r.host.LookPath(name)
 	if err != nil {
-		return nil // there is nobody to ask
+		return nil // there is no program to ask
 	}
 	staged, err := engine.Stage(engine.With(r.host, c), r.engine)
 	if err != nil || len(staged) == 0 {
-		return nil // what cannot be staged was proven by the package engine
+		return nil // what cannot be staged was checked by package engine
 	}
 	const parent = "/run/acceld"
 	if err := r.host.MkdirAll(parent, 0o755); err != nil {
@@ -52,7 +52,7 @@ func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.P
 	if err != nil {
 		return r.problem("make a directory in", parent, err)
 	}
-	defer func() { _ = r.host.RemoveAll(dir) }() // on a volatile file system
+	defer func() { _ = r.host.RemoveAll(dir) }() // it is on a volatile file system
 	for file, data := range staged {
 		file = path.Join(dir, file)
 		data = []byte(strings.ReplaceAll(string(data), engine.StageDir, dir))

@@ -10,9 +10,9 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// BeforePurge notes that a running container runtime has read files of its configuration, among those at the paths,
-// that a purge is about to give back. A runtime that never read them, because its restart was still outstanding, needs
-// none.
+// BeforePurge records that a running container runtime has read configuration files, among those at the given paths,
+// that a purge is about to restore. A runtime that never read them, because its restart was still outstanding, needs
+// no record.
 func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 	r.begin()
 	defer r.mu.Unlock()
@@ -38,13 +38,14 @@ func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 	return r.noteRestartFor(back, true)
 }
 
-// AfterPurge makes the running container runtime read the files that were given back, as the policy for restarts
-// allows: RuntimeRestartNeeded where it does not. It also finishes what a purge that was killed had noted.
+// AfterPurge makes the running container runtime read the restored files, as the policy for restarts allows;
+// otherwise the problem is RuntimeRestartNeeded. It also does so for an earlier purge that was killed after
+// BeforePurge.
 func (r *Runtime) AfterPurge(ctx context.Context) *accel.Problem {
 	r.applying.Lock()
 	defer r.applying.Unlock()
 	r.begin()
-	r.mu.Unlock() // it only looks for the runtime
+	r.mu.Unlock() // begin only looks for the runtime
 	if n, waits := r.noted(); !waits || !n.Back {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/acceld/acceld/host/ledger"
 )
 
-// giveBack is what a purge does between the two.
+// giveBack does what a purge does between BeforePurge and AfterPurge.
 func giveBack(t *testing.T, r *Runtime) {
 	t.Helper()
 	if p := r.BeforePurge([]string{"/etc/containerd/config.toml"}); p != nil {
@@ -33,7 +33,7 @@ func TestPurgeRestartsWhatHasReadOurs(t *testing.T) {
 		}
 		d.calls = nil
 		giveBack(t, d.agent(policy))
-		// Killed here, the next purge has no file to give back and goes on all the same.
+		// If it is killed here, the next purge has no file to restore, and continues anyway.
 		r := d.agent(policy)
 		if p := r.BeforePurge(nil); p != nil {
 			t.Fatal(p)
@@ -48,7 +48,7 @@ func TestPurgeRestartsWhatHasReadOurs(t *testing.T) {
 	}
 }
 
-// A runtime that was never restarted has read what is there again.
+// A runtime that was never restarted has already read what is there again.
 func TestPurgeOfWhatNobodyHasRead(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/containerd/config.toml", old)
 	if _, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
@@ -61,7 +61,7 @@ func TestPurgeOfWhatNobodyHasRead(t *testing.T) {
 	}
 }
 
-// Nothing of the runtime's was changed: nothing is restarted.
+// None of the runtime's files was changed, so nothing is restarted.
 func TestPurgeOfOtherFiles(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/containerd/config.toml", old)
 	r := d.agent(RestartNow)

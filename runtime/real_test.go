@@ -20,7 +20,7 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// bedProgram returns the newest program of the test bed's cache, or the one that the environment names.
+// bedProgram returns the newest program in the test bed's cache, or the one that the environment names.
 func bedProgram(t *testing.T, name string) string {
 	t.Helper()
 	if p := os.Getenv("ACCELD_" + strings.ToUpper(name)); p != "" {
@@ -87,8 +87,8 @@ func (p *process) restart(context.Context, string) error {
 	return p.start()
 }
 
-// On the real containerd: a change is in force after its restart, and one that it does not start with is taken back,
-// with the CRI up.
+// With a real containerd: a change is in force after its restart, and a change with which it does not start is
+// reverted, after which the CRI answers.
 func TestRealContainerd(t *testing.T) {
 	if os.Getenv("ACCELD_TESTBED") != "1" {
 		t.Skip("ACCELD_TESTBED=1 is not set")
@@ -148,7 +148,7 @@ imports = ["conf.d/*.toml"]
 	if err != nil || !strings.Contains(status.GetInfo()["config"], `"/var/run/cdi"`) {
 		t.Errorf("not in force: %v, %s", err, status.GetInfo()["config"])
 	}
-	// Nothing that is proposed is broken, so what breaks it is put in its place.
+	// No proposed change is broken, so a broken one is put in its place.
 	before := picture(t, filepath.Join(root, "etc"))
 	broken := engine.Change{Files: []engine.File{{
 		Path: "/etc/containerd/conf.d/70-broken.toml", New: true,
@@ -169,7 +169,7 @@ imports = ["conf.d/*.toml"]
 	t.Log(problem.Message, problem.Tried)
 }
 
-// major tells the containerd in a program; empty when that is not known.
+// major returns the major version of a containerd program; empty if it is not known.
 func major(program string) string {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil || program == "" {

@@ -11,10 +11,11 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Remnants removes, or with dry only finds, files for the container runtime that are acceld's by their own content:
-// what a version before the ledger wrote, or one whose ledger is lost. A file counts when its name is one of ours and
-// it names our hook's program, is that program (its directory is its digest), or begins with our comment. Everything
-// else stays, and so does what is on record: the ledger takes that back, or has left it for a reason.
+// Remnants removes, or with dry only finds, files for the container runtime that are recognizable as acceld's by
+// their content: files of a version before the ledger, or files whose ledger is lost. A file counts if its name is
+// one of ours and it names our hook's program, is that program (its directory is its digest), or begins with our
+// comment. Everything else stays, including what the ledger has a record of: the ledger undoes that, or has left it
+// for a reason.
 func (r *Runtime) Remnants(dry bool) (found []string, p *accel.Problem) {
 	r.begin()
 	defer r.mu.Unlock()
@@ -36,7 +37,7 @@ func (r *Runtime) Remnants(dry bool) (found []string, p *accel.Problem) {
 	if dry {
 		return found, nil
 	}
-	for _, name := range found { // the directories of programs that are empty now
+	for _, name := range found { // remove the program directories that are empty now
 		for dir := path.Dir(name); path.Base(name) == programName && (ours(path.Join(dir, programName)) ||
 			dir == programDirs()[0]); dir = path.Dir(dir) {
 			if entries, err := r.host.ReadDir(dir); err != nil || len(entries) > 0 || r.host.Remove(dir) != nil {

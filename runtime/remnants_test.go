@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRemnantsOnRecord: what somebody edited is the ledger's to leave, also under another name of its directory.
-// Without a record it is known by its content.
+// TestRemnantsOnRecord: a recorded file that somebody edited is left to the ledger, even under another name of its
+// directory. Without a record it is recognized by its content.
 func TestRemnantsOnRecord(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	for _, dir := range []string{"/run", "/var"} {

@@ -17,25 +17,25 @@ import (
 // Restart says when the container runtime may be restarted.
 type Restart string
 
-// The policies.
+// The restart policies.
 const (
-	// RestartNever leaves it to the operator; the default.
+	// RestartNever leaves the restart to the operator. It is the default.
 	RestartNever Restart = "never"
-	// RestartIdle restarts when nothing is being created: the runtime lists the same pods twice within five seconds,
-	// all of them running, and no container that was created and not started. A pod that arrives between the second
-	// look and the restart is tried again by the kubelet.
+	// RestartIdle restarts if nothing is being created: five seconds apart, the runtime lists the same running pods
+	// twice, and no container that is created but not started. If a pod arrives between the second look and the
+	// restart, the kubelet tries it again.
 	RestartIdle Restart = "idle"
-	// RestartNow does not look.
+	// RestartNow restarts without looking.
 	RestartNow Restart = "now"
 )
 
-// patience are the times of a restart.
+// patience has the durations of a restart.
 type patience struct {
-	// comeback is how long the runtime may take until it answers.
+	// comeback is how long the runtime may take to answer.
 	comeback time.Duration
-	// settle is how long nothing may change for the runtime to count as idle.
+	// settle is how long nothing may change before the runtime counts as idle.
 	settle time.Duration
-	// again is between two questions while it does not answer.
+	// again is the time between two attempts while it does not answer.
 	again time.Duration
 }
 
@@ -45,25 +45,27 @@ func usual() patience {
 
 // Units control the container runtime's unit. Without them nothing is reloaded or restarted.
 type Units struct {
-	// Reload and Restart return when the service manager has done it.
+	// Reload and Restart return when the service manager has finished.
 	Reload, Restart func(ctx context.Context, unit string) error
-	// FirstError is the unit's first line at level error in the journal since the time; empty when there is none.
+	// FirstError returns the unit's first line at level error in the journal since the given time; empty if there is
+	// none.
 	FirstError func(ctx context.Context, unit string, since time.Time) string
 }
 
-// restartFile says that a change waits for a restart. It is gone after a boot, as the runtime that waited is.
+// restartFile records that a change waits for a restart. A boot removes it, and ends the daemon that it is about.
 const restartFile = "/run/acceld/runtime-restart.json"
 
 // pending is the content of restartFile.
 type pending struct {
 	Engine string `json:"engine"`
-	// PID and Started are those of the daemon that has not read the files.
+	// PID and Started identify the daemon that has not read the files.
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
-	// Reload is true when a reload is enough.
+	// Reload is true if a reload is enough.
 	Reload bool     `json:"reload,omitempty"`
 	Files  []string `json:"files"`
-	// Back is true when a purge gave the files back: the daemon has read what acceld wrote, and not what is there now.
+	// Back is true if a purge restored the files: the daemon has read what acceld wrote, but not the current
+	// content.
 	Back bool `json:"back,omitempty"`
 }
 
@@ -81,10 +83,10 @@ func (r *Runtime) noteRestartFor(c engine.Change, back bool) *accel.Problem {
 	return r.write(restartFile, append(b, '\n'), 0o644)
 }
 
-// forgetRestart is best effort: a file that stays names a daemon that no longer runs.
+// forgetRestart is best effort: a file that remains names a daemon that no longer runs.
 func (r *Runtime) forgetRestart() { _ = r.remove(restartFile) }
 
-// noted returns the change that waits for the daemon which runs now.
+// noted returns the change that waits for a restart, and whether it waits for the daemon that runs now.
 func (r *Runtime) noted() (pending, bool) {
 	var n pending
 	b, err := r.host.ReadAttribute(restartFile)
@@ -98,7 +100,7 @@ func (r *Runtime) noted() (pending, bool) {
 	return n, n.Engine == now.Name && n.PID == now.PID && n.Started.Sub(now.Started).Abs() < time.Second
 }
 
-// waiting is the problem of a change that the daemon has not read; nil when there is none.
+// waiting is the problem of a change that the daemon has not read; nil if there is none.
 func (r *Runtime) waiting() *accel.Problem {
 	n, ok := r.noted()
 	if !ok {
@@ -108,7 +110,7 @@ func (r *Runtime) waiting() *accel.Problem {
 		strings.Join(n.Files, " and "))
 }
 
-// unit is what people restart.
+// unit names what people restart.
 func (r *Runtime) unit() string {
 	if r.engine.Unit != "" {
 		return r.engine.Unit
@@ -116,13 +118,13 @@ func (r *Runtime) unit() string {
 	return r.engine.Name
 }
 
-// takeOver makes the running daemon read its files, as the policy allows.
+// takeOver makes the running daemon read its files, as far as the policy allows.
 func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem {
 	if !r.running() {
 		return nil
 	}
 	n, ok := r.noted()
-	if !ok { // it was restarted meanwhile
+	if !ok { // the daemon was restarted meanwhile
 		r.forgetRestart()
 		return nil
 	}
@@ -157,8 +159,8 @@ func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem 
 	return r.rollBack(ctx, c, n.Files, since, before, failed)
 }
 
-// rollBack gives the files their bytes back and starts the runtime once more. A change of an earlier call, of which
-// only the paths are known, is taken back by the ledger.
+// rollBack gives the files their previous bytes and starts the runtime once more. If the change is from an earlier
+// call, only its paths are known, and the ledger undoes it.
 func (r *Runtime) rollBack(ctx context.Context, c engine.Change, files []string, since time.Time, before []string,
 	failed error,
 ) *accel.Problem {
@@ -189,7 +191,7 @@ func (r *Runtime) rollBack(ctx context.Context, c engine.Change, files []string,
 	return p
 }
 
-// undo takes back by the ledger what acceld did to files.
+// undo undoes, through the ledger, what acceld did to files.
 func (r *Runtime) undo(files []string) *accel.Problem {
 	var real []string
 	for _, f := range files {
@@ -207,9 +209,9 @@ func (r *Runtime) undo(files []string) *accel.Problem {
 	return nil
 }
 
-// reloadable reports whether a reload is safe: CRI-O forgets at SIGHUP what its command line said over the files
-// (cri-o#7586), so one that was told anything but where its files are is not. And it reads drop-ins at SIGHUP only from
-// a directory that was there when it started (seen with 1.34.0: pkg/config/config.go, UpdateFromPath).
+// reloadable reports whether a reload is safe. At SIGHUP CRI-O forgets command-line options that override the files
+// (cri-o#7586), so a reload is safe only if it has no options. Also, at SIGHUP it reads drop-ins only from a
+// directory that existed when it started (seen with 1.34.0: pkg/config/config.go, UpdateFromPath).
 func (r *Runtime) reloadable(files []string) bool {
 	for _, f := range files {
 		if made := r.host.Born(path.Dir(f)); made.IsZero() || made.After(r.engine.Started) {
@@ -224,7 +226,7 @@ func (r *Runtime) reloadable(files []string) bool {
 	return !slices.ContainsFunc(args[1:], func(a string) bool { return strings.HasPrefix(a, "-") })
 }
 
-// idle looks twice.
+// idle looks twice, settle apart, whether nothing is being created and the pods are the same.
 func (r *Runtime) idle(ctx context.Context, before []string) bool {
 	if r.creating(ctx) {
 		return false
@@ -236,7 +238,7 @@ func (r *Runtime) idle(ctx context.Context, before []string) bool {
 	return err == nil && slices.Equal(before, after) && !r.creating(ctx)
 }
 
-// back waits until the runtime answers and has the pods that it had.
+// back waits until the runtime answers and has the pods that it had before.
 func (r *Runtime) back(ctx context.Context, before []string) error {
 	ctx, cancel := context.WithTimeout(ctx, r.patience.comeback)
 	defer cancel()

@@ -21,7 +21,7 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// daemon is a container runtime that can be restarted: it answers at its socket with the pods that it has.
+// daemon is a container runtime that can be restarted. It answers on its socket with the pods that it has.
 type daemon struct {
 	cri.UnimplementedRuntimeServiceServer
 	*testing.T
@@ -33,11 +33,11 @@ type daemon struct {
 	listener net.Listener
 	pods     []string
 	creating bool
-	listed   func(d *daemon) // called when it has listed its pods, with its lock held
-	version  string          // what it says when it is asked
+	listed   func(d *daemon) // called after it has listed its pods, with its lock held
+	version  string          // its answer to a version request
 	read     string          // its files, as they were when it started
 	calls    []string
-	// spoil is asked before each start; an error is one after which nobody answers.
+	// spoil is called before each start; after an error nothing answers.
 	spoil func() error
 }
 
@@ -86,7 +86,7 @@ func (d *daemon) start() {
 
 func (d *daemon) stop() {
 	d.server.Stop()
-	_ = d.listener.Close() // a server that does not serve yet has left it open
+	_ = d.listener.Close() // open if the server was not serving yet
 }
 
 func (d *daemon) call(what string) {
@@ -200,7 +200,7 @@ func TestRestartNever(t *testing.T) {
 	if after != d.file("/etc/c.toml") || d.calls != nil {
 		t.Errorf("a second apply: %q", d.calls)
 	}
-	if err := d.restart(t.Context(), ""); err != nil { // by somebody
+	if err := d.restart(t.Context(), ""); err != nil { // by somebody else
 		t.Fatal(err)
 	}
 	if _, p := d.agent(RestartNever).CheckConfig(); p != nil {
@@ -208,11 +208,11 @@ func TestRestartNever(t *testing.T) {
 	}
 }
 
-// An agent outlives the container runtime: a change is for the one that runs now.
+// An agent outlives the container runtime: a change is for the daemon that runs now.
 func TestChangeAfterRestart(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	r := d.agent(RestartNever)
-	if err := d.restart(t.Context(), ""); err != nil { // by somebody
+	if err := d.restart(t.Context(), ""); err != nil { // by somebody else
 		t.Fatal(err)
 	}
 	if _, p := r.ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
@@ -220,8 +220,8 @@ func TestChangeAfterRestart(t *testing.T) {
 	}
 }
 
-// Right files are no use to a runtime that does not read them. What somebody writes into its configuration is of no
-// consequence before its next start.
+// A runtime that does not read the files makes no use of right ones. What somebody writes into its configuration has
+// no effect before its next start.
 func TestUnread(t *testing.T) {
 	const file, offers = "/etc/c.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  enable_cdi = true\n"
 	d := newDaemon(t, "containerd", file, old)
@@ -265,7 +265,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// A program that was built without modules tells its major version at most; the daemon knows.
+// A program that was built without modules reports at most its major version; the daemon reports all of it.
 func TestVersionIsAsked(t *testing.T) {
 	const on = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  enable_cdi = true\n"
 	for _, c := range []struct {
@@ -292,11 +292,11 @@ func TestVersionIsAsked(t *testing.T) {
 	}
 }
 
-// plain is a configuration that takes two files to change: a line in it, and a file that the line imports.
+// plain is a configuration for which two files must change: a line in it, and a file that the line imports.
 const plain = "version = 2\n[debug]\n  level = \"info\"\n"
 
-// told calls a function with each line of a log as it is written, and the file that the line is about: what happens in
-// the middle of a call.
+// told calls a function with each log line as it is written and the file that the line is about, so that a test can
+// act in the middle of a call.
 type told func(message, file string)
 
 func (told) Enabled(context.Context, slog.Level) bool { return true }
@@ -314,8 +314,8 @@ func (f told) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestKilledInAChange: wherever the agent ends in a change of the configuration, the next one knows whether the daemon
-// has read its files, and restarts it when it has not.
+// TestKilledInAChange: wherever the agent is killed during a change of the configuration, the next agent knows
+// whether the daemon has read its files, and restarts it if it has not.
 func TestKilledInAChange(t *testing.T) {
 	type killed struct{}
 	for n := 0; ; n++ {
@@ -350,8 +350,8 @@ func TestKilledInAChange(t *testing.T) {
 	}
 }
 
-// TestSecondFileFails: a change of two files of which the second cannot be written is taken back, and nothing waits for
-// a restart.
+// TestSecondFileFails: if the second file of a change cannot be written, the change is reverted, and nothing waits
+// for a restart.
 func TestSecondFileFails(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", plain)
 	r := d.agent(RestartNow)
@@ -360,7 +360,7 @@ func TestSecondFileFails(t *testing.T) {
 	r.log = slog.New(told(func(_, file string) {
 		if file == "/etc/conf.d/60-acceld.toml" && !first {
 			first = true
-			// nothing can be renamed over a directory
+			// a directory in the way cannot be replaced by a rename
 			if err := errors.Join(os.Rename(config, aside), os.Mkdir(config, 0o755)); err != nil {
 				t.Error(err)
 			}
@@ -411,7 +411,7 @@ func TestRestartIdle(t *testing.T) {
 	}
 }
 
-// TestRestartIdleLooksTwice: what changes between the two looks is seen by the second one, and the restart waits.
+// TestRestartIdleLooksTwice: the second look sees what changed after the first, and the restart waits.
 func TestRestartIdleLooksTwice(t *testing.T) {
 	for name, c := range map[string]struct {
 		listing  int // of the pods, after which it changes
@@ -453,8 +453,8 @@ func TestRestartIdleLooksTwice(t *testing.T) {
 	}
 }
 
-// CRI-O reads its CDI directories again at a reload, which no policy forbids, unless its command line says something
-// that a reload would make it forget. It also needs to have seen the directory of drop-ins when it started.
+// CRI-O reads its CDI directories again at a reload. Every policy allows that, unless the reload would make it
+// forget an option on its command line. Also, the directory of drop-ins must have existed when it started.
 func TestReloadSuffices(t *testing.T) {
 	for _, c := range []struct {
 		args    string
@@ -499,7 +499,7 @@ func TestRollBack(t *testing.T) {
 			}
 		},
 	} {
-		for _, before := range []Restart{RestartNow, RestartNever} { // in one call, or of an earlier one
+		for _, before := range []Restart{RestartNow, RestartNever} { // in one call, or after an earlier one
 			t.Run(name+" "+string(before), func(t *testing.T) {
 				d := newDaemon(t, "containerd", "/etc/c.toml", old)
 				starts := 0
@@ -536,8 +536,8 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
-// A hooks directory that was made again is not read any more, and one broken file ends CRI-O's next start: both are
-// said, nothing is touched.
+// A hooks directory that was created again is no longer read, and one broken file makes CRI-O's next start fail.
+// Both are reported; nothing is changed.
 func TestHookProblems(t *testing.T) {
 	d := newDaemon(t, "cri-o", "/etc/crio/crio.conf", "")
 	dir := filepath.Join(d.root, defaultHookDir)

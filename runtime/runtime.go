@@ -16,26 +16,26 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// Options are what a Runtime is made of.
+// Options are the settings of a Runtime.
 type Options struct {
-	// Log receives one line per file that was changed; nothing in steady state.
+	// Log receives one line per changed file, and nothing in steady state.
 	Log *slog.Logger
-	// HookProgram is the path of the acceld-hook binary as this process sees it; the file is installed on the host.
-	// Empty when there is none: a Want with Hook then fails with HookMissing.
+	// HookProgram is the path of the acceld-hook binary as this process sees it; Apply installs the file on the
+	// host. If it is empty, a Want with Hook fails with HookMissing.
 	HookProgram string
-	// Ledger makes every change; one in the default state directory when nil.
+	// Ledger makes every change; if nil, one in the default state directory.
 	Ledger *ledger.Ledger
-	// Engine is the container runtime of the host; it decides whether a hooks.d directory is read by anybody.
+	// Engine is the host's container runtime; it determines whether anything reads a hooks.d directory.
 	Engine accel.ContainerEngine
-	// Look looks for it again; nil for one that does not change.
+	// Look detects the container runtime again; nil if it does not change.
 	Look func() accel.ContainerEngine
-	// Edit says which of the container runtime's files may be changed; engine.EditNever when empty.
+	// Edit says which of the container runtime's files may be changed; engine.EditNever if empty.
 	Edit engine.Edit
-	// Restart says when it may be restarted; RestartNever when empty.
+	// Restart says when the container runtime may be restarted; RestartNever if empty.
 	Restart Restart
-	// Retry repeats a change after which the runtime did not come back. Only a person asks for that.
+	// Retry repeats a change after which the runtime did not come back. Only a person may ask for that.
 	Retry bool
-	// Units control its unit.
+	// Units control the container runtime's unit.
 	Units Units
 }
 
@@ -53,21 +53,21 @@ type Runtime struct {
 	units   Units
 	retry   bool
 	patience
-	live     func() bool            // whether the host is the running machine's own
+	live     func() bool            // reports whether the host is the running machine's own
 	outdated func(name string) bool // host.Host's ViewOutdated
 
 	applying sync.Mutex // one change of the runtime's configuration at a time
 	mu       sync.Mutex
-	digests  map[string]digest     // of programs, by path, so that an unchanged file is hashed once
-	hookDirs []string              // as every exported method finds them again
-	reads    accel.ContainerEngine // the one that was last seen to read the specs
+	digests  map[string]digest     // of programs by path, so that an unchanged file is hashed only once
+	hookDirs []string              // read again by every exported method
+	reads    accel.ContainerEngine // the container runtime that was last seen to read the specs
 	asked    time.Time             // when a daemon was last asked for its version
 }
 
-// begin starts an exported method; the caller unlocks.
+// begin locks and refreshes at the start of an exported method; the caller unlocks.
 func (r *Runtime) begin() {
 	r.mu.Lock()
-	if r.look != nil && !r.host.Exists(path.Join("/proc", itoa(r.engine.PID))) { // none yet, or it was started again
+	if r.look != nil && !r.host.Exists(path.Join("/proc", itoa(r.engine.PID))) { // none yet, or it has been restarted
 		if e := r.look(); e.Name != "" {
 			r.engine = e
 		}
@@ -99,10 +99,10 @@ func New(h *host.Host, o Options) *Runtime {
 	}
 }
 
-// Check compares the host's files with those that accs need, and changes nothing. Applied is true when the spec (or its
-// absence), the hook's JSON and its program, where want asks for them, are byte for byte right. A Problem says what an
-// Apply would fail with: SpecConflict, SpecInvalid, HookMissing, or a file that cannot be read. Otherwise it is Unread,
-// what makes the runtime ignore right files.
+// Check compares the host's files with those that accs need, and changes nothing. Applied is true if the spec (or
+// its absence) is byte for byte right, and so are the hook's JSON and its program if want asks for them, and the
+// links in /dev/char are right. A Problem says what Apply would fail with: SpecConflict, SpecInvalid, HookMissing,
+// or a file that cannot be read. Otherwise it is Unread: why the runtime ignores files that are right.
 func (r *Runtime) Check(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave,
 	*accel.Problem,
 ) {
@@ -146,8 +146,8 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 	return have, have.Unread
 }
 
-// unread is the problem of specs that the container runtime does not read, or does not read yet; nil when it does, or
-// when there is no runtime that acceld knows.
+// unread is the problem of specs that the container runtime does not read, or does not read yet. It is nil if it
+// reads them, or if there is no runtime that acceld knows.
 func (r *Runtime) unread() *accel.Problem {
 	if r.engine.Name == "" {
 		return nil
@@ -160,26 +160,27 @@ func (r *Runtime) unread() *accel.Problem {
 	case p == nil:
 		r.reads = r.engine
 	case p.Reason != accel.RuntimeRestartNeeded && r.running() && r.reads == r.engine:
-		// Files that somebody is writing, or that are for the daemon's next start: the one that runs has read others.
+		// The files are being edited, or are for the daemon's next start: the running daemon has read other files.
 		return nil
 	}
 	return p
 }
 
-// Apply makes the host's files those that accs need and writes only what differs: the hook's program, the links in
-// /dev/char, the spec, the hook's JSON. It returns what is true afterwards. Killed at any line it leaves a host on
-// which a later Apply converges, and never a file that names a program that is not there.
+// Apply makes the host's files those that accs need, and writes only what differs: the hook's program, the links in
+// /dev/char, the spec, the hook's JSON. It returns the state afterwards. If it is killed on any line, a later Apply
+// converges, and no file ever names a program that does not exist.
 //
-// On a SpecConflict nothing is published, and a spec of ours that is already there stays: while two files define one
-// device the runtime gives out neither, whereas withdrawing ours would give out a device that we do not gate.
+// On a SpecConflict nothing is published, and a spec of ours that already exists stays. While two files define one
+// device, the runtime gives out neither; without ours it would give out a device that we do not gate.
 //
-// Where the container runtime does not read the specs, its configuration is changed first, as ApplyConfig does; a
-// change that waits for a restart does not keep the files from being written, and is the problem that is returned.
+// If the container runtime does not read the specs, its configuration is changed first, as by ApplyConfig. If that
+// change waits for a restart, the files are written anyway, and the returned problem says so.
 func (r *Runtime) Apply(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave,
 	*accel.Problem,
 ) {
 	if want.CDI && r.configure() {
-		// It is said by the check at the end, whatever came of it, except what is not true of the files.
+		// The check at the end reports these two problems; any other is not visible in the files and is returned
+		// here.
 		ctx, cancel := context.WithTimeout(context.Background(), restartLimit)
 		defer cancel()
 		if _, p := r.ApplyConfig(ctx); p != nil && p.Reason != accel.RuntimeRestartNeeded &&
@@ -212,7 +213,7 @@ func (r *Runtime) Apply(def *accel.Definition, accs []accel.Accelerator, want ac
 	return r.check(def, accs, want)
 }
 
-// restartLimit is how long an Apply may take for a restart of the container runtime and one more with what was before.
+// restartLimit is how long Apply may take for a restart of the container runtime and one more after reverting.
 const restartLimit = 3 * time.Minute
 
 // configure reports whether there is a container runtime whose configuration may be changed.
@@ -222,9 +223,9 @@ func (r *Runtime) configure() bool {
 	return r.engine.Name != "" && r.edit != engine.EditNever
 }
 
-// Remove withdraws the kind from the container runtime: its spec first, so that no new container gets a device. When
-// no other kind of acceld is left in the CDI directory, the hook's JSON and then its programs go too. The links in
-// /dev/char stay: they are true as long as the device is there, and others may rely on them.
+// Remove withdraws the kind from the container runtime. The spec goes first, so that no new container gets a device.
+// If no other kind of acceld is left in the CDI directory, the hook's JSON and then its programs go too. The links
+// in /dev/char stay: they are right as long as the device exists, and others may rely on them.
 func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
 	r.begin()
 	defer r.mu.Unlock()
@@ -244,8 +245,8 @@ func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
 	return r.removePrograms("")
 }
 
-// Sources returns the directories, as the host sees them, of the container runtime's configuration, there or not. A
-// change in them may help an Apply that failed.
+// Sources returns the directories of the container runtime's configuration, as the host sees them, whether or not
+// they exist. A change in them may help after a failed Apply.
 func (r *Runtime) Sources() []string {
 	r.begin()
 	defer r.mu.Unlock()
@@ -255,13 +256,13 @@ func (r *Runtime) Sources() []string {
 	return engine.Dirs(r.host, r.engine)
 }
 
-// Paths returns the directories, as the host sees them, in which a change may mean that Check answers otherwise than
-// before, but for those of Sources. Some may not exist yet.
+// Paths returns the directories, as the host sees them, in which a change may change the result of Check, except
+// those of Sources. Some may not exist yet.
 func (r *Runtime) Paths() []string {
 	r.begin()
 	defer r.mu.Unlock()
 	paths := append(slices.Clone(specDirs()), linkDir)
-	if socket, ok := strings.CutPrefix(r.engine.Endpoint, "unix://"); ok { // made again by each start of the runtime
+	if socket, ok := strings.CutPrefix(r.engine.Endpoint, "unix://"); ok { // each start of the runtime creates it again
 		paths = append(paths, path.Dir(socket))
 	}
 	if r.program == "" {

@@ -49,7 +49,8 @@ func TestApplyWritesWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// A restarted agent must not touch a file that is right: a new time would wake every watcher on the node.
+// A restarted agent must not touch a file that is right: a new modification time would wake every watcher on the
+// node.
 func TestApplyTwiceWritesOnce(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.apply()
@@ -95,7 +96,7 @@ func TestDriftIsSeenAndRepaired(t *testing.T) {
 	}
 }
 
-// A link that another tool made with an absolute text is right, too: the two must not fight.
+// A link that another tool created with an absolute text is right, too: the two must not fight.
 func TestForeignLinkIsKept(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.apply()
@@ -139,7 +140,7 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// What no runtime can read defines nothing, and the same name of another kind is another device.
+// A file that no runtime can read defines nothing, and the same name in another kind is another device.
 func TestOtherSpecsAreNoConflict(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.write("/etc/cdi/broken.json", `{"kind":"qemu.org/edu"`)
@@ -192,7 +193,7 @@ func TestWithoutCDIOrHook(t *testing.T) {
 	}
 }
 
-// Only CRI-O and podman read hooks.d; elsewhere the spec alone carries the gate.
+// Only CRI-O and podman read hooks.d; for other runtimes the spec alone carries the gate.
 func TestContainerdGetsNoJSON(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.restart(b.r.program, "containerd")
@@ -244,7 +245,8 @@ func TestMissingProgram(t *testing.T) {
 	}
 }
 
-// An upgrade of the hook switches names; the program before stays for containers being created, older ones go.
+// An upgrade of the hook switches names. The previous program stays for containers in creation; older ones are
+// removed.
 func TestProgramUpgrade(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.apply()
@@ -280,7 +282,7 @@ func TestRemove(t *testing.T) {
 	if b.r.host.Exists(specFile) || !b.r.host.Exists(jsonFile) || len(b.r.programs()) != 1 {
 		t.Errorf("with another kind left: %v", b.files())
 	}
-	for range 2 { // also when there is nothing to remove
+	for range 2 { // also if there is nothing to remove
 		if p := b.r.Remove(other); p != nil {
 			t.Fatal(p)
 		}
@@ -330,7 +332,7 @@ func TestPublishReadiness(t *testing.T) {
 }
 
 func TestPaths(t *testing.T) {
-	b := newBed(t, t.TempDir()) // and nothing applied: an agent watches before it writes
+	b := newBed(t, t.TempDir()) // with nothing applied: an agent watches before it writes
 	want := []string{
 		"/dev/char", "/etc/cdi", "/usr/local/lib/acceld/a61eaa185490", "/usr/share/containers/oci/hooks.d",
 		"/var/lib/acceld/bin/a61eaa185490", "/var/run/cdi",
@@ -344,8 +346,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// The library that runtimes load specs with must take ours without a complaint, inject it, and refuse once the node
-// is gone.
+// The library with which runtimes load specs must accept ours without complaint, inject it, and refuse it once the
+// node is gone.
 func TestLibraryInjects(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.def.Container.Nodes, b.def.Nodes = nil, nil

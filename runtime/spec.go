@@ -17,7 +17,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// specDir is the volatile one of the two CDI directories: after a reboot nothing stale is offered.
+// specDir is the volatile one of the two CDI directories, so that nothing stale is offered after a reboot.
 const specDir = "/var/run/cdi"
 
 // specDirs are the directories that runtimes read by default, lowest precedence first.
@@ -26,12 +26,12 @@ func specDirs() []string { return []string{"/etc/cdi", specDir} }
 // spec is a CDI spec as it should be on the host.
 type spec struct {
 	path    string
-	bytes   []byte             // empty: the file must not be there, because a spec without devices is invalid
+	bytes   []byte             // empty: the file must not exist, because a spec without devices is invalid
 	devices []string           // fully qualified names
-	nodes   []accel.DeviceNode // every node that is injected, numbers zero where they are not known
+	nodes   []accel.DeviceNode // every node that is injected; numbers are zero if not known
 }
 
-// specPath returns the file of a kind's spec with the vendor and the class in its resource name.
+// specPath returns the file of a kind's spec, and the vendor and class from its resource name.
 func specPath(def *accel.Definition) (file, vendor, class string, p *accel.Problem) {
 	vendor, class = parser.ParseQualifier(def.Resource)
 	if err := parser.ValidateVendorName(vendor); err != nil {
@@ -45,9 +45,9 @@ func specPath(def *accel.Definition) (file, vendor, class string, p *accel.Probl
 	return path.Join(specDir, cdi.GenerateSpecName(vendor, class)+".json"), vendor, class, nil
 }
 
-// specFor renders the spec of a kind. Its devices are the accelerators that are present and have nodes, also those
-// that are not healthy: the kubelet does not offer them and the gate stops them with their reason, whereas a device
-// that is not in the spec would be "unresolvable". program is the hook's path, empty without a hook.
+// specFor renders the spec of a kind. Its devices are the accelerators that are present and have nodes, including
+// unhealthy ones: the kubelet does not offer those, and the gate stops them with their reason, whereas a device that
+// is missing from the spec would be "unresolvable". program is the hook's path; empty without a hook.
 func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want accel.Want, program string) (*spec,
 	*accel.Problem,
 ) {
@@ -76,7 +76,7 @@ func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want 
 		s.nodes = append(s.nodes, accel.DeviceNode{Path: n})
 	}
 	if !want.CDI {
-		return &spec{path: file, nodes: s.nodes}, nil // containers get the same nodes in another way
+		return &spec{path: file, nodes: s.nodes}, nil // containers get the same nodes without CDI
 	}
 	version, err := specs.MinimumRequiredVersion(raw)
 	if err != nil {
@@ -94,7 +94,7 @@ func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want 
 	return s, nil
 }
 
-// device renders one accelerator with the gate in front of it.
+// device renders one accelerator, with the gate as a hook if program is set.
 func (r *Runtime) device(a accel.Accelerator, permissions, program string) specs.Device {
 	d := specs.Device{Name: a.ID, ContainerEdits: specs.ContainerEdits{Env: a.Env}}
 	for _, n := range a.Nodes {
@@ -110,7 +110,8 @@ func (r *Runtime) device(a accel.Accelerator, permissions, program string) specs
 	return d
 }
 
-// sharedNodes are the device nodes that every container of the kind gets; an optional one where the host has it.
+// sharedNodes returns the device nodes that every container of the kind gets, including the optional ones that
+// exist.
 func (r *Runtime) sharedNodes(def *accel.Definition) []string {
 	nodes := slices.Clone(def.Container.Nodes)
 	for _, n := range def.Container.OptionalNodes {
@@ -136,7 +137,7 @@ func (r *Runtime) sharedEdits(def *accel.Definition) (specs.ContainerEdits, *acc
 			options = readOnlyOptions()
 		}
 		if !slices.Contains(options, "bind") && !slices.Contains(options, "rbind") {
-			options = append(options, "rbind") // without a type, runc knows a bind mount by this option only
+			options = append(options, "rbind") // runc recognizes a bind mount without a type only by this option
 		}
 		e.Mounts = append(e.Mounts, &specs.Mount{
 			HostPath: m.HostPath, ContainerPath: m.ContainerPath,
@@ -148,12 +149,12 @@ func (r *Runtime) sharedEdits(def *accel.Definition) (specs.ContainerEdits, *acc
 	return e, p
 }
 
-// readOnlyOptions are the options of a mount that names none.
+// readOnlyOptions are the options of a mount without any.
 func readOnlyOptions() []string { return []string{"ro", "nosuid", "nodev"} }
 
-// node renders a device node. Type and numbers are left out so that the runtime looks at the host's node when it
-// injects: with the driver gone the container fails instead of getting a dead node. The mode is the host's own, and
-// always written: CRI-O 1.34 made 0666 of a host's 0600 without it.
+// node renders a device node. Type and numbers are left out, so that the runtime reads them from the host's node
+// when it injects: if the driver is gone, the container fails instead of getting a dead node. The mode is the host's
+// own and always written: without it CRI-O 1.34 turned a host's 0600 into 0666.
 func (r *Runtime) node(name, permissions string) *specs.DeviceNode {
 	mode := fs.FileMode(0o660)
 	if st, err := r.host.Stat(name); err == nil {
@@ -162,8 +163,8 @@ func (r *Runtime) node(name, permissions string) *specs.DeviceNode {
 	return &specs.DeviceNode{Path: name, Permissions: permissions, FileMode: &mode}
 }
 
-// validate reads a spec as runtimes do: strictly, with every rule of the library's loader, and with those that only
-// show when a container starts.
+// validate checks a spec as runtimes do: strictly, with every rule of the library's loader, and also with the rules
+// that otherwise apply only when a container starts.
 func validate(data []byte) error {
 	raw, err := cdi.ParseSpec(data)
 	if err != nil {
@@ -209,7 +210,7 @@ func validateEdits(e *specs.ContainerEdits) error {
 	return nil
 }
 
-// specRight reports whether the host has exactly this spec and nobody else defines its devices.
+// specRight reports whether the host has exactly this spec and no other file defines its devices.
 func (r *Runtime) specRight(s *spec) (bool, *accel.Problem) {
 	if len(s.bytes) == 0 {
 		return !r.host.Exists(s.path), nil
@@ -220,7 +221,7 @@ func (r *Runtime) specRight(s *spec) (bool, *accel.Problem) {
 	return r.same(s.path, s.bytes, 0o644), nil
 }
 
-// rightDevices returns the IDs of the devices that the file has as s has them.
+// rightDevices returns the IDs of the devices whose definition in the file equals the one in s.
 func (r *Runtime) rightDevices(s *spec) (ids []string) {
 	var want, have specs.Spec
 	data, err := r.host.ReadFile(s.path)
@@ -238,7 +239,7 @@ func (r *Runtime) rightDevices(s *spec) (ids []string) {
 	return ids
 }
 
-// publish makes the host's spec this one.
+// publish writes the spec to the host, or removes it if it is empty.
 func (r *Runtime) publish(s *spec) *accel.Problem {
 	if len(s.bytes) == 0 {
 		return r.remove(s.path)
@@ -249,7 +250,7 @@ func (r *Runtime) publish(s *spec) *accel.Problem {
 	return r.write(s.path, s.bytes, 0o644)
 }
 
-// conflict looks for another file that defines one of our devices. A file that no runtime can read is left alone: it
+// conflict looks for another file that defines one of our devices. A file that no runtime can read is ignored: it
 // defines nothing.
 func (r *Runtime) conflict(s *spec) *accel.Problem {
 	vendor, _, _ := strings.Cut(s.devices[0], "/")
@@ -273,14 +274,14 @@ type foundSpec struct {
 	*specs.Spec
 }
 
-// specsMentioning reads the specs in the CDI directories that contain the text, in the order of precedence. Those
+// specsMentioning returns the specs in the CDI directories that contain the text, in order of precedence. Specs
 // without it are not parsed: a vendor's own spec can have thousands of lines.
 func (r *Runtime) specsMentioning(text string) []foundSpec {
 	var found []foundSpec
 	for _, dir := range specDirs() {
 		entries, err := r.host.ReadDir(dir)
 		if err != nil {
-			continue // usually the directory is not there
+			continue // usually the directory does not exist
 		}
 		for _, e := range entries {
 			ext := path.Ext(e.Name())
@@ -299,7 +300,8 @@ func (r *Runtime) specsMentioning(text string) []foundSpec {
 	return found
 }
 
-// programsInSpecs returns the programs of ours that specs on the host name, sorted: acceld still serves those kinds.
+// programsInSpecs returns our programs that specs on the host name, sorted. acceld still serves the kinds of those
+// specs.
 func (r *Runtime) programsInSpecs() []string {
 	var programs []string
 	for _, s := range r.specsMentioning(programName) {

@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestRightDevices: a device that comes or goes, or that somebody's edit is about, says nothing about the others.
+// TestRightDevices: a device that comes or goes, or that somebody edited, does not affect the others.
 func TestRightDevices(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.apply()

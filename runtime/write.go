@@ -8,8 +8,9 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// write is the only way in which this package changes the content of a file: nothing when it is right already, an
-// atomic replacement otherwise. The directory is made when it is missing. The ledger has what was there before.
+// write is the only way in which this package changes the content of a file. It does nothing if the file is already
+// right, and otherwise replaces it atomically. It creates a missing directory. The ledger keeps the previous
+// content.
 func (r *Runtime) write(name string, data []byte, mode fs.FileMode) *accel.Problem {
 	if r.same(name, data, mode) {
 		return nil
@@ -21,7 +22,8 @@ func (r *Runtime) write(name string, data []byte, mode fs.FileMode) *accel.Probl
 	return nil
 }
 
-// remove is the only way in which this package removes a file or an empty directory; nothing when it is not there.
+// remove is the only way in which this package removes a file or an empty directory. It does nothing if there is
+// none.
 func (r *Runtime) remove(name string) *accel.Problem {
 	if _, err := r.host.Readlink(name); err != nil && !r.host.Exists(name) {
 		return nil // not even a dangling link
@@ -43,10 +45,10 @@ func (r *Runtime) same(name string, data []byte, mode fs.FileMode) bool {
 	return err == nil && bytes.Equal(b, data)
 }
 
-// problem gives an error of a file its reason. The error names the file itself.
+// problem gives a file error its reason. The error itself names the file.
 func (r *Runtime) problem(verb, name string, err error) *accel.Problem {
 	var p *accel.Problem
-	if errors.As(err, &p) { // the ledger's own
+	if errors.As(err, &p) { // the ledger's own problem
 		return p
 	}
 	reason := accel.ReasonForError(err, accel.InternalError)
