@@ -13,41 +13,41 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// ownName is the name of acceld's own file in a directory of drop-ins.
+// ownName is the name of acceld's own file in a drop-in directory.
 const ownName = "60-acceld"
 
 const ownComment = "# Written by acceld so that containers can be given devices by CDI; `acceld purge` takes it back."
 
-// byteOrderMark starts files of some editors. containerd 1.7 passes over it, 2.4 refuses the file.
+// byteOrderMark starts the files of some editors. containerd 1.7 skips it; 2.4 rejects the file.
 const byteOrderMark = "\xef\xbb\xbf"
 
-// containerdFiles are the files of one containerd as they were read.
+// containerdFiles are the configuration files of one containerd as read.
 type containerdFiles struct {
-	version int // of the top-level file; 1 when it says none
+	version int // of the top-level file; 1 if it has none
 	files   []containerdFile
-	deep    bool // tables are merged whatever the version: k0s does it
+	deep    bool // tables are merged in every version, as k0s does
 	dialects
 }
 
-// containerdFile is one of them.
+// containerdFile is one of the files.
 type containerdFile struct {
 	name    string
 	there   bool
 	data    []byte
-	masked  []byte // of a template: the same without its actions
+	masked  []byte // for a template, the data with its actions masked
 	version int
 	tree    map[string]any
 }
 
-// dialects says which containerds may read the files. Up to 1.7 a plugin's table in an imported file replaces the one
-// before it as a whole, and CDI is off unless it is switched on; from 2.0 tables are merged and CDI is on; from 2.4 it
-// cannot be switched off. Seen with 1.7.27 and 2.4.2.
+// dialects says which major versions of containerd may read the files. Up to 1.7, a plugin's table in an imported
+// file replaces the previous table completely, and CDI is off unless it is enabled. From 2.0, tables are merged and
+// CDI is on; from 2.4, it cannot be disabled. Seen with 1.7.27 and 2.4.2.
 type dialects struct{ one, two bool }
 
-// plugins is the canonical name under which the table of the CRI's plugin is kept, whatever a file calls it.
+// plugin is the canonical name for the table of the CRI plugin, whatever a file calls it.
 const plugin = "cri"
 
-// criTable is the table that holds enable_cdi and cdi_spec_dirs in a file of the version.
+// criTable is the table with enable_cdi and cdi_spec_dirs in a file of the given format version.
 func criTable(version int) []string {
 	switch {
 	case version >= 3:
@@ -58,8 +58,9 @@ func criTable(version int) []string {
 	return []string{"plugins", "cri"}
 }
 
-// readContainerd reads the files of a containerd. The kubelet names devices in a field of the CRI that it reads since
-// 1.7.2 (containerd/containerd#8519); an older one starts the container without them, whatever enable_cdi says.
+// readContainerd reads the files of a containerd. The kubelet names devices in a CRI field that containerd reads
+// since 1.7.2 (containerd/containerd#8519). An older containerd starts the container without them, whatever
+// enable_cdi says.
 func readContainerd(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	c, p := readRendered(files, e)
 	if c == nil && p == nil {
@@ -71,10 +72,10 @@ func readContainerd(files Files, e accel.ContainerEngine) (*Config, *accel.Probl
 	return c, p
 }
 
-// decoder makes a file of a name and its content.
+// decoder decodes the content of the named file.
 type decoder func(name string, data []byte, there bool) (containerdFile, *accel.Problem)
 
-// readStandard follows the imports of the file top, which first decodes, breadth first as containerd does.
+// readStandard reads the file top, decoded by first, and its imports, breadth first as containerd does.
 func readStandard(files Files, e accel.ContainerEngine, top string, first decoder) (*Config, *accel.Problem) {
 	m := &containerdFiles{version: 1}
 	seen := map[string]bool{}
@@ -112,13 +113,13 @@ func readStandard(files Files, e accel.ContainerEngine, top string, first decode
 			return nil, accel.Problemf(accel.RuntimeConfigInvalid,
 				"cannot use %q: it starts with a byte order mark, which containerd 2 does not take", f.name)
 		}
-		e.Version = "1" // nothing else could have started with it
+		e.Version = "1" // no other version could have started with it
 		return m.config(e, top)
 	}
 	return c, p
 }
 
-// parseContainerd reads one file by containerd's rules. A file that is not there is an empty one.
+// parseContainerd reads one file by containerd's rules. A file that does not exist counts as empty.
 func parseContainerd(files Files, name string, decode decoder) (containerdFile, *accel.Problem) {
 	data, there, p := read(files, name)
 	if p != nil {
@@ -146,7 +147,7 @@ func decodeContainerd(name string, data []byte, there bool) (containerdFile, *ac
 	return f, nil
 }
 
-// mistyped returns a key of a type that containerd does not take; empty when there is none.
+// mistyped returns a key whose type containerd does not accept; empty if there is none.
 func mistyped(tree map[string]any) string {
 	if v, ok := tree["version"]; ok {
 		if _, is := v.(int64); !is {
@@ -166,7 +167,7 @@ func mistyped(tree map[string]any) string {
 	return ""
 }
 
-// broken says where a TOML file is broken.
+// broken reports where a TOML file is broken.
 func broken(name string, err error) *accel.Problem {
 	if d, ok := err.(*toml.DecodeError); ok { //nolint:errorlint // the decoder returns it as it is
 		row, column := d.Position()
@@ -176,7 +177,7 @@ func broken(name string, err error) *accel.Problem {
 	return accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: %v", name, err)
 }
 
-// importsOf resolves the imports of a file: those with a star are patterns, others must be there, relative ones are
+// importsOf resolves the imports of a file. Those with a star are patterns, others must exist. Relative ones are
 // relative to the file.
 func importsOf(files Files, f containerdFile) ([]string, *accel.Problem) {
 	var out []string
@@ -199,8 +200,8 @@ func importsOf(files Files, f containerdFile) ([]string, *accel.Problem) {
 	return out, nil
 }
 
-// dialectsOf tells which containerds may be the one: by its version where that is known, else by the format of the
-// top-level file, which only newer ones read.
+// dialectsOf returns which major versions may be in use: by the version if it is known, otherwise by the format of
+// the top-level file, since only newer ones read format 3.
 func dialectsOf(version string, format int) dialects {
 	major, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	n, err := strconv.Atoi(major)
@@ -231,7 +232,7 @@ func (m *containerdFiles) config(e accel.ContainerEngine, top string) (*Config, 
 	return c, nil
 }
 
-// take adds what one containerd would make of the files.
+// take adds to c how one major version reads the files; tree is the merged content, and on is the default for CDI.
 func (m *containerdFiles) take(c *Config, tree map[string]any, on bool) {
 	cri := table(tree, "plugins", plugin)
 	if v, ok := cri["enable_cdi"].(bool); ok {
@@ -244,13 +245,13 @@ func (m *containerdFiles) take(c *Config, tree map[string]any, on bool) {
 	}
 	if len(c.rest) == 0 {
 		c.SpecDirs = dirs
-	} else { // what both read
+	} else { // only those that both major versions read
 		c.SpecDirs = slices.DeleteFunc(c.SpecDirs, func(d string) bool { return !slices.Contains(dirs, d) })
 	}
 	c.rest = append(c.rest, without(tree, []string{"plugins", plugin}, "enable_cdi", "cdi_spec_dirs"))
 }
 
-// merged puts the files together. Imports and versions are left out: they say where things are, not what.
+// merged merges the files. It leaves out imports and versions: they say where settings are, not what they are.
 func (m *containerdFiles) merged(deep bool) map[string]any {
 	out := map[string]any{}
 	for _, f := range m.files {
@@ -275,7 +276,7 @@ func (m *containerdFiles) merged(deep bool) map[string]any {
 	return out
 }
 
-// owner is the file whose table of the CRI's plugin is in force; the top-level one when no file has it.
+// owner returns the file whose table of the CRI plugin is in force; the top-level file if none has such a table.
 func (m *containerdFiles) owner() containerdFile {
 	for _, f := range slices.Backward(m.files) {
 		if table(f.tree, criTable(f.version)...) != nil {
@@ -285,10 +286,10 @@ func (m *containerdFiles) owner() containerdFile {
 	return m.files[0]
 }
 
-// wanted is a key of the plugin's table and its value as TOML; of a list also the element that is missing.
+// wanted is a key of the plugin's table, its value as TOML, and, for a list, the missing element.
 type wanted struct{ key, value, element string }
 
-// wants are the keys that must change.
+// wants returns the keys that must change.
 func wants(now *Config, dir string) []wanted {
 	var w []wanted
 	if !now.CDI {
@@ -300,7 +301,7 @@ func wants(now *Config, dir string) []wanted {
 	return w
 }
 
-// dropin renders a file of our own.
+// dropin renders acceld's own file.
 func dropin(version int, w []wanted) []byte {
 	var b strings.Builder
 	b.WriteString(ownComment + "\n")
@@ -314,8 +315,8 @@ func dropin(version int, w []wanted) []byte {
 	return []byte(b.String())
 }
 
-// containerdChanges returns, in this order: a file of our own where files are imported already; a file of our own and
-// the line that imports it; the keys in the table that is in force.
+// containerdChanges returns candidates in this order: a file of our own, if one would be imported already; a file of
+// our own and the line that imports it; the keys in the table that is in force.
 func containerdChanges(files Files, e accel.ContainerEngine, now *Config, dir string) []Change {
 	w := wants(now, dir)
 	if rendered(e.Layout) {
@@ -357,7 +358,7 @@ func standardChanges(files Files, now *Config, w []wanted) []Change {
 	return changes
 }
 
-// ownImports returns the changes that only add a file of our own, where a pattern of imports takes it.
+// ownImports returns the changes that only add a file of our own, which an existing import pattern matches.
 func ownImports(files Files, now *Config, w []wanted) []Change {
 	var changes []Change
 	for _, f := range now.merge.files {
@@ -385,7 +386,7 @@ func setKeys(f containerdFile, w []wanted) ([]byte, error) {
 	if !f.there {
 		data, version = []byte(ownComment+"\nversion = 2\n"), 2
 	}
-	for _, k := range slices.Backward(w) { // each is put first
+	for _, k := range slices.Backward(w) { // backward, because each key is inserted first
 		places := data
 		if f.masked != nil {
 			places = mask(data)

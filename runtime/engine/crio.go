@@ -10,8 +10,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// defaultHookDir is where CRI-O and podman look for hooks when nothing is configured. /etc/containers/oci/hooks.d,
-// which their manuals mention, is read only when it is listed.
+// defaultHookDir is where CRI-O and podman look for hooks if nothing is configured. They read
+// /etc/containers/oci/hooks.d, which their manuals mention, only if it is listed.
 const defaultHookDir = "/usr/share/containers/oci/hooks.d"
 
 const crioDropins = "/etc/crio/crio.conf.d"
@@ -36,7 +36,7 @@ func readCRIO(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 				"cannot use %q: it is a link to a file that is not there", name)
 		}
 		one := map[string]any{}
-		data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // its decoder takes a byte order mark
+		data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // CRI-O's decoder accepts a byte order mark
 		if err := toml.Unmarshal(data, &one); err != nil {
 			return c, broken(name, err)
 		}
@@ -56,7 +56,7 @@ func readCRIO(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	return c, nil
 }
 
-// listsOf refuses keys of a table that are there and are no lists of strings.
+// listsOf returns a problem if one of the keys of a table exists and is not a list of strings.
 func listsOf(name string, tree map[string]any, at1, at2 string, keys ...string) *accel.Problem {
 	for _, key := range keys {
 		v, ok := table(tree, at1, at2)[key]
@@ -71,8 +71,8 @@ func listsOf(name string, tree map[string]any, at1, at2 string, keys ...string) 
 	return nil
 }
 
-// walk returns the files below dir in the order in which CRI-O reads them: lexical, recursive, whatever their suffix.
-// So nothing temporary may ever be in it.
+// walk returns the files below dir in the order in which CRI-O reads them: lexical, recursive, with any suffix. So
+// no temporary file may ever be in it.
 func walk(files Files, dir string) []string {
 	entries, err := files.ReadDir(dir)
 	if err != nil {
@@ -89,7 +89,7 @@ func walk(files Files, dir string) []string {
 	return all
 }
 
-// crioChanges adds a file of our own, under the first name after which no other file says otherwise.
+// crioChanges adds a file of our own, with several names to try: no later file may override it.
 func crioChanges(files Files, now *Config, dir string) []Change {
 	text := ownComment + "\n[crio.runtime]\ncdi_spec_dirs = " + quoted(append(slices.Clone(now.SpecDirs), dir)) + "\n"
 	var changes []Change

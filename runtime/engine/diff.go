@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Diff renders the change for people, in the way of diff -u, with two lines around what is different.
+// Diff renders the change for people like diff -u, with two lines of context.
 func (c Change) Diff() string {
 	var b strings.Builder
 	for _, f := range c.Files {
@@ -30,8 +30,7 @@ func lines(b []byte) []string {
 	return all
 }
 
-// diff writes the one stretch that is different. Changes are one line or two close together, so nothing cleverer is
-// needed.
+// diff writes a single hunk. Changes are one line, or two close together, so that is enough.
 func diff(b *strings.Builder, before, after []string) {
 	same := 0
 	for same < len(before) && same < len(after) && before[same] == after[same] {

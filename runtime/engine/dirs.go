@@ -10,11 +10,11 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Dirs returns the directories in which a change can change what [Read] returns, there or not. Those that only lead to
-// another one are left out, such as /etc.
+// Dirs returns the directories in which a change can change the result of [Read], whether or not they exist. It
+// leaves out those that only lead to another one, such as /etc.
 func Dirs(files Files, e accel.ContainerEngine) []string {
 	r := reader{files, map[string]bool{}, map[string]bool{}}
-	_, _ = Read(r, e) // as far as it comes
+	_, _ = Read(r, e) // an error ends it early, which is fine
 	for dir := range r.listed {
 		leads := func(other string) bool { return strings.HasPrefix(other, strings.TrimSuffix(dir, "/")+"/") }
 		if !slices.ContainsFunc(slices.Concat(keys(r.holds), keys(r.listed)), leads) {
@@ -26,10 +26,10 @@ func Dirs(files Files, e accel.ContainerEngine) []string {
 
 func keys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
 
-// reader notes where files are looked for.
+// reader records where files are looked for.
 type reader struct {
 	Files
-	holds  map[string]bool // a file
+	holds  map[string]bool // directories in which a file was read
 	listed map[string]bool
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// readDocker reads the daemon's file. CDI came with 25.0 and is on by itself since 28.2; in between, and where the
-// version is not known, features.cdi decides.
+// readDocker reads the daemon's file. CDI exists since 25.0 and is on by default since 28.2. Before that, and if the
+// version is not known, it is off by default. features.cdi overrides the default.
 func readDocker(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	c := &Config{
 		Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/docker/daemon.json"),
@@ -79,7 +79,8 @@ func dockerChanges(files Files, now *Config, dir string) []Change {
 	return []Change{{Files: []File{change(files, now.Top, data, there)}}}
 }
 
-// setDirs adds a directory to cdi-spec-dirs: first in the list that is there, else in a list with the others.
+// setDirs adds a directory to cdi-spec-dirs: as the first element of the existing list, otherwise in a new list with
+// the defaults.
 func setDirs(data []byte, dirs []string, dir string) ([]byte, error) {
 	all, err := members(data, bytes.IndexByte(data, '{'))
 	if err != nil {
@@ -104,7 +105,7 @@ func setFeature(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range slices.Backward(all) { // the last of a name counts
+	for _, m := range slices.Backward(all) { // the last member of a name counts
 		if m.name == "features" {
 			inner, err := setMember(data[m.from:m.to], "cdi", "true")
 			return slices.Concat(data[:m.from], inner, data[m.to:]), err
@@ -113,13 +114,13 @@ func setFeature(data []byte) ([]byte, error) {
 	return setMember(data, "features", `{"cdi": true}`)
 }
 
-// member is one of an object's, with the place of its value.
+// member is a member of a JSON object, with the position of its value.
 type member struct {
 	name     string
 	from, to int
 }
 
-// members returns those of the object that starts at offset.
+// members returns the members of the object that starts at offset.
 func members(data []byte, offset int) ([]member, error) {
 	if offset < 0 {
 		return nil, errors.New("there is no object")
@@ -144,8 +145,8 @@ func members(data []byte, offset int) ([]member, error) {
 	return all, nil
 }
 
-// setMember sets a member of the object in data, keeping every other byte: its value is replaced, or it is put first in
-// the way in which the others are written.
+// setMember sets a member of the object in data and keeps every other byte. It replaces an existing value, or
+// inserts the member first, formatted like the others.
 func setMember(data []byte, name, value string) ([]byte, error) {
 	start := bytes.IndexByte(data, '{')
 	all, err := members(data, start)
@@ -170,7 +171,7 @@ func setMember(data []byte, name, value string) ([]byte, error) {
 		return slices.Concat(data[:start+1], space, []byte(text+","), rest), nil
 	case bytes.IndexByte(data[:start], '\n') < 0 && len(bytes.TrimSpace(data[:start])) == 0 &&
 		bytes.HasSuffix(data, []byte("}\n")):
-		return slices.Concat(data[:start+1], []byte("\n    "+text+"\n"), rest[len(space):]), nil // a file of its own
+		return slices.Concat(data[:start+1], []byte("\n    "+text+"\n"), rest[len(space):]), nil // an empty object
 	}
 	return slices.Concat(data[:start+1], []byte(text), rest[len(space):]), nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// document is a TOML text with the places of its tables and keys. It is for changing one line and keeping every other
-// byte; what the text means is for a real decoder.
+// document is a TOML text with the positions of its tables and keys. It serves to change one line and keep every
+// other byte; a real decoder determines what the text means.
 type document struct {
 	data  []byte
 	start int // after a byte order mark
@@ -20,20 +20,21 @@ type document struct {
 // item is a table header or a key with its value.
 type item struct {
 	header bool
-	array  bool     // of [[headers]], and of keys below one: never what is looked for
+	array  bool     // [[header]] or a key below one: never what is looked for
 	path   []string // from the root
-	// keys is where the key (the last part of a dotted one) starts; end is where the header's key or the value ends.
+	// first and last are where the first and the last part of a dotted key start; end is where a header's key, or
+	// the value, ends.
 	first, last, end int
 	value            int // where the value starts
 }
 
-// parseDocument finds the places in a valid TOML text.
+// parseDocument finds the positions in a valid TOML text.
 func parseDocument(data []byte) (*document, error) {
 	d := &document{data: data}
 	var p unstable.Parser
 	if bytes.HasPrefix(data, []byte(byteOrderMark)) {
 		d.start = len(byteOrderMark)
-		data = slices.Concat([]byte("   "), data[d.start:]) // the same places
+		data = slices.Concat([]byte("   "), data[d.start:]) // keeps the positions
 	}
 	p.Reset(data)
 	var table []string
@@ -65,7 +66,7 @@ func parseDocument(data []byte) (*document, error) {
 	return d, p.Error()
 }
 
-// find returns the header or the key with exactly this path.
+// find returns the header or key with exactly this path.
 func (d *document) find(header bool, at ...string) (item, bool) {
 	for _, it := range d.items {
 		if it.header == header && !it.array && slices.Equal(it.path, at) {
@@ -75,7 +76,7 @@ func (d *document) find(header bool, at ...string) (item, bool) {
 	return item{}, false
 }
 
-// below returns the first key that is written out under the path, in whatever way.
+// below returns the first key below the path, in whatever way it is written.
 func (d *document) below(at []string) (item, bool) {
 	for _, it := range d.items {
 		if !it.header && !it.array && len(it.path) > len(at) && slices.Equal(it.path[:len(at)], at) {
@@ -92,7 +93,7 @@ func (d *document) eol() string {
 	return "\n"
 }
 
-// lineStart returns where the line of offset starts, lineEnd where the next one does.
+// lineStart returns where the line of offset starts; lineEnd returns where the next line starts.
 func (d *document) lineStart(offset int) int { return bytes.LastIndexByte(d.data[:offset], '\n') + 1 }
 
 func (d *document) lineEnd(offset int) int {
@@ -102,7 +103,7 @@ func (d *document) lineEnd(offset int) int {
 	return len(d.data)
 }
 
-// indent returns the white space in front of offset when there is nothing else on its line.
+// indent returns the white space before offset if nothing else is before it on the line.
 func (d *document) indent(offset int) string {
 	s := string(d.data[d.lineStart(offset):offset])
 	if strings.Trim(s, " \t") != "" {
@@ -115,7 +116,7 @@ func (d *document) replace(from, to int, text string) []byte {
 	return slices.Concat(d.data[:from], []byte(text), d.data[to:])
 }
 
-// afterLine inserts a line after the one of offset, which may be the last and without an end.
+// afterLine inserts a line after the line of offset, even if that is the last one and has no line end.
 func (d *document) afterLine(offset int, line string) []byte {
 	at := d.lineEnd(offset)
 	if at == len(d.data) && (at == 0 || d.data[at-1] != '\n') {
@@ -124,8 +125,7 @@ func (d *document) afterLine(offset int, line string) []byte {
 	return d.replace(at, at, line+d.eol())
 }
 
-// set gives a key of a table the value, a TOML text, in whatever way the text writes the table, and changes nothing
-// else.
+// set sets a key of a table to value, which is TOML, however the text writes the table. It changes nothing else.
 func (d *document) set(value, key string, at ...string) ([]byte, error) {
 	full := append(slices.Clone(at), key)
 	if it, ok := d.find(false, full...); ok {
@@ -142,7 +142,7 @@ func (d *document) set(value, key string, at ...string) ([]byte, error) {
 		return d.afterLine(it.end, indent+key+" = "+value), nil
 	}
 	if it, ok := d.below(at); ok && !d.headerBelow(at) {
-		// Dotted keys make the table: one more, with the same words in front.
+		// Dotted keys make up the table: add one more with the same prefix.
 		start := d.lineStart(it.first)
 		prefix, err := d.prefix(it, len(it.path)-len(at))
 		if err != nil {
@@ -150,7 +150,7 @@ func (d *document) set(value, key string, at ...string) ([]byte, error) {
 		}
 		return d.replace(start, start, prefix+key+" = "+value+d.eol()), nil
 	}
-	for i := range at { // a table above it that no header can extend
+	for i := range at { // an inline table above it, which no header can extend
 		if it, ok := d.find(false, at[:i]...); i > 0 && ok && it.value < len(d.data) {
 			return nil, fmt.Errorf("table %q is an inline table", strings.Join(at[:i], "."))
 		}
@@ -158,14 +158,14 @@ func (d *document) set(value, key string, at ...string) ([]byte, error) {
 	return d.append(header(at), "  "+key+" = "+value), nil
 }
 
-// headerBelow reports whether a table under the path has a header of its own.
+// headerBelow reports whether a table below the path has a header of its own.
 func (d *document) headerBelow(at []string) bool {
 	return slices.ContainsFunc(d.items, func(it item) bool {
 		return it.header && len(it.path) > len(at) && slices.Equal(it.path[:len(at)], at)
 	})
 }
 
-// prefix returns what stands on the line of a dotted key before its last n parts.
+// prefix returns the text on the line of a dotted key before its last n parts.
 func (d *document) prefix(it item, n int) (string, error) {
 	line := string(d.data[d.lineStart(it.first):it.last])
 	if n != 1 {
@@ -174,7 +174,7 @@ func (d *document) prefix(it item, n int) (string, error) {
 	return line, nil
 }
 
-// intoInline puts a key first into an inline table.
+// intoInline inserts a key as the first one of an inline table.
 func (d *document) intoInline(it item, key, value string) ([]byte, error) {
 	if it.value >= len(d.data) || d.data[it.value] != '{' {
 		return nil, fmt.Errorf("%q is not a table", strings.Join(it.path, "."))
@@ -188,7 +188,7 @@ func (d *document) intoInline(it item, key, value string) ([]byte, error) {
 	return d.replace(it.value+1, it.value+1, text), nil
 }
 
-// append adds lines at the end, after an empty one.
+// append adds lines at the end, after an empty line.
 func (d *document) append(lines ...string) []byte {
 	var b strings.Builder
 	b.Write(d.data)
@@ -204,7 +204,7 @@ func (d *document) append(lines ...string) []byte {
 	return []byte(b.String())
 }
 
-// addRoot adds a key to the root table: after the key named after, or before everything else.
+// addRoot adds a key to the root table: after the key named by after, or before everything else.
 func (d *document) addRoot(key, value, after string) []byte {
 	if it, ok := d.find(false, after); ok {
 		return d.afterLine(it.end, key+" = "+value)
@@ -212,7 +212,7 @@ func (d *document) addRoot(key, value, after string) []byte {
 	return d.replace(d.start, d.start, key+" = "+value+d.eol())
 }
 
-// extend puts an element first into the list at the path.
+// extend inserts an element as the first one of the list at the path.
 func (d *document) extend(element string, at ...string) ([]byte, error) {
 	it, ok := d.find(false, at...)
 	if !ok || d.data[it.value] != '[' {
@@ -225,7 +225,7 @@ func (d *document) extend(element string, at ...string) ([]byte, error) {
 	return d.replace(it.value+1, it.value+1, text), nil
 }
 
-// header renders the header of a table, each part quoted where it must be.
+// header renders the header of a table, with quotes around the parts that need them.
 func header(at []string) string {
 	var parts []string
 	for _, p := range at {

@@ -1,10 +1,10 @@
 // Package engine reads what the configuration files of a container runtime say, and finds the smallest change after
-// which the runtime gives devices to containers by CDI. Each runtime's own rules decide: which files it reads and in
-// which order, how they are merged, what it refuses. The package writes nothing, starts nothing and asks no daemon:
-// files come through an interface, a change goes out as a value.
+// which the runtime gives devices to containers by CDI. It follows each runtime's own rules: which files it reads
+// and in which order, how it merges them, and what it refuses. The package writes nothing, starts nothing and asks
+// no daemon: files come through an interface, a change goes out as a value.
 //
-// A change is proven before it is proposed: the files are read again as they would be, and it counts only when devices
-// are then given and nothing else is different.
+// A change is proven before it is proposed: the files are read again as they would be, and the change is accepted
+// only if devices then reach containers and everything else is unchanged.
 package engine
 
 import (
@@ -21,36 +21,36 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Files is the file system that a configuration is read from, by the paths that the machine sees.
+// Files is the file system from which a configuration is read. Paths are those of the machine.
 type Files interface {
 	ReadFile(name string) ([]byte, error)
 	ReadDir(name string) ([]fs.DirEntry, error)
 }
 
-// Config is what the files of one container runtime say. It is what the runtime does when it starts the next time; a
-// file that is newer than the daemon is not in force yet.
+// Config is what the files of one container runtime say. It is what the runtime will do after its next start: a file
+// that is newer than the daemon is not in force yet.
 type Config struct {
-	// Name and Layout are those of the container runtime, as [accel.ContainerEngine] has them.
+	// Name and Layout identify the container runtime, see [accel.ContainerEngine].
 	Name   string `json:"name"`
 	Layout string `json:"layout,omitempty"`
-	// Top is the top-level file, whether it is there or not.
+	// Top is the top-level file, whether or not it exists.
 	Top string `json:"top"`
-	// Files are those that were read, in the order in which they take effect.
+	// Files are the files that were read, in the order in which they take effect.
 	Files []string `json:"files,omitempty"`
-	// CDI tells whether devices are injected. Where the version decides and is not known, it is what every version
+	// CDI reports whether devices are injected. If that depends on an unknown version, it is what every version
 	// does.
 	CDI bool `json:"cdi"`
-	// SpecDirs are the directories of CDI specs, the lowest precedence first.
+	// SpecDirs are the directories of CDI specs, lowest precedence first.
 	SpecDirs []string `json:"specDirs,omitempty"`
-	// Since is the first version that reads specs, where this one is older; empty otherwise, and where the version is
-	// not known.
+	// Since is the first version that reads specs if this version is older. It is empty otherwise, and if the
+	// version is not known.
 	Since string `json:"since,omitempty"`
-	// HookDirs are the directories of OCI hooks, the lowest precedence first; none where the runtime reads none.
+	// HookDirs are the directories of OCI hooks, lowest precedence first; none if the runtime reads no hooks.
 	HookDirs []string `json:"hookDirs,omitempty"`
 
-	// rest is everything else that the files say, once for each version that may be the right one.
+	// rest is everything else in the files, once for each major version that may be in use.
 	rest []any
-	// merge is how containerd put its files together.
+	// merge has containerd's files, which it merges.
 	merge *containerdFiles
 }
 
@@ -72,8 +72,8 @@ func samePlace(dir string) func(string) bool {
 	return func(d string) bool { return clean(d) == want }
 }
 
-// Read reads the configuration of e. The problem is RuntimeConfigInvalid and names the file when one cannot be read or
-// is one that the runtime itself would refuse. Of CRI-O and podman it comes with what the files before it say.
+// Read reads the configuration of e. If a file cannot be read, or the runtime itself would refuse it, the problem is
+// RuntimeConfigInvalid and names the file. For CRI-O and podman the result then has what the files before it say.
 func Read(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	switch e.Name {
 	case "cri-o":
@@ -94,17 +94,17 @@ func Read(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 // Edit says which files may be changed.
 type Edit string
 
-// The policies.
+// The edit policies.
 const (
-	EditNever  Edit = "never"  // none
-	EditDropin Edit = "dropin" // files of acceld's own, where the runtime reads such
-	EditFull   Edit = "full"   // also one line in a file that is the administrator's
+	EditNever  Edit = "never"  // no file
+	EditDropin Edit = "dropin" // files of acceld's own, if the runtime reads such files
+	EditFull   Edit = "full"   // also one line in an administrator's file
 )
 
 // File is one file of a change.
 type File struct {
 	Path string `json:"path"`
-	// New is true when the file is not there.
+	// New is true if the file does not exist yet.
 	New bool `json:"new,omitempty"`
 	// Foreign is true for a file that is not acceld's own.
 	Foreign bool   `json:"foreign,omitempty"`
@@ -112,11 +112,11 @@ type File struct {
 	After   []byte `json:"-"`
 }
 
-// Change is what to write, in this order, so that the configuration is valid after each file. Empty when there is
-// nothing to do.
+// Change has the files to write, in an order that keeps the configuration valid after each file. It is empty if
+// there is nothing to do.
 type Change struct {
 	Files []File `json:"files,omitempty"`
-	// Reload is true when the runtime takes the change over without a restart.
+	// Reload is true if the runtime takes over the change without a restart.
 	Reload bool `json:"reload,omitempty"`
 }
 
@@ -125,9 +125,9 @@ func (c Change) Foreign() bool {
 	return slices.ContainsFunc(c.Files, func(f File) bool { return f.Foreign })
 }
 
-// Plan returns the change after which devices in specs in dir reach containers: none when they do already. The problem
-// is RuntimeConfigInvalid when the files are broken as they are, and RuntimeMissingCDI when no change is good, or none
-// that edit allows.
+// Plan returns the change after which devices in specs in dir reach containers; it is empty if they already do. The
+// problem is RuntimeConfigInvalid if the files are broken, and RuntimeMissingCDI if no change works or edit allows
+// none that does.
 func Plan(files Files, e accel.ContainerEngine, dir string, edit Edit) (Change, *accel.Problem) {
 	now, p := Read(files, e)
 	if p != nil || now.Offers(dir) {
@@ -168,7 +168,7 @@ func names(c Change) string {
 	return strings.Join(all, " and ")
 }
 
-// candidates returns changes that may do, the one that changes least of others' files first.
+// candidates returns possible changes, the one that changes least of others' files first.
 func candidates(files Files, e accel.ContainerEngine, now *Config, dir string) []Change {
 	switch e.Name {
 	case "cri-o":
@@ -183,21 +183,22 @@ func candidates(files Files, e accel.ContainerEngine, now *Config, dir string) [
 	return nil
 }
 
-// proven reads the files as they would be.
+// proven reads the files as they would be after the change, and reports whether the change achieves its purpose and
+// nothing else.
 func proven(files Files, e accel.ContainerEngine, now *Config, c Change, dir string) bool {
 	then, p := Read(With(files, c), e)
 	return p == nil && then.Offers(dir) && reflect.DeepEqual(now.rest, then.rest) && slices.Equal(now.HookDirs,
 		then.HookDirs)
 }
 
-// brought makes the configuration that of a version which is older than the first one that reads specs.
+// brought turns CDI off if the version is older than since, the first one that reads specs.
 func (c *Config) brought(version, since string) {
 	if older(version, since) {
 		c.CDI, c.Since = false, since
 	}
 }
 
-// older compares versions as far as both have numbers. One that is not known is not older.
+// older compares versions as far as both have numbers. An unknown version is not older.
 func older(version, than string) bool {
 	a, b := strings.Split(version, "."), strings.Split(than, ".")
 	for i := range min(len(a), len(b)) {
@@ -205,7 +206,7 @@ func older(version, than string) bool {
 		if err != nil {
 			return false
 		}
-		if y, _ := strconv.Atoi(b[i]); x != y { // ours
+		if y, _ := strconv.Atoi(b[i]); x != y { // than is a constant of this package
 			return x < y
 		}
 	}
@@ -214,7 +215,7 @@ func older(version, than string) bool {
 
 var leadingDigits = regexp.MustCompile(`^[0-9]*`)
 
-// read returns the content of name and whether it is there.
+// read returns the content of name and whether the file exists.
 func read(files Files, name string) ([]byte, bool, *accel.Problem) {
 	b, err := files.ReadFile(name)
 	switch {
@@ -226,13 +227,13 @@ func read(files Files, name string) ([]byte, bool, *accel.Problem) {
 	return nil, false, accel.Problemf(accel.RuntimeConfigInvalid, "cannot read %q: %v", name, err)
 }
 
-// change makes the File that gives name the content after.
+// change returns the File that gives name the content after.
 func change(files Files, name string, after []byte, foreign bool) File {
-	b, there, _ := read(files, name) // what cannot be read was a problem before
+	b, there, _ := read(files, name) // what cannot be read was a problem earlier
 	return File{Path: name, New: !there, Foreign: foreign, Before: b, After: after}
 }
 
-// list takes the strings of a configured list; false when there is none.
+// list returns the strings of a configured list; false if v is not a list.
 func list(v any) ([]string, bool) {
 	all, ok := v.([]any)
 	if !ok {
@@ -247,7 +248,7 @@ func list(v any) ([]string, bool) {
 	return out, true
 }
 
-// table returns the table below t along the keys; nil when one is not there.
+// table returns the table below t along the keys; nil if one of them is missing.
 func table(t map[string]any, keys ...string) map[string]any {
 	for _, k := range keys {
 		t, _ = t[k].(map[string]any)
@@ -255,7 +256,7 @@ func table(t map[string]any, keys ...string) map[string]any {
 	return t
 }
 
-// without returns t without the keys in the table along the path; t stays as it is.
+// without returns a copy of t without the keys in the table at the path.
 func without(t map[string]any, at []string, keys ...string) map[string]any {
 	out := map[string]any{}
 	for k, v := range t {
@@ -264,7 +265,7 @@ func without(t map[string]any, at []string, keys ...string) map[string]any {
 		}
 		if sub, ok := v.(map[string]any); ok && len(at) > 0 && k == at[0] {
 			if sub = without(sub, at[1:], keys...); len(sub) == 0 {
-				continue // a table that held nothing else
+				continue // a table with nothing else in it
 			}
 			v = sub
 		}
@@ -273,7 +274,7 @@ func without(t map[string]any, at []string, keys ...string) map[string]any {
 	return out
 }
 
-// merge returns a with b over it: tables are merged, everything else is replaced.
+// merge returns a overridden by b: tables are merged, everything else is replaced.
 func merge(a, b map[string]any) map[string]any {
 	out := map[string]any{}
 	for k, v := range a {
@@ -292,7 +293,7 @@ func merge(a, b map[string]any) map[string]any {
 
 func defaultSpecDirs() []string { return []string{"/etc/cdi", "/var/run/cdi"} }
 
-// quoted renders a list of strings in TOML. Paths have no character that needs escaping; others are refused by proven.
+// quoted renders a list of strings as TOML. It escapes nothing: proven refuses a path that would need it.
 func quoted(all []string) string {
 	return `["` + strings.Join(all, `", "`) + `"]`
 }

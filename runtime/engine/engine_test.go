@@ -21,7 +21,7 @@ func TestOlder(t *testing.T) {
 		{"1.9", "1.10", true},
 		{"10.0", "9.1", false},
 		{"2", "1.7.2", false},
-		{"1", "1.7.2", false}, // it may be any
+		{"1", "1.7.2", false}, // it may be any version
 		{"", "1.7.2", false},
 		{"unknown", "1.7.2", false},
 	} {
@@ -31,7 +31,7 @@ func TestOlder(t *testing.T) {
 	}
 }
 
-// TestOffers: /var/run is /run, and no other two directories are one.
+// TestOffers: /var/run is /run; any other two directories differ.
 func TestOffers(t *testing.T) {
 	for dir, want := range map[string]bool{
 		"/var/run/cdi": true, "/run/cdi": true, "/run/cdi/": true,
@@ -61,7 +61,7 @@ func (c closed) ReadFile(name string) ([]byte, error) {
 	return c.memory.ReadFile(name)
 }
 
-// TestUnreadable: a file that cannot be read is not one that is not there: nothing is put in its place.
+// TestUnreadable: a file that cannot be read does not count as missing, so nothing replaces it.
 func TestUnreadable(t *testing.T) {
 	for name, file := range map[string]string{
 		"containerd": "/etc/containerd/config.toml",
@@ -75,7 +75,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestProven: a change that makes anything else different is none.
+// TestProven: a change that affects anything else is rejected.
 func TestProven(t *testing.T) {
 	const file, before = "/etc/containerd/config.toml",
 		"version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x\"\n"

@@ -45,8 +45,8 @@ func (nothing) ReadDir(string) ([]fs.DirEntry, error) { return nil, fs.ErrNotExi
 
 const specs = "/var/run/cdi"
 
-// mutate changes a text in ways that a person might: comments, empty lines, white space, order, line ends, a lost end.
-// What it makes need not be valid.
+// mutate changes a text as a person might: comments, empty lines, white space, order, line ends, a truncated end.
+// The result need not be valid.
 func mutate(data []byte, r *rand.Rand, json bool) []byte {
 	all := strings.SplitAfter(string(data), "\n")
 	for range 1 + r.IntN(6) {
@@ -83,7 +83,7 @@ func mutate(data []byte, r *rand.Rand, json bool) []byte {
 	return []byte(strings.Join(all, ""))
 }
 
-// FuzzPlan holds of any text: a change that is proposed leaves a configuration that can be read, gives devices, says
+// FuzzPlan checks for any text that a proposed change leaves a configuration that can be read, gives devices, says
 // nothing else than before, needs no second change, and differs in few bytes.
 func FuzzPlan(f *testing.F) {
 	samples, err := filepath.Glob("../testdata/corpus/*.txtar")
@@ -160,7 +160,7 @@ func try(t *testing.T, files memory, e accel.ContainerEngine) {
 	}
 }
 
-// within reports whether each earlier line is in after, in order, but for the at most two whose value was replaced or
+// within reports whether all earlier lines are in after, in order, except at most two whose value was replaced or
 // extended.
 func within(before, after []byte) bool {
 	lost := 0

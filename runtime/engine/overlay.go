@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// overlay is a file system with a change over it.
+// overlay is a file system with a change on top.
 type overlay struct {
 	Files
 	changed map[string][]byte
 }
 
-// With returns files as they are after the change.
+// With returns files as they would be after the change.
 func With(files Files, c Change) Files {
 	o := overlay{files, map[string][]byte{}}
 	for _, f := range c.Files {
@@ -51,7 +51,7 @@ func (o overlay) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// entry is a file or a directory that is not there yet.
+// entry is a file or directory that does not exist yet.
 type entry struct {
 	name string
 	dir  bool
@@ -68,8 +68,8 @@ func (e entry) Type() fs.FileMode {
 	return 0
 }
 
-// glob returns the files that match an absolute pattern, sorted, as filepath.Glob does: a star does not match a slash,
-// and directories on the way may be patterns too.
+// glob returns the files that match an absolute pattern, sorted, like filepath.Glob: a star does not match a slash,
+// and parent directories may be patterns too.
 func glob(files Files, pattern string) ([]string, error) {
 	if _, err := path.Match(pattern, ""); err != nil {
 		return nil, err

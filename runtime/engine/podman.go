@@ -12,8 +12,8 @@ import (
 
 const podmanDropins = "/etc/containers/containers.conf.d"
 
-// readPodman merges the files as containers.conf(5) says; podman reads them for each container, so nothing is ever
-// restarted. CDI is always on.
+// readPodman merges the files as containers.conf(5) says. podman reads them for each container, so nothing ever
+// needs a restart. CDI is always on.
 func readPodman(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	c := &Config{
 		Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/containers/containers.conf"), CDI: true,
@@ -46,7 +46,8 @@ func readPodman(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) 
 	return c, nil
 }
 
-// appended is a list of directories over the one before: instead of it, or after it when it says {append = true}.
+// appended applies a configured list of directories to the previous one: it replaces it, or with {append = true}
+// extends it.
 func appended(v any, before []string) []string {
 	all, ok := v.([]any)
 	if !ok {

@@ -11,19 +11,23 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// The distributions of Kubernetes that write their containerd's configuration themselves, each from what the
-// administrator put beside it:
+// rendered reports whether the Kubernetes distribution writes containerd's configuration itself. These do, each from
+// what the administrator put next to it:
 //
 //	k3s, RKE2  config.toml is rendered at each start from config.toml.tmpl, or config-v3.toml.tmpl for containerd 2,
 //	           or a built-in template ("base"); newer ones import config.toml.d/*.toml or config-v3.toml.d/*.toml
 //	k0s        containerd.toml with the first line "# k0s_managed=true" is written by k0s, which merges the tables of
 //	           the CRI in containerd.d/*.toml over its own; without the line it is the administrator's
+//
+// microk8s also does, and is read as a standard containerd:
+//
 //	microk8s   containerd.toml is made at each start from containerd-template.toml by replacing words such as ${SNAP}
 //
 // Sources: pkg/agent/templates of k3s, pkg/component/worker/containerd of k0s, run-containerd-with-args of microk8s.
 func rendered(layout string) bool { return slices.Contains([]string{"k3s", "rke2", "k0s"}, layout) }
 
-// readRendered reads the configuration of these; nothing for a containerd that reads what the administrator wrote.
+// readRendered reads the configuration of these distributions. It returns nil for a containerd that reads what the
+// administrator wrote.
 func readRendered(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	switch e.Layout {
 	case "k3s", "rke2":
@@ -37,9 +41,9 @@ func readRendered(files Files, e accel.ContainerEngine) (*Config, *accel.Problem
 	return nil, nil
 }
 
-// rancher are the files of a k3s or RKE2.
+// rancher has the files of a k3s or RKE2.
 type rancher struct {
-	dir, generated, template string // template is empty when there is none
+	dir, generated, template string // template is empty if there is none
 	base                     bool   // the template includes the built-in one
 }
 
@@ -54,7 +58,7 @@ func rancherFiles(files Files, e accel.ContainerEngine) (rancher, *accel.Problem
 		return r, p
 	}
 	names := []string{"config.toml.tmpl"}
-	if dialectsOf(e.Version, g.version).two { // containerd 2 takes the other one too when its own is not there
+	if dialectsOf(e.Version, g.version).two { // containerd 2 falls back to the other template
 		names = []string{"config-v3.toml.tmpl", "config.toml.tmpl"}
 	}
 	for _, name := range names {
@@ -75,7 +79,7 @@ func includesBase() *regexp.Regexp {
 	return regexp.MustCompile(`\{\{-?\s*template\s+["` + "`" + `]base["` + "`" + `]`)
 }
 
-// readRancher reads the template where it is a whole one; else what the last start made of the built-in one.
+// readRancher reads the template if it is complete, otherwise what the last start rendered from the built-in one.
 func readRancher(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	r, p := rancherFiles(files, e)
 	if p != nil {
@@ -99,7 +103,7 @@ func readK0s(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 		return readStandard(files, e, top, decodeContainerd)
 	}
 	if !f.there {
-		f.version = 2 // of every k0s so far that had containerd 1
+		f.version = 2 // as in every k0s so far with containerd 1
 	}
 	f.tree = map[string]any{}
 	m := &containerdFiles{version: f.version, deep: true, files: []containerdFile{f}}
@@ -113,7 +117,7 @@ func readK0s(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 			return nil, p
 		}
 		if _, ok := f.tree["version"]; !ok {
-			f.version = m.version // k0s looks at the tables' names alone
+			f.version = m.version // k0s looks only at the tables' names
 		}
 		m.files = append(m.files, f)
 	}
@@ -122,7 +126,7 @@ func readK0s(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 
 func k0sDropins(top string) string { return path.Join(path.Dir(top), "containerd.d") }
 
-// renderedChanges returns the changes for those whose configuration is rendered: never one of what is rendered.
+// renderedChanges returns the changes for rendered configurations. They never change the rendered file.
 func renderedChanges(files Files, e accel.ContainerEngine, now *Config, w []wanted) []Change {
 	if e.Layout == "k0s" {
 		if !now.merge.deep { // the administrator's own file
@@ -147,8 +151,8 @@ func renderedChanges(files Files, e accel.ContainerEngine, now *Config, w []want
 			changes = append(changes, Change{Files: []File{change(files, owner.name, after, true)}})
 		}
 	case r.template == "" && owner.name == r.generated && owner.there && !bytes.Contains(owner.data, []byte("{{")):
-		// The table is the built-in template's, and what is appended to that would define it a second time. What is
-		// left is a whole template: what was rendered, with our keys. It stops following the built-in one, so it needs
+		// The table is in the built-in template, and appending to that would define it twice. The only way left is a
+		// complete template: the rendered file with our keys. It stops following the built-in template, so it needs
 		// the full policy.
 		after, err := setKeys(owner, w)
 		if err != nil {
@@ -164,8 +168,9 @@ func renderedChanges(files Files, e accel.ContainerEngine, now *Config, w []want
 	return changes
 }
 
-// mask replaces the actions of a template by TOML of the same length, so that places stay the same: a line of nothing
-// but actions is a comment, and an action in the middle of one is a number or, in a string, some characters of it.
+// mask replaces the actions of a template by TOML of the same length, so that positions stay the same. An action at
+// the start of a line becomes white space. An action within a line becomes a number or, in a string, some of its
+// characters.
 func mask(data []byte) []byte {
 	out := slices.Clone(data)
 	for _, at := range regexp.MustCompile(`(?s)\{\{.*?\}\}`).FindAllIndex(data, -1) {
@@ -182,8 +187,8 @@ func mask(data []byte) []byte {
 	return out
 }
 
-// decodeTemplate reads a template as far as it can be read without its values. A key that is there once for each branch
-// of an action counts once, the last.
+// decodeTemplate reads a template as far as that is possible without its values. If a key occurs once per branch of
+// an action, only the last one counts.
 func decodeTemplate(name string, data []byte, there bool) (containerdFile, *accel.Problem) {
 	masked := mask(data)
 	if bytes.Equal(masked, data) {
@@ -206,11 +211,11 @@ func decodeTemplate(name string, data []byte, there bool) (containerdFile, *acce
 	if v, ok := f.tree["version"].(int64); ok {
 		f.version = int(v)
 	}
-	delete(f.tree, "imports") // they may be an action's; a whole template rarely has any
+	delete(f.tree, "imports") // they may be in an action; a complete template rarely has any
 	return f, nil
 }
 
-// put sets the value at the path, making tables on the way.
+// put sets the value at the path, and creates the tables above it.
 func put(t map[string]any, v any, at []string) {
 	for _, k := range at[:len(at)-1] {
 		next, ok := t[k].(map[string]any)

@@ -8,12 +8,12 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// StageDir stands in staged files for the directory that they are put into.
+// StageDir is a placeholder in staged files for the directory into which they are put.
 const StageDir = "/.acceld-stage."
 
-// Stage returns copies of the files of a configuration under names below one directory, for the runtime's own program
-// to read: "0.toml" with the imports pointing at the copies for containerd; "crio.conf" and "crio.conf.d" for CRI-O.
-// None for a configuration that the runtime does not read as it is, such as a template.
+// Stage returns copies of the files of a configuration for the runtime's own program to read, under names below one
+// directory: for containerd "0.toml", whose imports point to the copies; for CRI-O "crio.conf" and "crio.conf.d". It
+// returns none for a configuration that the runtime does not read directly, such as a template.
 func Stage(files Files, e accel.ContainerEngine) (map[string][]byte, error) {
 	c, p := Read(files, e)
 	if p != nil {
@@ -22,7 +22,7 @@ func Stage(files Files, e accel.ContainerEngine) (map[string][]byte, error) {
 	staged := map[string][]byte{}
 	if e.Name == "cri-o" {
 		staged["crio.conf"] = nil
-		staged["crio.conf.d/.keep/none"] = nil // the directory must be there
+		staged["crio.conf.d/.keep/none"] = nil // the directory must exist
 		for i, name := range c.Files {
 			data, _, p := read(files, name)
 			if p != nil {
