@@ -9,25 +9,25 @@ import (
 	"strings"
 )
 
-// Choice is what the scheduler's extender chose for one container of a pod on this node. The kubelet gives devices out
-// without saying to which pod, so that it may be wrong in rare cases; here the pod is known.
+// Choice is what the scheduler's extender chose for one container of a pod on this node. The kubelet allocates
+// devices without naming the pod, so it may rarely get the wrong ones; the gate knows the pod.
 type Choice struct {
 	Pod       string `json:"pod"` // UID
 	Container string `json:"container"`
-	// Devices are the IDs of those that it is to have.
+	// Devices are the IDs of the devices that were chosen for it.
 	Devices []string `json:"devices"`
 }
 
-// identity is the pod's UID and the container's name as the container runtime says them: CRI-O, then containerd
-// (internal/cri/annotations of containerd 2.1). A pod's author who could write them would escape a check, and get no
-// device by it.
+// identity returns the pod's UID and the container's name from the container runtime's annotations: CRI-O's, then
+// containerd's (internal/cri/annotations of containerd 2.1). A pod's author who could write them would avoid a
+// check, but would not get a device by it.
 func (c Container) identity() (pod, container string) {
 	a := c.Annotations
 	return cmp.Or(a["io.kubernetes.pod.uid"], a["io.kubernetes.cri.sandbox-uid"]),
 		cmp.Or(a["io.kubernetes.container.name"], a["io.kubernetes.cri.container-name"])
 }
 
-// choice is what was chosen for the container; nil when nothing was.
+// choice returns what was chosen for the container; nil if nothing was.
 func (f File) choice(c Container) *Choice {
 	pod, name := c.identity()
 	i := slices.IndexFunc(f.Choices, func(x Choice) bool { return x.Pod == pod && x.Container == name })
@@ -37,7 +37,7 @@ func (f File) choice(c Container) *Choice {
 	return &f.Choices[i]
 }
 
-// kinds are those of the chosen devices: of others nobody chose.
+// kinds returns the kinds of the chosen devices. Nobody chose devices of other kinds.
 func (f File) kinds(x *Choice) map[string]bool {
 	out := map[string]bool{}
 	for _, d := range f.Devices {
@@ -48,8 +48,8 @@ func (f File) kinds(x *Choice) map[string]bool {
 	return out
 }
 
-// Chosen decides whether the container has the devices that were chosen for it, and no others of their kinds. IDs are
-// those that the CDI spec injected; without any the devices in the container's specification count.
+// Chosen returns an error if the container has devices other than the chosen ones of their kinds. IDs are the
+// devices that the CDI spec injected; if empty, the devices in the container's specification count.
 func (f File) Chosen(c Container, ids []string) error {
 	x := f.choice(c)
 	if x == nil {
@@ -75,14 +75,14 @@ func (f File) Chosen(c Container, ids []string) error {
 	return nil
 }
 
-// shared reports whether a device node is that of a chosen device, too, as those of a divided device may be.
+// shared reports whether a device node also belongs to a chosen device; the nodes of a divided device may.
 func (f File) shared(g ContainerDevice, x *Choice) bool {
 	return slices.ContainsFunc(f.Devices, func(d Device) bool {
 		return slices.Contains(x.Devices, d.ID) && slices.ContainsFunc(d.Nodes, g.is)
 	})
 }
 
-// container returns the specification of the container whose OCI state is given.
+// container reads the specification of the container with the given OCI state.
 func container(state []byte) (Container, error) {
 	var s struct {
 		Bundle string `json:"bundle"`

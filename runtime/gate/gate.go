@@ -1,7 +1,7 @@
-// Package gate is the contract between the agent, which knows whether a device is ready, and acceld-hook, which stops a
-// container that was given one that is not. It is the format of one small file and the decision over it. It uses the
-// standard library only, because the hook must stay tiny and start fast, and it may not look at an image or at a
-// container's environment: both are written by strangers. Of its annotations it reads the identity that the container
+// Package gate is the contract between the agent, which knows whether a device is ready, and acceld-hook, which
+// stops a container whose device is not. It defines the format of one small file and the decision based on it. It
+// uses only the standard library, because the hook must stay tiny and start fast. It may not read an image or a
+// container's environment: strangers write both. From the annotations it reads only the identity that the container
 // runtime writes there.
 package gate
 
@@ -14,11 +14,11 @@ import (
 )
 
 // Path is where the agent publishes the readiness of devices. It is on a volatile file system on purpose: after a
-// reboot nothing is ready until an agent has said so.
+// reboot nothing is ready until an agent reports it.
 const Path = "/run/acceld/devices.json"
 
-// Annotation is the container annotation that makes CRI-O and podman run the hook. It is a trigger and never an
-// authority: a pod's author can write it too.
+// Annotation is the container annotation that makes CRI-O and podman run the hook. It only triggers the hook and
+// proves nothing, because a pod's author can write it too.
 const Annotation = "acceld.dev/devices"
 
 // Version is the version of the file format.
@@ -27,10 +27,10 @@ const Version = 1
 // File is the content of the readiness file.
 type File struct {
 	Version int `json:"version"`
-	// Devices are ordered by ID.
+	// Devices are sorted by ID.
 	Devices []Device `json:"devices"`
-	// Choices are those of the pods that were bound to this node with some. A hook that does not know of them checks
-	// none.
+	// Choices are for the pods that were bound to this node with chosen devices. A hook that does not know the field
+	// does not check them.
 	Choices []Choice `json:"choices,omitempty"`
 }
 
@@ -38,7 +38,8 @@ type File struct {
 type Device struct {
 	ID   string `json:"id"`   // PCI address
 	Kind string `json:"kind"` // "<vendor>-<hardware>"
-	// Nodes are its device nodes; empty when the device is gone, because their names may be another device's by now.
+	// Nodes are its device nodes. They are empty if the device is gone, because another device may have their names
+	// by now.
 	Nodes []Node `json:"nodes,omitempty"`
 	Ready bool   `json:"ready"`
 	// Reason and Message say why a device is not ready.
@@ -53,7 +54,7 @@ type Node struct {
 	Minor uint32 `json:"minor"`
 }
 
-// Container is what the gate reads of an OCI bundle's config.json.
+// Container is the part of an OCI bundle's config.json that the gate reads.
 type Container struct {
 	Annotations map[string]string `json:"annotations"`
 	Linux       struct {
@@ -69,7 +70,7 @@ type ContainerDevice struct {
 	Minor int64  `json:"minor"`
 }
 
-// Encode renders f, its devices sorted by ID, as the bytes of the readiness file.
+// Encode renders f as the bytes of the readiness file, with its devices sorted by ID.
 func Encode(f File) ([]byte, error) {
 	f.Version = Version
 	f.Devices = slices.Clone(f.Devices)
@@ -78,8 +79,8 @@ func Encode(f File) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// Decode parses the bytes of a readiness file. A version that is not this one is an error: what the hook does not
-// understand must not open the gate.
+// Decode parses the bytes of a readiness file. Any other version is an error: what the hook does not understand must
+// not open the gate.
 func Decode(b []byte) (File, error) {
 	var f File
 	if err := json.Unmarshal(b, &f); err != nil {
@@ -91,8 +92,8 @@ func Decode(b []byte) (File, error) {
 	return f, nil
 }
 
-// Named decides about the devices that the CDI spec injected, by ID: nil when all of them are ready, otherwise an
-// error whose text is the one line that a pod's event shows.
+// Named decides about the devices that the CDI spec injected, by ID. It returns nil if all of them are ready,
+// otherwise an error whose text is the one line that a pod's event shows.
 func (f File) Named(ids []string) error {
 	for _, id := range ids {
 		i := slices.IndexFunc(f.Devices, func(d Device) bool { return d.ID == id })
@@ -106,8 +107,8 @@ func (f File) Named(ids []string) error {
 	return nil
 }
 
-// Given decides about the devices in a container's specification: an entry that is a known device, by number or by
-// name, must be ready; what acceld does not know is none of its business.
+// Given decides about the devices in a container's specification. An entry that is a known device, by number or by
+// name, must be ready. Entries that acceld does not know are ignored.
 func (f File) Given(devices []ContainerDevice) error {
 	for _, given := range devices {
 		for _, d := range f.Devices {
@@ -140,7 +141,7 @@ func (d Device) err() error {
 	return notReady(node, d.ID, d.Reason, d.Message)
 }
 
-// notReady makes the one line; node may be empty.
+// notReady builds the error's one line; node may be empty.
 func notReady(node, id, reason, message string) error {
 	name := id
 	if node != "" {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestGiven: a container gets no node of a device that is not ready, whichever of its number and its name it goes by. A
-// kernel that has loaded a driver again may have given another number to the same name, and the container's
+// TestGiven: a container gets no node of a device that is not ready, neither by its number nor by its name. A kernel
+// that has loaded a driver again may have assigned another number to the same name, and the container's
 // specification has the old one.
 func TestGiven(t *testing.T) {
 	f := File{Devices: []Device{

@@ -7,21 +7,21 @@ import (
 	"os"
 )
 
-// Limits on what the hook reads, in bytes: a container's specification is tens of KiB, a readiness file a few.
+// Limits on what the hook reads, in bytes. A container's specification has tens of KiB, a readiness file a few.
 const (
 	maxState = 1 << 20
 	maxSpec  = 16 << 20
 )
 
-// Request is what one run of the hook was asked.
+// Request is what one run of the hook must check.
 type Request struct {
-	// IDs are the devices that the CDI spec injected; empty when the hook was started by an annotation.
+	// IDs are the devices that the CDI spec injected; empty if an annotation triggered the hook.
 	IDs []string
 	// State is the path of the readiness file.
 	State string
 }
 
-// Parse reads the arguments of the hook, without its name: "createRuntime [--device ID]... [--state PATH]".
+// Parse parses the arguments of the hook, without its name: "createRuntime [--device ID]... [--state PATH]".
 func Parse(args []string) (Request, error) {
 	r := Request{State: Path}
 	if len(args) == 0 || args[0] != "createRuntime" {
@@ -43,11 +43,11 @@ func Parse(args []string) (Request, error) {
 	return r, nil
 }
 
-// Decide is the hook: it reads the OCI state from stdin and answers nil when the container may start. With r.IDs the
-// container has those devices, so anything that is unknown stops it. Without, the bundle says what the container was
-// given, and a container with no device at all passes without a look at the readiness file.
+// Decide is the hook: it reads the OCI state from stdin and returns nil if the container may start. With r.IDs the
+// container has those devices, so anything unknown stops it. Without r.IDs the bundle says what the container was
+// given, and a container without devices passes without a look at the readiness file.
 func Decide(r Request, stdin io.Reader) error {
-	// Read in any case: a runtime that writes to a closed pipe reports that instead of our line.
+	// Always read it: a runtime that writes to a closed pipe reports that instead of our line.
 	state, err := io.ReadAll(io.LimitReader(stdin, maxState))
 	if err != nil {
 		return fmt.Errorf("cannot read the container's state: %w", err)
@@ -60,7 +60,7 @@ func Decide(r Request, stdin io.Reader) error {
 		if err := f.Named(r.IDs); err != nil || len(f.Choices) == 0 {
 			return err
 		}
-		if c, err := container(state); err == nil { // without its identity nothing was chosen for it
+		if c, err := container(state); err == nil { // without an identity nothing was chosen for it
 			return f.Chosen(c, r.IDs)
 		}
 		return nil
@@ -90,7 +90,7 @@ func load(name string) (File, error) {
 	return Decode(b)
 }
 
-// read returns the content of a regular file of at most limit bytes.
+// read returns the content of a file of at most limit bytes.
 func read(name string, limit int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

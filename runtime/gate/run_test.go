@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestLargeFiles: what is larger than it can honestly be is not read to its end, and does not open the gate.
+// TestLargeFiles: a file that is larger than it can legitimately be is not read to its end, and does not open the
+// gate.
 func TestLargeFiles(t *testing.T) {
 	const (
 		readiness = `{"version":1,"devices":[{"id":"0000:01:00.0","nodes":[{"path":"/dev/edu0","major":240,"minor":0}],"ready":true}]}`
@@ -41,7 +42,7 @@ func TestLargeFiles(t *testing.T) {
 	}
 }
 
-// TestChosenForNobody: a choice counts for the container that it names, and one that names none for none.
+// TestChosenForNobody: a choice applies to the container that it names; one that names none applies to none.
 func TestChosenForNobody(t *testing.T) {
 	f := File{
 		Devices: []Device{{ID: "a", Kind: "k", Ready: true}, {ID: "b", Kind: "k", Ready: true}},
