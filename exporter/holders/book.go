@@ -9,42 +9,43 @@ import (
 	"github.com/acceld/acceld/exporter"
 )
 
-// Hold is that somebody has an accelerator.
+// Hold says that a container has an accelerator.
 type Hold struct {
 	Accelerator string
 	exporter.Holder
 }
 
-// said is a hold as the kubelet or a record of a claim has it, without the pod's UID.
+// said is a hold as the kubelet or a claim's record reports it, without the pod's UID.
 type said struct {
 	Hold
-	// slot is what only one of them can have at a time: when it is another's, this one has ended for certain.
+	// slot identifies what only one hold can have at a time: if another hold has it, this one has certainly ended.
 	slot string
-	// vague is true when the kubelet has not said yet which container it is.
+	// vague is true if the kubelet has not reported the container yet.
 	vague bool
 }
 
-// note is what is known about one of them over time.
+// note is what is known about one hold over time.
 type note struct {
 	uid     string
-	since   time.Time // when it was first said
-	missing time.Time // when it was first not said any more; zero while it is
+	since   time.Time // when it was first reported
+	missing time.Time // since when it is no longer reported; zero while it is
 	shown   bool
 }
 
-// book is who holds what. It is plain data: what was said and when goes in, who holds what comes out. A series must not
-// change its identity and come back: what is not complete waits a little before it is shown, and what is not said any
-// more is believed to have ended when it is missing for a while, or its slot is another's.
+// book records who holds what. It is plain data: what was reported and when goes in, who holds what comes out. A
+// series must not change its identity or vanish and come back. So an incomplete hold waits a little before it is
+// shown, and a hold that is no longer reported ends only when it has been missing for a while or another hold has
+// its slot.
 type book struct {
 	timing timing
 	notes  map[said]*note
-	// returned is when a kubelet answered for the first time in its life: it does not know all pods at once.
+	// returned is when a kubelet answered for the first time since its start: it does not know all pods at once.
 	returned time.Time
 }
 
 func newBook(t timing) *book { return &book{timing: t, notes: map[said]*note{}} }
 
-// take takes in an answer. uid returns the UID of a pod, empty when nobody knows it.
+// take records an answer. uid returns the UID of a pod, or empty if it is not known.
 func (b *book) take(all []said, uid func(namespace, pod string) string, now time.Time) {
 	present, slots := map[said]bool{}, map[string]bool{}
 	for _, s := range all {
@@ -72,8 +73,8 @@ func (b *book) take(all []said, uid func(namespace, pod string) string, now time
 	}
 }
 
-// holders returns who holds what, by accelerator and in order, and when that may change without anything being said;
-// zero for never.
+// holders returns who holds what, by accelerator and sorted, and when that may change without a new report; zero for
+// never.
 func (b *book) holders(now time.Time) (by map[string][]exporter.Holder, due time.Time) {
 	by = map[string][]exporter.Holder{}
 	b.forget(now)
@@ -91,7 +92,7 @@ func (b *book) holders(now time.Time) (by map[string][]exporter.Holder, due time
 			soonest(n.missing.Add(b.patience(n.missing)))
 		}
 		if s.vague && named[s.slot] {
-			continue // the container is known, and missing for a moment
+			continue // the container is known, and missing for the moment
 		}
 		if complete := n.since.Add(b.timing.complete); !n.shown && now.Before(complete) {
 			soonest(minTime(complete, now.Add(b.timing.again)))
@@ -109,7 +110,7 @@ func (b *book) holders(now time.Time) (by map[string][]exporter.Holder, due time
 	return by, due
 }
 
-// forget drops who has been missing for long enough.
+// forget drops holds that have been missing for long enough.
 func (b *book) forget(now time.Time) {
 	for s, n := range b.notes {
 		if !n.missing.IsZero() && !now.Before(n.missing.Add(b.patience(n.missing))) {
@@ -118,7 +119,7 @@ func (b *book) forget(now time.Time) {
 	}
 }
 
-// patience is how long somebody who went missing then is believed to be there all the same.
+// patience returns how long a hold that is missing since then is kept.
 func (b *book) patience(missing time.Time) time.Duration {
 	if until := b.returned.Add(b.timing.returned); missing.Before(until) && !b.returned.IsZero() {
 		return max(until.Sub(missing), b.timing.confirm)
@@ -126,7 +127,7 @@ func (b *book) patience(missing time.Time) time.Duration {
 	return b.timing.confirm
 }
 
-// empty reports whether nobody holds anything, as far as is known.
+// empty reports whether no hold is known.
 func (b *book) empty() bool { return len(b.notes) == 0 }
 
 func compare(a, b exporter.Holder) int {

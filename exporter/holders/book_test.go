@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/exporter"
 )
 
-// holds is a container that has a device by the device plugin.
+// holds is a container that has a device through the device plugin.
 func holds(id, pod string) said {
 	return said{Hold: Hold{id, exporter.Holder{
 		Namespace: "ns", Pod: pod, Container: "main",
@@ -17,7 +17,7 @@ func holds(id, pod string) said {
 	}}, slot: "example.com/thing\n" + id}
 }
 
-// claims is a pod, or one of its containers, that has a device by a claim.
+// claims is a pod, or one of its containers, that has a device through a claim.
 func claims(id, pod, container string) said {
 	return said{
 		Hold: Hold{id, exporter.Holder{
@@ -28,13 +28,13 @@ func claims(id, pod, container string) said {
 	}
 }
 
-// TestBook: what is said at which second, and who is shown to hold what after that.
+// TestBook: what is reported at which second, and who is shown to hold what after that.
 func TestBook(t *testing.T) {
 	type event struct {
 		at    time.Duration
-		said  []said // nil: nothing is said, only looked
+		said  []said // nil: no report, only a look
 		uids  map[string]string
-		again bool // it is the first answer of a kubelet's life
+		again bool // the first answer after a kubelet's start
 		want  []string
 	}
 	const s = time.Second

@@ -14,39 +14,40 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// Options of a [Follower]. All but Log are required.
+// Options are the settings of a [Follower]. All but Log are required.
 type Options struct {
-	// Host is the machine: its sockets and directories are the kubelet's.
+	// Host is the machine with the kubelet's sockets and directories.
 	Host *host.Host
 	// Root returns the kubelet's --root-dir as the host sees it.
 	Root func() string
-	// Active reports whether anything is offered to a kubelet. While nothing is, nobody is asked.
+	// Active reports whether anything is offered to a kubelet. If nothing is, nothing is asked.
 	Active func() bool
-	// Device returns the accelerator that the kubelet's device of an extended resource is, and whether it is one of
+	// Device returns the accelerator for the kubelet's device of an extended resource, and whether it is one of
 	// acceld's.
 	Device func(resource, id string) (accelerator string, ours bool)
-	// Claimed does the same for a device of a driver of claims.
+	// Claimed does the same for a device of a DRA driver.
 	Claimed func(driver, device string) (accelerator string, ours bool)
-	// Claims returns what is prepared for the claims of pods, as the drivers' own records have it; Container is empty
-	// there.
+	// Claims returns what is prepared for the claims of pods according to the drivers' own records. Container is
+	// empty there.
 	Claims func() []Hold
-	// Log gets what is of use to a developer alone: that the kubelet does not answer shows elsewhere. Nil is silence.
+	// Log gets what only helps a developer: that the kubelet does not answer shows elsewhere. If nil, nothing is
+	// logged.
 	Log *slog.Logger
 }
 
-// Follower is the task that knows who holds what. Its methods may be called from any goroutine.
+// Follower is the task that follows who holds what. Its methods may be called from any goroutine.
 type Follower struct {
 	o      Options
 	timing timing
-	book   *book // Run's
+	book   *book // belongs to Run
 	now    atomic.Pointer[exporter.Holdings]
 	wake   chan struct{}
 	ready  chan struct{}
 	kubelet
 	pods pods
-	// What tests replace.
+	// Tests replace these.
 	list     func(context.Context) (*podresources.ListPodResourcesResponse, error)
-	identity func() uint64 // of the kubelet's socket; another one is another life of the kubelet
+	identity func() uint64 // identifies the kubelet's socket; another value means that the kubelet has restarted
 	uids     func() map[string]string
 	watch    func(ctx context.Context, names ...string) (<-chan string, error)
 	streams  func(context.Context)
@@ -57,21 +58,21 @@ type Follower struct {
 
 // timing holds every duration, so that tests can shorten them.
 type timing struct {
-	settle time.Duration // gathers the changes of one moment
-	// gap is the least time between two questions. The kubelet answers all of its clients together 100 times a second,
-	// and ten at once (pkg/kubelet/apis/grpc/ratelimit.go); the rest is for the others.
+	settle time.Duration // collects changes that come together
+	// gap is the least time between two requests. The kubelet answers all its clients together 100 times a second,
+	// and ten at once (pkg/kubelet/apis/grpc/ratelimit.go); the rest is for the other clients.
 	gap time.Duration
-	ask time.Duration // deadline of one question
-	// between questions while somebody holds something and no event tells that a pod has completed
+	ask time.Duration // deadline of one request
+	// resync is the time between requests while there are holders, if no event reports that a pod has completed.
 	resync  time.Duration
-	told    time.Duration // the same where the kubelet's stream of pods does
-	idle    time.Duration // between questions while nobody does
-	confirm time.Duration // how long somebody must be missing to have ended
-	// the same from the first answer of a kubelet's life on: its pods come to it from the API server
+	told    time.Duration // the same if the kubelet's stream of pods reports that
+	idle    time.Duration // between requests while there are no holders
+	confirm time.Duration // how long a hold must be missing before it counts as ended
+	// returned is the same after a kubelet's first answer: its pods still arrive from the API server.
 	returned time.Duration
-	// how long who holds something may be without a UID or container before it is shown all the same
+	// complete is how long a hold without UID or container waits before it is shown anyway.
 	complete time.Duration
-	again    time.Duration // between looks at what is not complete
+	again    time.Duration // between looks at incomplete holds
 	retry    time.Duration // after a failure; doubles up to retryMax
 	retryMax time.Duration
 }
@@ -85,7 +86,7 @@ func usual() timing {
 	}
 }
 
-// New returns a follower that knows nothing until [Follower.Run] runs.
+// New returns a follower that knows nothing until [Follower.Run] is called.
 func New(o Options) *Follower {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -105,13 +106,13 @@ func New(o Options) *Follower {
 // String names the task.
 func (f *Follower) String() string { return "holders of accelerators" }
 
-// Ready is closed when Run has begun: who starts before the kubelet is not held up.
+// Ready is closed when Run has started, so that an agent that starts before the kubelet is not held up.
 func (f *Follower) Ready() <-chan struct{} { return f.ready }
 
-// Holdings returns who holds what, as far as is known. It asks nobody. What it returns must not be changed.
+// Holdings returns who holds what, as far as is known. It makes no request. The caller must not change the result.
 func (f *Follower) Holdings() exporter.Holdings { return *f.now.Load() }
 
-// Poke tells that devices may have been given to somebody or taken back.
+// Poke reports that devices may have been allocated or released.
 func (f *Follower) Poke() {
 	select {
 	case f.wake <- struct{}{}:
@@ -119,7 +120,7 @@ func (f *Follower) Poke() {
 	}
 }
 
-// Run follows the kubelet until ctx ends, over any number of its restarts, and returns nil. It may be called once.
+// Run follows the kubelet until ctx ends, across any number of its restarts, and returns nil. Call it once.
 func (f *Follower) Run(ctx context.Context) error {
 	defer f.kubelet.close()
 	var stream sync.WaitGroup
@@ -152,9 +153,9 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// follow pokes whenever the kubelet's directories change. The device manager writes its checkpoint after it has given a
-// device out; a pod has a directory from its beginning to its deletion, and one for its logs from the moment it is
-// started. A host that can watch no more is looked at from time to time instead.
+// follow pokes whenever the kubelet's directories change. The device manager writes its checkpoint after it has
+// allocated a device. A pod has a directory from its creation to its deletion, and one for its logs from its start.
+// If the host has no more watches, the periodic requests must do.
 func (f *Follower) follow(ctx context.Context) {
 	for _, names := range [][]string{{devicePlugins}, {f.o.Root() + "/pods", podLogs}} {
 		events, err := f.watch(ctx, names...)
@@ -165,7 +166,7 @@ func (f *Follower) follow(ctx context.Context) {
 		starts := names[0] == devicePlugins
 		go func() {
 			for range events {
-				// Where nobody holds anything the beginning and the end of some pod are no news.
+				// Without holders, the start or end of a pod does not matter.
 				if starts || len(f.Holdings().By) > 0 {
 					f.Poke()
 				}
@@ -174,7 +175,7 @@ func (f *Follower) follow(ctx context.Context) {
 	}
 }
 
-// look asks once, makes known what follows, and returns when to look again.
+// look asks once, publishes the result, and returns when to look again.
 func (f *Follower) look(ctx context.Context) time.Duration {
 	if !f.o.Active() {
 		f.book = newBook(f.timing)
@@ -209,8 +210,8 @@ func (f *Follower) look(ctx context.Context) time.Duration {
 	return f.timing.resync
 }
 
-// uidOf returns what knows the pods' UIDs: the kubelet's stream, or else the directories of their logs, which are
-// looked at once and only when they are needed.
+// uidOf returns a function that knows the pods' UIDs: from the kubelet's stream, or else from the directories of
+// their logs, which are read at most once and only if needed.
 func (f *Follower) uidOf() func(namespace, pod string) string {
 	uids := sync.OnceValue(f.uids)
 	return func(namespace, pod string) string {
@@ -221,14 +222,14 @@ func (f *Follower) uidOf() func(namespace, pod string) string {
 	}
 }
 
-// show makes known who holds what, and returns when that may change by itself.
+// show publishes who holds what, and returns when that may change by itself.
 func (f *Follower) show(now, told time.Time) (due time.Time) {
 	by, due := f.book.holders(now)
 	f.publish(exporter.Holdings{By: by, Told: told})
 	return due
 }
 
-// publish makes holdings known.
+// publish stores holdings with a new revision.
 func (f *Follower) publish(h exporter.Holdings) {
 	h.Revision = f.Holdings().Revision + 1
 	f.now.Store(&h)

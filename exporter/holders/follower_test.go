@@ -22,7 +22,7 @@ const (
 	driver = "thing.example.com"
 )
 
-// node is what a follower sees of a node.
+// node is the part of a node that a follower sees.
 type node struct {
 	mu       sync.Mutex
 	asked    int
@@ -73,7 +73,7 @@ func (n *node) gives(pod string, ids ...string) {
 	})
 }
 
-// ends takes all pods away.
+// ends removes all pods.
 func (n *node) ends() { n.set(func() { n.pods = nil }) }
 
 // follow runs a follower on the node in a bubble of the test.
@@ -134,13 +134,13 @@ func after(t *testing.T, f *Follower, d time.Duration, want ...string) {
 	}
 }
 
-// TestFollow: a pod is shown soon after the kubelet has given it a device, and is gone soon after it was deleted; where
-// the node is idle hardly anything is asked.
+// TestFollow: a pod is shown soon after the kubelet has given it a device, and is gone soon after its deletion. On
+// an idle node there are hardly any requests.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		f := n.follow(t)
-		after(t, f, time.Hour+time.Minute) // not at the moment of a question: the next one would wait
+		after(t, f, time.Hour+time.Minute) // not at the time of a request: the next one would wait
 		if q := n.questions(); q > 13 {
 			t.Errorf("%d questions in an idle hour", q)
 		}
@@ -158,12 +158,12 @@ func TestFollow(t *testing.T) {
 		n.gives("q", "a")
 		n.started <- "kubelet_internal_checkpoint"
 		after(t, f, 2*time.Second, "a ns/q/main uid-q")
-		n.ends() // it has completed, which no event tells
+		n.ends() // it has completed, which no event reports
 		after(t, f, 20*time.Second)
 	})
 }
 
-// TestFollowGently: events without end are few questions, so that the kubelet's other clients are answered.
+// TestFollowGently: endless events cause few requests, so that the kubelet's other clients get answers.
 func TestFollowGently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -220,7 +220,7 @@ func TestFollowSilence(t *testing.T) {
 	}
 }
 
-// TestFollowClaims: a pod that has a device by a claim, as the claim's record and the kubelet have it.
+// TestFollowClaims: a pod with a device by a claim, as reported by the claim's record and by the kubelet.
 func TestFollowClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -253,7 +253,7 @@ func TestFollowClaims(t *testing.T) {
 	})
 }
 
-// TestFollowNothing: on a node where nothing is offered nobody is asked, and what was known is forgotten.
+// TestFollowNothing: on a node that offers nothing, nothing is asked, and what was known is forgotten.
 func TestFollowNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -273,7 +273,7 @@ func TestFollowNothing(t *testing.T) {
 	})
 }
 
-// TestFollowLateUID: a pod is not shown without its UID while that is about to be known.
+// TestFollowLateUID: a pod is not shown without its UID if that will be known soon.
 func TestFollowLateUID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -287,7 +287,7 @@ func TestFollowLateUID(t *testing.T) {
 	})
 }
 
-// TestFollowStreamUID: the kubelet's stream knows the UID where the directories of logs are elsewhere.
+// TestFollowStreamUID: the kubelet's stream knows the UID if the log directories are elsewhere.
 func TestFollowStreamUID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()

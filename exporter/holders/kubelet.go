@@ -20,10 +20,10 @@ import (
 const (
 	// devicePlugins is fixed in the kubelet and does not follow its --root-dir.
 	devicePlugins = "/var/lib/kubelet/device-plugins"
-	// podLogs is the kubelet's default, podLogsDir. Elsewhere the UIDs of pods that use the device plugin are not
-	// known.
+	// podLogs is the kubelet's default podLogsDir. If it is elsewhere, the UIDs of pods that use the device plugin
+	// are not known.
 	podLogs = "/var/log/pods"
-	// maxAnswer is the size of an answer that the kubelet's own clients accept, bytes (podresources/client.go).
+	// maxAnswer is the maximum size of an answer in bytes, as in the kubelet's own client (podresources/client.go).
 	maxAnswer = 16 << 20
 )
 
@@ -38,17 +38,17 @@ func (k *kubelet) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.conn != nil {
-		_ = k.conn.Close() // nothing is in flight that anybody waits for
+		_ = k.conn.Close() // nobody waits for a call in flight
 		k.conn = nil
 	}
 }
 
-// client returns the connection to a socket, which opens itself again after the kubelet's end.
+// client returns a client of a socket. Its connection reconnects by itself after the kubelet restarts.
 func (k *kubelet) client(socket string) (podresources.PodResourcesListerClient, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.conn != nil && k.socket != socket {
-		_ = k.conn.Close() // the kubelet has another directory now
+		_ = k.conn.Close() // the kubelet uses another directory now
 		k.conn = nil
 	}
 	if k.conn == nil {
@@ -67,14 +67,14 @@ func (k *kubelet) client(socket string) (podresources.PodResourcesListerClient, 
 		}
 		k.conn, k.socket = conn, socket
 	}
-	k.conn.ResetConnectBackoff() // the caller has its own
+	k.conn.ResetConnectBackoff() // the caller has its own backoff
 	return podresources.NewPodResourcesListerClient(k.conn), nil
 }
 
 // socketName is where the kubelet serves PodResources, as the host sees it.
 func (f *Follower) socketName() string { return path.Join(f.o.Root(), "pod-resources/kubelet.sock") }
 
-// ask asks the kubelet for everything at once.
+// ask asks the kubelet for the resources of all pods.
 func (f *Follower) ask(ctx context.Context) (*podresources.ListPodResourcesResponse, error) {
 	socket, err := f.o.Host.Path(f.socketName())
 	if err != nil {
@@ -87,21 +87,22 @@ func (f *Follower) ask(ctx context.Context) (*podresources.ListPodResourcesRespo
 	return client.List(ctx, &podresources.ListPodResourcesRequest{})
 }
 
-// socketIdentity tells the lives of a kubelet apart: each makes its socket again. 0 when it is not known.
+// socketIdentity changes when the kubelet restarts, because a kubelet creates its socket again; 0 if it is not
+// known.
 func (f *Follower) socketIdentity() uint64 {
 	id, err := f.o.Host.Identity(f.socketName())
 	if err != nil {
 		return 0
 	}
-	// A number may be given twice, to the old file and the new one; the time when it was made is not.
+	// The old file and the new one may have the same inode number, but not the same birth time.
 	return id ^ uint64(f.o.Host.Born(f.socketName()).UnixNano())
 }
 
-// read makes of an answer, and of what is prepared for claims, who holds which accelerator.
+// read returns who holds which accelerator, according to an answer and to what is prepared for claims.
 func (f *Follower) read(resp *podresources.ListPodResourcesResponse) []said {
 	var all []said
 	prepared := f.o.Claims()
-	uid := map[string]string{} // of pods, as the claims' records have it
+	uid := map[string]string{} // of pods, from the claims' records
 	for _, h := range prepared {
 		uid[h.Namespace+"/"+h.Pod] = h.UID
 	}
@@ -127,8 +128,8 @@ func (f *Follower) read(resp *podresources.ListPodResourcesResponse) []said {
 			}
 		}
 	}
-	// What is prepared and not named by the kubelet: it is about to be, or its kubelet does not tell (before 1.34 by
-	// default).
+	// Prepared, but not reported by the kubelet: either it soon will be, or the kubelet does not report claims
+	// (before 1.34 by default).
 	for _, h := range prepared {
 		if !named[slot(h)] {
 			all = append(all, said{Hold: h, slot: slot(h), vague: true})
@@ -137,7 +138,7 @@ func (f *Follower) read(resp *podresources.ListPodResourcesResponse) []said {
 	return all
 }
 
-// claimed are the accelerators that a container has by claims.
+// claimed returns the accelerators that a container has by claims.
 func (f *Follower) claimed(c *podresources.ContainerResources, who exporter.Holder) []Hold {
 	var all []Hold
 	for _, r := range c.GetDynamicResources() {
@@ -152,13 +153,13 @@ func (f *Follower) claimed(c *podresources.ContainerResources, who exporter.Hold
 	return all
 }
 
-// podUIDs reads the pods' UIDs off the directories of their logs, by "<namespace>/<name>": the kubelet names them
-// <namespace>_<name>_<uid> (pkg/kubelet/kuberuntime/helpers.go, BuildPodLogsDirectory), neither of which may have a "_"
-// in it. Of several with one name, such as a StatefulSet's, the youngest counts.
+// podUIDs reads the pods' UIDs from the names of their log directories, by "<namespace>/<name>". The kubelet names
+// them <namespace>_<name>_<uid> (pkg/kubelet/kuberuntime/helpers.go, BuildPodLogsDirectory), and neither a namespace
+// nor a name may contain a "_". If several have one name, such as a StatefulSet's pods, the youngest counts.
 func podUIDs(h *host.Host) map[string]string {
 	entries, err := h.ReadDir(podLogs)
 	if err != nil {
-		return nil // without them no UID is shown
+		return nil // then no UID is shown
 	}
 	dirs := map[string]string{}
 	for _, e := range entries {

@@ -38,7 +38,7 @@ func (s *service) List(context.Context, *podresources.ListPodResourcesRequest) (
 	}}}, nil
 }
 
-// serve is one life of a kubelet that listens below root.
+// serve starts a kubelet that listens below root.
 func (s *service) serve(t *testing.T, root string) (stop func()) {
 	t.Helper()
 	dir := filepath.Join(root, "var/lib/kubelet/pod-resources")
@@ -55,7 +55,7 @@ func (s *service) serve(t *testing.T, root string) (stop func()) {
 	return server.Stop
 }
 
-// TestKubelet: real sockets and directories, over a restart of the kubelet.
+// TestKubelet: real sockets and directories, across a restart of the kubelet.
 func TestKubelet(t *testing.T) {
 	root, err := os.MkdirTemp("", "ho") // a socket's path has at most 107 bytes
 	if err != nil {
@@ -114,7 +114,7 @@ func TestKubelet(t *testing.T) {
 	f.Poke()
 	time.Sleep(50 * time.Millisecond)
 	shown("a ns/p/main new")
-	// The next life of the kubelet has the pod on another device, as after a checkpoint that was lost.
+	// After its restart the kubelet has the pod on another device, as after a lost checkpoint.
 	stop = kubelet.serve(t, root)
 	defer stop()
 	give("b")
@@ -123,7 +123,7 @@ func TestKubelet(t *testing.T) {
 			t.Fatal("the kubelet was not asked again")
 		}
 	}
-	// What it writes into its directory is a reason to ask.
+	// A write to its directory triggers a request.
 	give("c")
 	if err := os.WriteFile(filepath.Join(root, "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"),
 		[]byte("{}"), 0o600); err != nil {
@@ -160,7 +160,7 @@ func (s *stream) WatchPods(_ *podsapi.WatchPodsRequest, to podsapi.Pods_WatchPod
 	}
 }
 
-// podEvent is an event about a pod.
+// podEvent returns an event about a pod.
 func podEvent(t *testing.T, typ podsapi.EventType, name, uid string, phase corev1.PodPhase) *podsapi.WatchPodsEvent {
 	t.Helper()
 	pod := corev1.Pod{
@@ -174,7 +174,7 @@ func podEvent(t *testing.T, typ podsapi.EventType, name, uid string, phase corev
 	return &podsapi.WatchPodsEvent{Type: typ, Pod: data}
 }
 
-// TestPods: what the kubelet's stream of pods tells, and what is news for who holds devices.
+// TestPods: what the kubelet's stream of pods reports, and which events may change who holds devices.
 func TestPods(t *testing.T) {
 	var p pods
 	p.begin()
@@ -209,7 +209,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestStream: the real client at a stream, over its end.
+// TestStream: the real client with a stream, beyond the stream's end.
 func TestStream(t *testing.T) {
 	root, err := os.MkdirTemp("", "ho")
 	if err != nil {

@@ -13,37 +13,37 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// pods are the node's pods by the kubelet's own stream of them, which it serves by default from Kubernetes 1.37 on
-// (KEP-4188). It tells their UIDs, and that one has completed, which no directory does. Without it both are found out
-// otherwise, and later.
+// pods are the node's pods according to the kubelet's own stream, which it serves by default since Kubernetes 1.37
+// (KEP-4188). The stream reports their UIDs and when a pod has completed, which no directory does. Without it, both
+// are found out in other ways and later.
 type pods struct {
 	mu   sync.Mutex
 	uids map[string]string // by "<namespace>/<name>"
-	live bool              // the stream has told all pods, and goes on
+	live bool              // the stream has reported all pods and continues
 }
 
-// uid is the UID of a pod; empty when the stream has not told it.
+// uid returns the UID of a pod; empty if the stream has not reported it.
 func (p *pods) uid(namespace, name string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.uids[namespace+"/"+name]
 }
 
-// following reports whether the stream tells every pod.
+// following reports whether the stream currently reports every pod.
 func (p *pods) following() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.live
 }
 
-// begin forgets what an earlier stream has told.
+// begin forgets what an earlier stream reported.
 func (p *pods) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.uids, p.live = map[string]string{}, false
 }
 
-// take takes in an event, and reports whether somebody may hold other devices after it.
+// take records an event, and reports whether it may have changed who holds devices.
 func (p *pods) take(e *podsapi.WatchPodsEvent) (news bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +57,7 @@ func (p *pods) take(e *podsapi.WatchPodsEvent) (news bool, err error) {
 	}
 	key, uid := pod.Namespace+"/"+pod.Name, string(pod.UID)
 	if e.GetType() == podsapi.EventType_DELETED {
-		if p.uids[key] == uid { // the next one may have the name already
+		if p.uids[key] == uid { // another pod may have the name already
 			delete(p.uids, key)
 		}
 		return true, nil
@@ -67,8 +67,8 @@ func (p *pods) take(e *podsapi.WatchPodsEvent) (news bool, err error) {
 	return news, nil
 }
 
-// stream follows the kubelet's stream until ctx ends. A slow reader is dropped by the kubelet, and one that comes back
-// is told every pod again.
+// stream follows the kubelet's stream until ctx ends. The kubelet drops a slow reader, and reports every pod again
+// to one that comes back.
 func (f *Follower) stream(ctx context.Context) {
 	backoff := pace.Backoff{First: f.timing.retry, Max: f.timing.idle} // a kubelet before 1.37 never has a stream
 	for failures := 1; ctx.Err() == nil; failures++ {
