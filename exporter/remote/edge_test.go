@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestNobodysToken: a token that nobody knows lets nobody in, whatever else is said of it.
+// TestNobodysToken: an unknown token lets nobody in, even if the review says that it is allowed.
 func TestNobodysToken(t *testing.T) {
 	g, problem := New(Options{Name: "node-a", Review: func(context.Context, string, string) (known, allowed bool,
 		err error,
@@ -28,8 +28,8 @@ func TestNobodysToken(t *testing.T) {
 	}
 }
 
-// TestNoSessionIsResumed: each connection is looked at again, so that one who was let in by earlier files is not let in
-// by having been.
+// TestNoSessionIsResumed: each connection is verified again, so that a client that earlier files let in does not
+// stay in.
 func TestNoSessionIsResumed(t *testing.T) {
 	g, problem := New(Options{Name: "node-a"})
 	if problem != nil {
@@ -55,7 +55,7 @@ func TestNoSessionIsResumed(t *testing.T) {
 		}
 	}()
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		// nobody signs it
+		// The certificate is self-signed.
 		client := &tls.Config{
 			InsecureSkipVerify: true, ServerName: "node-a", MaxVersion: version,
 			ClientSessionCache: tls.NewLRUClientSessionCache(8),
@@ -65,7 +65,7 @@ func TestNoSessionIsResumed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, err := io.ReadAll(c) // tickets come with it
+			text, err := io.ReadAll(c) // session tickets would come with it
 			if err != nil || string(text) != "hello" || c.ConnectionState().DidResume {
 				t.Errorf("connection %d: %q, %v, resumed %t", i, text, err, c.ConnectionState().DidResume)
 			}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// load makes a configuration of the files.
+// load reads the files and returns the TLS configuration.
 func (g *Gate) load() (*tls.Config, error) {
 	pair, err := g.pair()
 	if err != nil {
@@ -37,12 +37,12 @@ func (g *Gate) load() (*tls.Config, error) {
 	}
 	c.ClientAuth = tls.RequireAndVerifyClientCert
 	if g.o.Review != nil {
-		c.ClientAuth = tls.VerifyClientCertIfGiven // a token will do
+		c.ClientAuth = tls.VerifyClientCertIfGiven // a token is enough
 	}
 	return c, nil
 }
 
-// pair is the certificate with its key. One of its own is kept for the life of the gate.
+// pair returns the certificate with its key. A self-signed one is kept for the life of the gate.
 func (g *Gate) pair() (tls.Certificate, error) {
 	if g.o.Certificate == "" {
 		if c := g.current.Load(); c != nil {
@@ -65,11 +65,11 @@ func (g *Gate) pair() (tls.Certificate, error) {
 	return pair, nil
 }
 
-// ownLife is how long a certificate of its own is valid: the agent makes another one at each start, and none while it
+// ownLife is how long a self-signed certificate is valid: the agent creates one at each start, and none while it
 // runs.
 const ownLife = 10 * 365 * 24 * time.Hour
 
-// ownPair is a certificate that nobody has signed: it keeps secret what is sent, and proves nothing.
+// ownPair creates a self-signed certificate: it encrypts the connection, but proves nothing.
 func ownPair(name string, now time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package remote lets scrapers on other machines in: by TLS alone, whose files are read again when they change, and
-// only those who prove who they are, by a client certificate or a bearer token. It may not serve anything itself, and
-// knows no secret but those it is given.
+// Package remote lets scrapers on other machines in, only over TLS and only with a client certificate or a bearer
+// token. It reads its files again when they change. It may not serve anything itself, and knows no secrets except
+// those it is given.
 package remote
 
 import (
@@ -18,33 +18,34 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Options of a [Gate].
+// Options are the settings of a [Gate].
 type Options struct {
-	// Files is the file system that the files below are in, the process's own.
+	// Files is the file system of the files below: the process's own.
 	Files *host.Host
-	// Certificate and Key are PEM files. Without both the gate makes a certificate for itself, which nobody can verify.
+	// Certificate and Key are PEM files. Without them the gate creates a self-signed certificate, which clients
+	// cannot verify.
 	Certificate, Key string
-	// ClientCA is a PEM file with the authorities of client certificates; empty where none are let in.
+	// ClientCA is a PEM file with the authorities of client certificates; if empty, none are accepted.
 	ClientCA string
-	// Clients are the names that client certificates may have, as their common name or one of their DNS names; empty:
-	// any.
+	// Clients are the accepted names in client certificates, as the common name or one of the DNS names. Empty
+	// accepts any.
 	Clients []string
-	// Review tells whether anybody is known by a token and may get the path. Nil where no token is let in. An error is
-	// that nobody can tell now.
+	// Review reports whether a token is known and whether its owner may get the path. If nil, no token is accepted.
+	// An error means that it cannot be found out now.
 	Review func(ctx context.Context, token, path string) (known, allowed bool, err error)
-	// Name is the host's, for a certificate of its own.
+	// Name is the host's name, for a self-signed certificate.
 	Name string
-	// Log gets a line when the files stop and start to be usable. Nil is silence.
+	// Log gets a line when the files become unusable or usable again. If nil, nothing is logged.
 	Log *slog.Logger
 }
 
-// Gate tells who may come in.
+// Gate decides which clients may come in.
 type Gate struct {
 	o       Options
 	current atomic.Pointer[tls.Config]
 }
 
-// New returns a gate with the files as they are now. The reason of a problem is ConfigInvalid.
+// New returns a gate with the files as they are now. A problem has the reason ConfigInvalid.
 func New(o Options) (*Gate, *accel.Problem) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -58,8 +59,8 @@ func New(o Options) (*Gate, *accel.Problem) {
 	return g, nil
 }
 
-// TLS is the configuration of a listener. A connection is verified by the files as they are when it begins; sessions
-// are not resumed, so that one who was let in by earlier files is looked at again.
+// TLS returns the configuration for a listener. A connection is verified against the files as they are when it
+// starts. Sessions are not resumed, so that a client that earlier files let in is verified again.
 func (g *Gate) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -67,8 +68,8 @@ func (g *Gate) TLS() *tls.Config {
 	}
 }
 
-// Handler asks who it is, and hands what may be asked to next. It answers 401 to those whom nobody knows, 403 to those
-// who may not, and 503 while nobody can tell.
+// Handler authenticates the client and passes allowed requests to next. It answers 401 to unknown clients, 403 to
+// those who are not allowed, and 503 while a token cannot be reviewed.
 func (g *Gate) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status, text := g.judge(r)
@@ -83,7 +84,7 @@ func (g *Gate) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// judge returns 200 for one who may ask, else the status and the sentence of the refusal.
+// judge returns 200 if the request is allowed, otherwise the status and the sentence of the refusal.
 func (g *Gate) judge(r *http.Request) (status int, text string) {
 	if r.TLS == nil {
 		return http.StatusUnauthorized, "this endpoint is for TLS"
@@ -113,7 +114,7 @@ func (g *Gate) judge(r *http.Request) (status int, text string) {
 	return http.StatusOK, ""
 }
 
-// named reports whether a certificate has a name that may ask.
+// named reports whether a certificate has an accepted name.
 func (g *Gate) named(c *x509.Certificate) bool {
 	if len(g.o.Clients) == 0 {
 		return true
@@ -124,7 +125,7 @@ func (g *Gate) named(c *x509.Certificate) bool {
 }
 
 // Follow reads the files again whenever their directories change, until ctx ends. Files that cannot be used change
-// nothing and are told once.
+// nothing and are reported once.
 func (g *Gate) Follow(ctx context.Context) error {
 	var dirs []string
 	for _, name := range []string{g.o.Certificate, g.o.Key, g.o.ClientCA} {
@@ -148,7 +149,7 @@ func (g *Gate) Follow(ctx context.Context) error {
 	return nil
 }
 
-// renew reads the files again. It takes and returns what was last said about them.
+// renew reads the files again. It takes and returns the last reported error about them.
 func (g *Gate) renew(said string) string {
 	c, err := g.load()
 	switch {

@@ -137,7 +137,7 @@ func serve(t *testing.T, o Options) (url string, g *Gate) {
 	return "https://" + l.Addr().String(), g
 }
 
-// ask asks for a path and returns status and body; status 0 when TLS failed.
+// ask requests a path and returns status and body; the status is 0 if TLS failed.
 func ask(t *testing.T, c *tls.Config, url, token string) (int, string) {
 	t.Helper()
 	client := &http.Client{
@@ -160,7 +160,7 @@ func ask(t *testing.T, c *tls.Config, url, token string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// TestGate: who is let in with what.
+// TestGate: which credentials let a client in.
 func TestGate(t *testing.T) {
 	dir := t.TempDir()
 	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
@@ -226,7 +226,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestWithoutTLS: whatever is served by mistake without TLS lets nobody in.
+// TestWithoutTLS: a gate that is served without TLS by mistake lets nobody in.
 func TestWithoutTLS(t *testing.T) {
 	g, problem := New(Options{Name: "node-a", Review: reviews})
 	if problem != nil {
@@ -241,7 +241,7 @@ func TestWithoutTLS(t *testing.T) {
 	}
 }
 
-// TestOwnCertificate: without files there is TLS all the same, and a client that asks for proof gets none.
+// TestOwnCertificate: without files there is still TLS, with a certificate that clients cannot verify.
 func TestOwnCertificate(t *testing.T) {
 	url, _ := serve(t, Options{Name: "node-a", Review: reviews})
 	if status, body := ask(t, &tls.Config{InsecureSkipVerify: true}, url+"/metrics", "Bearer good"); status != 200 {
@@ -253,7 +253,7 @@ func TestOwnCertificate(t *testing.T) {
 	}
 }
 
-// TestFilesChange: new files are for the next connection; files that cannot be used change nothing.
+// TestFilesChange: new files apply to the next connection; files that cannot be used change nothing.
 func TestFilesChange(t *testing.T) {
 	dir := t.TempDir()
 	first, second := newAuthority(t, "first"), newAuthority(t, "second")
@@ -290,7 +290,7 @@ func TestFilesChange(t *testing.T) {
 	}
 }
 
-// TestBadFiles: what is wrong is said, with the option and the file.
+// TestBadFiles: an error names the option and the file.
 func TestBadFiles(t *testing.T) {
 	dir := t.TempDir()
 	a := newAuthority(t, "ours")
