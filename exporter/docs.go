@@ -7,7 +7,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Section is a part of the table of metrics.
+// Section is a section of the table of metrics.
 type Section struct {
 	Title   string
 	Metrics []Metric
@@ -16,12 +16,12 @@ type Section struct {
 // Metric is one row of the table, without its value.
 type Metric struct {
 	Name, Help string
-	// Type is "gauge", "counter" or "histogram".
+	// Type is "gauge" or "counter".
 	Type   string
 	Labels []string
 }
 
-// Table returns what /metrics may have, in the order of docs/metrics.md.
+// Table returns the metrics that /metrics may have, in the order of docs/metrics.md.
 func Table() []Section {
 	section := func(title string, rows []row) Section {
 		s := Section{Title: title}
@@ -37,7 +37,7 @@ func Table() []Section {
 	}
 }
 
-// Docs returns the tables of docs/metrics.md in Markdown, with those of further pages.
+// Docs returns the tables of docs/metrics.md in Markdown, including those of the further pages.
 func Docs(pages []accel.MetricPage) string {
 	var b strings.Builder
 	for _, s := range Table() {
@@ -80,7 +80,7 @@ func (s Section) Markdown() string {
 
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
-// source says where the number of a row of a further page comes from.
+// source says where the value of a row of a further page comes from.
 func source(r accel.PageRow) string {
 	switch {
 	case r.LastCode:

@@ -13,38 +13,38 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Options of an [Exporter].
+// Options are the settings of an [Exporter].
 type Options struct {
 	// Machine returns the newest snapshot; it must be quick and safe for concurrent use. Required.
 	Machine func() accel.Machine
-	// Follow returns the newest snapshot and a channel that is closed when there is a newer one, for clients that wait
-	// for that. Nil means that nobody can wait.
+	// Follow returns the newest snapshot and a channel that is closed when there is a newer one, for clients that
+	// wait for it. If nil, no client can wait.
 	Follow func() (accel.Machine, <-chan struct{})
-	// Ready reports whether every task is ready; the text lists those that are not, one a line. Nil means ready.
+	// Ready reports whether every task is ready. The text lists those that are not, one per line. Nil means ready.
 	Ready func() (bool, string)
-	// Live returns an error when the agent's loop has stopped turning. It must not depend on devices. Nil means alive.
+	// Live returns an error if the agent's loop is stuck. It must not depend on devices. Nil means alive.
 	Live func() error
-	// Holders returns who holds which device, at once and without asking anybody. Nil means that nobody keeps books.
+	// Holders returns who holds which device, at once and without a request. Nil means that it is not known.
 	Holders func() Holdings
-	// Progress returns how far what the agent works on is, at once. Nil means that nobody can tell.
+	// Progress returns the progress of the work in progress, at once. Nil means that it is not known.
 	Progress func() []accel.Progress
-	// Pages are further pages of metrics, each on "/metrics/<its name>".
+	// Pages are further pages of metrics, each at "/metrics/<its name>".
 	Pages []accel.MetricPage
-	// Log gets what goes wrong while a page is rendered; nil discards it.
+	// Log gets errors in rendering a page; if nil, they are discarded.
 	Log *slog.Logger
 	// Process adds the go_ and process_ metrics of the agent itself.
 	Process bool
-	// Now is the clock of the status page; nil is time.Now.
+	// Now is the clock of the status page; nil means time.Now.
 	Now func() time.Time
 }
 
-// Holdings is who holds which accelerator.
+// Holdings says who holds which accelerator.
 type Holdings struct {
-	// By is by the accelerator's ID; a shared one has several holders, each named once.
+	// By has the holders by the accelerator's ID. A shared accelerator has several, each named once.
 	By map[string][]Holder
-	// Told is when the kubelet last said so; zero before it has.
+	// Told is when the kubelet last answered; zero if it has not answered yet.
 	Told time.Time
-	// Revision is another number whenever one of the others is another.
+	// Revision changes whenever another field changes.
 	Revision uint64
 }
 
@@ -53,9 +53,9 @@ type Holder struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	Container string `json:"container,omitempty"`
-	// UID is the pod's; empty where it is not known.
+	// UID is the pod's UID; empty if it is not known.
 	UID string `json:"uid,omitempty"`
-	// Resource is the extended resource, or the driver of the claim, by which the device was given out.
+	// Resource is the extended resource, or the claim's driver, through which the device was allocated.
 	Resource string `json:"resource,omitempty"`
 	// Claim is the resource claim; empty for an extended resource.
 	Claim string `json:"claim,omitempty"`
@@ -65,15 +65,15 @@ type Holder struct {
 type Exporter struct {
 	o       Options
 	metrics *gatherer
-	pages   map[string]*gatherer // further ones, by path
-	waiting chan struct{}        // has a place for each request that may wait
+	pages   map[string]*gatherer // the further pages, by path
+	waiting chan struct{}        // a semaphore for the requests that wait
 	mu      sync.Mutex
 	tally   tally
 	history history
 }
 
-// tally is the little that a snapshot cannot tell: what happened since the agent started. Its readers are the counter
-// rows of the agent's table.
+// tally counts what a snapshot does not have: what happened since the agent started. The counter rows of the agent's
+// table read it.
 type tally struct {
 	transitions map[transition]float64
 	seconds     map[lived]float64
@@ -126,7 +126,7 @@ func New(o Options) *Exporter {
 	return e
 }
 
-// Observe records that kind went from one state to another after it had been took in from.
+// Observe records that kind changed from one state to another after it had been in from for took.
 func (e *Exporter) Observe(kind string, from, to accel.State, took time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -166,7 +166,7 @@ func (e *Exporter) viewOf(m accel.Machine) view {
 	return v
 }
 
-// slogErrors passes the errors of the metrics handler on.
+// slogErrors logs the errors of the metrics handler.
 type slogErrors struct{ log *slog.Logger }
 
 func (l slogErrors) Println(v ...any) {

@@ -60,7 +60,7 @@ func TestScrapeGolden(t *testing.T) {
 }
 
 func TestScrapeHasNoLint(t *testing.T) {
-	// Every row has a series here, so that every name and help is judged.
+	// Every row has a series here, so that every name and help is checked.
 	m := exampleMachine()
 	have := m.Have["qemu-edu"]
 	for _, name := range MetricNames() {
@@ -114,8 +114,8 @@ func TestUnknownIsAbsent(t *testing.T) {
 	}
 }
 
-// A device that two definitions recognise, a serial that is not text and a reading that is no number must not cost
-// the page.
+// A device that two definitions recognise, a serial that is not text and a reading that is not a number must not
+// make the page fail.
 func TestScrapeSurvivesBadInput(t *testing.T) {
 	m := exampleMachine()
 	twice := m.Have["qemu-edu"].Accelerators[0]
@@ -139,7 +139,7 @@ func TestBeforeTheFirstSnapshot(t *testing.T) {
 	h := New(Options{Machine: func() accel.Machine { return accel.Machine{} }, Process: true}).Handler()
 	for _, path := range []string{"/", "/metrics", "/healthz", "/livez", "/readyz", "/v1/machine"} {
 		want := http.StatusOK
-		if path == "/healthz" { // nothing is known to be well
+		if path == "/healthz" { // before the host is read, nothing counts as healthy
 			want = http.StatusServiceUnavailable
 		}
 		if code, body := get(t, h, path); code != want {
@@ -302,8 +302,8 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// TestPartitions: a partition is an accelerator of its own in every series about health, told from others by its
-// profile, and says nothing that only its device can know.
+// TestPartitions: a partition is an accelerator of its own in every series about health, distinguished by its
+// profile. It has no series for what only the whole device knows.
 func TestPartitions(t *testing.T) {
 	m := exampleMachine()
 	a := &m.Have["qemu-edu"].Accelerators[0]

@@ -11,12 +11,12 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// gatherer gathers a table of rows, and renders it again only when what it is made of is another: most scrapes show
-// what the one before has shown. It is safe for concurrent use; what it returns must not be changed.
+// gatherer gathers a table of rows. It renders the table again only if its sources have changed, since most scrapes
+// show what the previous one showed. It is safe for concurrent use. The caller must not change what it returns.
 type gatherer struct {
 	e     *Exporter
 	table *prometheus.Registry
-	// live, if any, is gathered each time.
+	// live, if set, is gathered each time.
 	live *prometheus.Registry
 
 	mu       sync.Mutex
@@ -25,7 +25,7 @@ type gatherer struct {
 	err      error
 }
 
-// edition tells apart what pages are made of.
+// edition identifies the state of the sources of a page.
 type edition struct {
 	taken, started time.Time
 	holdings       uint64
@@ -46,12 +46,12 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 		return all, err
 	}
 	live, liveErr := g.live.Gather()
-	all = slices.Concat(all, live) // the names of the two differ
+	all = slices.Concat(all, live) // the two have no name in common
 	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return all, errors.Join(err, liveErr)
 }
 
-// rendered is the table as it is now.
+// rendered returns the table, rendered again if needed.
 func (g *gatherer) rendered() ([]*dto.MetricFamily, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,8 +63,8 @@ func (g *gatherer) rendered() ([]*dto.MetricFamily, error) {
 	return g.families, g.err
 }
 
-// edition is what pages are made of now. What changes between this and the rendering is rendered once more at the next
-// scrape.
+// edition returns the current state of the sources. A change after that and before the rendering causes one more
+// rendering at the next scrape.
 func (e *Exporter) edition() edition {
 	m := e.o.Machine()
 	now := edition{taken: m.Taken, started: m.Agent.Started}

@@ -7,8 +7,8 @@ import (
 )
 
 // Handler serves /metrics and the further pages of metrics, /healthz, /livez, /readyz, /v1/machine, /v1/holders,
-// /v1/events, /v1/progress and the status page at /. It answers GET and HEAD only: nothing can be changed through it.
-// Timeouts and the address are the server's.
+// /v1/events, /v1/progress and the status page at /. It answers only GET and HEAD, so nothing can be changed through
+// it. The server sets the address and the timeouts.
 func (e *Exporter) Handler() http.Handler {
 	mux := http.NewServeMux()
 	e.addMetrics(mux)
@@ -23,7 +23,7 @@ func (e *Exporter) Handler() http.Handler {
 	return readOnly(mux)
 }
 
-// Metrics serves /metrics and the further pages of metrics, and nothing else: what may be asked from elsewhere.
+// Metrics serves only /metrics and the further pages of metrics: what other machines may read.
 func (e *Exporter) Metrics() http.Handler {
 	mux := http.NewServeMux()
 	e.addMetrics(mux)
@@ -37,18 +37,18 @@ func (e *Exporter) addMetrics(mux *http.ServeMux) {
 		// One series that cannot be rendered must not hide the others.
 		ErrorHandling:     promhttp.ContinueOnError,
 		EnableOpenMetrics: true,
-		// Beyond it the answer is 503: scrapers that pile up must not grow the agent.
+		// Above the limit the answer is 503, so that scrapers that pile up do not make the agent grow.
 		MaxRequestsInFlight: 40,
 	}
 	mux.Handle("/metrics", promhttp.HandlerFor(e.metrics, o))
-	// In OpenMetrics the name of every counter ends in _total, which is not what others call theirs.
+	// In OpenMetrics every counter's name ends in _total, but the names on these pages must stay as they are.
 	o.EnableOpenMetrics = false
 	for path, page := range e.pages {
 		mux.Handle(path, promhttp.HandlerFor(page, o))
 	}
 }
 
-// readOnly refuses everything but GET and HEAD, and sets the headers that every answer has.
+// readOnly refuses all methods but GET and HEAD, and sets the headers of every answer.
 func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -9,15 +9,15 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// healthz tells whether the accelerators are well: 503 when a kind is blocked or a device is unhealthy or gone, and
-// until the host has been read. A degraded device is named, and well enough. It is for people, cron and load balancers;
-// a liveness probe must use /livez, or bad hardware would restart the agent.
+// healthz reports whether the accelerators are healthy. It answers 503 if a kind is blocked or a device is unhealthy
+// or gone, and until the host has been read. A degraded device is listed but does not cause 503. It is for people,
+// cron and load balancers; a liveness probe must use /livez, or bad hardware would restart the agent.
 func (e *Exporter) healthz(w http.ResponseWriter, _ *http.Request) {
 	text, bad := health(e.view())
 	answer(w, !bad, text)
 }
 
-// health returns one line for every kind on the host and for every device that is not healthy.
+// health returns one line for every kind on the host and for every device that is withheld or not healthy.
 func health(v view) (text string, bad bool) {
 	var b strings.Builder
 	if v.Taken.IsZero() {
@@ -50,7 +50,7 @@ func health(v view) (text string, bad bool) {
 	return b.String(), bad
 }
 
-// livez tells whether the agent's loop turns. It never depends on devices.
+// livez reports whether the agent's loop is running. It never depends on devices.
 func (e *Exporter) livez(w http.ResponseWriter, _ *http.Request) {
 	if e.o.Live != nil {
 		if err := e.o.Live(); err != nil {
@@ -61,7 +61,7 @@ func (e *Exporter) livez(w http.ResponseWriter, _ *http.Request) {
 	answer(w, true, "ok")
 }
 
-// readyz tells whether every task is ready, and which are not.
+// readyz reports whether every task is ready, and which are not.
 func (e *Exporter) readyz(w http.ResponseWriter, _ *http.Request) {
 	ok, text := true, ""
 	if e.o.Ready != nil {
@@ -79,10 +79,10 @@ func answer(w http.ResponseWriter, ok bool, text string) {
 	if !ok {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = io.WriteString(w, strings.TrimSuffix(text, "\n")+"\n") // the client may have gone
+	_, _ = io.WriteString(w, strings.TrimSuffix(text, "\n")+"\n") // the client may be gone
 }
 
-// line makes one line of a text that came from a driver or a compiler, so that nobody forges another one.
+// line turns a text from a driver or a compiler into a single line, so that the text cannot forge another line.
 func line(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

@@ -12,13 +12,13 @@ import (
 	"github.com/acceld/acceld/page"
 )
 
-// Event is something that happened to a kind or to a device of it.
+// Event is something that happened to a kind or to one of its devices.
 type Event struct {
 	At   time.Time `json:"at"`
 	Kind string    `json:"kind"`
-	// Device is empty for what happened to the whole kind.
+	// Device is empty if the event is about the whole kind.
 	Device string `json:"device,omitempty"`
-	// What says of what sort it is.
+	// What is the type of the event.
 	What What `json:"what"`
 	// From and To are states of the kind, health states of the device or phases of an upgrade.
 	From string `json:"from,omitempty"`
@@ -28,25 +28,25 @@ type Event struct {
 	Message string       `json:"message,omitempty"`
 }
 
-// What is a sort of [Event].
+// What is the type of an [Event].
 type What string
 
-// The sorts.
+// The event types.
 const (
-	WhatState   What = "state"   // the kind went from one state to another
-	WhatBlocked What = "blocked" // the kind's step failed for a reason that it did not have before
+	WhatState   What = "state"   // the kind changed its state
+	WhatBlocked What = "blocked" // the kind's step failed for a new reason
 	WhatHealth  What = "health"  // a device came, went, or its health changed
-	WhatUpgrade What = "upgrade" // an upgrade began, went on or ended
+	WhatUpgrade What = "upgrade" // an upgrade started, continued or ended
 )
 
-// maxEvents are kept, the newest: a device that flaps must not fill the memory. A message is cut at maxEvent
-// bytes: it may be a compiler's.
+// maxEvents is how many events are kept, the newest ones: a device that flaps must not fill the memory. maxEvent is
+// the length, in bytes, at which a message is cut: it may come from a compiler.
 const (
 	maxEvents = 256
 	maxEvent  = 500
 )
 
-// history is what happened since the agent started. Its readers are the status page and /v1/events.
+// history has what happened since the agent started. The status page and /v1/events read it.
 type history struct {
 	events []Event // oldest first
 	last   accel.Machine
@@ -62,8 +62,9 @@ func (h *history) add(x Event) {
 	h.events = append(h.events, x)
 }
 
-// See notes what has changed since the machine before: why a kind is blocked, how devices are, how far an upgrade is.
-// States come by [Exporter.Observe], one edge at a time. Call it with every new machine, in their order; it is quick.
+// See records what changed since the previous machine: why a kind is blocked, the health of devices, the progress of
+// an upgrade. Changes of state come through [Exporter.Observe], one at a time. Call See with every new machine, in
+// order; it is quick.
 func (e *Exporter) See(m accel.Machine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -121,7 +122,7 @@ func (e *Exporter) events(w http.ResponseWriter, _ *http.Request) {
 	answerJSON(w, append([]Event{}, e.view().events...)) // [], not null
 }
 
-// holders serves who holds which device.
+// holders serves which containers hold which device.
 func (e *Exporter) holders(w http.ResponseWriter, _ *http.Request) {
 	all := map[string][]Holder{}
 	if e.o.Holders != nil {
@@ -134,7 +135,7 @@ func (e *Exporter) holders(w http.ResponseWriter, _ *http.Request) {
 	answerJSON(w, all)
 }
 
-// progress answers with what is at work, and how far it is.
+// progress serves the work in progress.
 func (e *Exporter) progress(w http.ResponseWriter, _ *http.Request) {
 	all := []accel.Progress{} // [], not null
 	if e.o.Progress != nil {
@@ -145,18 +146,18 @@ func (e *Exporter) progress(w http.ResponseWriter, _ *http.Request) {
 
 func answerJSON(w http.ResponseWriter, v any) {
 	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil { // plain values: it cannot fail
+	if err != nil { // plain values: this cannot fail
 		http.Error(w, "cannot encode the answer", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(b, '\n')) // the client may have gone
+	_, _ = w.Write(append(b, '\n')) // the client may be gone
 }
 
-// shownEvents are on the page; the others are below /v1/events.
+// shownEvents is how many events are on the page; /v1/events has all of them.
 const shownEvents = 20
 
-// eventSection is what happened last, the newest first.
+// eventSection renders the last events, newest first.
 func eventSection(events []Event, now time.Time) page.Node {
 	if len(events) == 0 {
 		return page.Node{}
@@ -167,7 +168,7 @@ func eventSection(events []Event, now time.Time) page.Node {
 			break
 		}
 		when := page.Clock(x.At)
-		if now.Sub(x.At) > 20*time.Hour { // the time of the day would be ambiguous
+		if now.Sub(x.At) > 20*time.Hour { // the time of day would be ambiguous
 			when = page.Ago(now, x.At)
 		}
 		tone, words := x.words()
@@ -183,7 +184,7 @@ func eventSection(events []Event, now time.Time) page.Node {
 		page.El("small", page.Text("since the agent started"))), list)
 }
 
-// words are what happened, and how that is.
+// words returns what happened in words, and their tone.
 func (x Event) words() (page.Tone, string) {
 	switch {
 	case x.What == WhatBlocked:
@@ -206,13 +207,13 @@ func (x Event) words() (page.Tone, string) {
 	return page.Idle, x.From + " → " + x.To
 }
 
-// day is the most that a timeline shows, and shortest the least.
+// day is the longest time that a timeline shows, and shortest the shortest.
 const (
 	day      = 24 * time.Hour
 	shortest = 10 * time.Minute
 )
 
-// timeline is the states of a kind over the last day, or since the agent started.
+// timeline renders the states of a kind over the last day, or since the agent started.
 func timeline(v view, k string, now time.Time) page.Node {
 	length := min(max(now.Sub(v.Agent.Started), shortest), day)
 	begin := now.Add(-length)

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// told are the events of e as one line each.
+// told returns the events of e, one line each.
 func told(t *testing.T, e *Exporter) []string {
 	t.Helper()
 	_, body := get(t, e.Handler(), "/v1/events")
@@ -29,7 +29,7 @@ func told(t *testing.T, e *Exporter) []string {
 	return out
 }
 
-// TestHistory: what changes from one machine to the next is an event, and what was well when the agent began is none.
+// TestHistory: a change from one machine to the next is an event; what was healthy when the agent started is not.
 func TestHistory(t *testing.T) {
 	now := noon()
 	e := New(Options{Machine: exampleMachine, Now: noon})
@@ -76,7 +76,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestHistoryBounded: a device that flaps, and a compiler that says much, do not fill the memory.
+// TestHistoryBounded: neither a flapping device nor a compiler's long message fills the memory.
 func TestHistoryBounded(t *testing.T) {
 	e := New(Options{Machine: exampleMachine, Now: noon})
 	for i := range 3 * maxEvents {
@@ -98,7 +98,7 @@ func TestHistoryBounded(t *testing.T) {
 	}
 }
 
-// TestProgressServed: what is at work, and an empty list where nobody can tell.
+// TestProgressServed: the work in progress, and an empty list if it is not known.
 func TestProgressServed(t *testing.T) {
 	want := []accel.Progress{{
 		Kind: "qemu-edu", Stage: accel.StagePull, What: "registry.example/edu:1", Done: 5,
@@ -117,7 +117,7 @@ func TestProgressServed(t *testing.T) {
 	}
 }
 
-// TestHoldersServed: who holds which device, and an empty answer where nobody keeps books.
+// TestHoldersServed: who holds which device, and an empty answer if that is not known.
 func TestHoldersServed(t *testing.T) {
 	_, body := get(t, example().Handler(), "/v1/holders")
 	var all map[string][]Holder

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// maxWait is the longest that a request may wait for a newer snapshot: it has to be answered before the server's
-	// deadline for writing.
+	// maxWait is the longest that a request may wait for a newer snapshot: the answer must come before the server's
+	// write deadline.
 	maxWait = 25 * time.Second
-	// maxWaiting requests wait at a time; further ones are answered at once.
+	// maxWaiting is how many requests may wait at a time; further ones are answered at once.
 	maxWaiting = 64
 )
 
-// machine answers with the newest snapshot, as `acceld status -o json` prints it. A client that has one already names
-// it with If-None-Match, and with "Prefer: wait=20" (RFC 7240) it is answered when there is a newer one, or with 304
-// after so many seconds. So nobody has to ask over and over.
+// machine serves the newest snapshot, as `acceld status -o json` prints it. A client that already has one names it
+// with If-None-Match. With "Prefer: wait=20" (RFC 7240) the answer comes when there is a newer snapshot, or is 304
+// after that many seconds. So no client has to poll.
 func (e *Exporter) machine(w http.ResponseWriter, r *http.Request) {
 	m, known := e.snapshot(w, r)
 	if known {
@@ -35,11 +35,11 @@ func (e *Exporter) machine(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(b, '\n')) // the client may have gone
+	_, _ = w.Write(append(b, '\n')) // the client may be gone
 }
 
-// snapshot returns the newest snapshot, and whether the client has it and would not, or could not, wait for a newer
-// one. Its tag is in the answer then.
+// snapshot returns the newest snapshot, and whether the client already has it, even after waiting for a newer one if
+// it wanted to and could. It sets the ETag of the answer.
 func (e *Exporter) snapshot(w http.ResponseWriter, r *http.Request) (m accel.Machine, known bool) {
 	m = e.o.Machine()
 	has := r.Header.Get("If-None-Match")
@@ -50,7 +50,7 @@ func (e *Exporter) snapshot(w http.ResponseWriter, r *http.Request) (m accel.Mac
 	return m, has != "" && has == tag(m)
 }
 
-// newer waits for a snapshot that is not the known one, at most for d, and returns the newest.
+// newer waits, at most for d, for a snapshot other than the known one, and returns the newest.
 func (e *Exporter) newer(ctx context.Context, known string, d time.Duration, c *http.ResponseController) accel.Machine {
 	if d <= 0 || e.o.Follow == nil {
 		return e.o.Machine()
@@ -61,8 +61,8 @@ func (e *Exporter) newer(ctx context.Context, known string, d time.Duration, c *
 	default:
 		return e.o.Machine()
 	}
-	// The server's deadline for reading would end the request, although it was read long ago.
-	_ = c.SetReadDeadline(time.Now().Add(d + time.Second)) // where there is none there is nothing to put off
+	// The server's read deadline would end the request, although it was read long ago.
+	_ = c.SetReadDeadline(time.Now().Add(d + time.Second)) // fails only if there is no deadline to extend
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
@@ -80,13 +80,13 @@ func (e *Exporter) newer(ctx context.Context, known string, d time.Duration, c *
 	}
 }
 
-// tag tells snapshots apart, also those of two agents.
+// tag identifies a snapshot, also among those of different agents.
 func tag(m accel.Machine) string {
 	return `"` + strconv.FormatInt(m.Agent.Started.UnixNano(), 36) + "-" + strconv.FormatInt(m.Taken.UnixNano(), 36) +
 		`"`
 }
 
-// wish is how long the client would wait.
+// wish returns how long the client wants to wait.
 func wish(r *http.Request) time.Duration {
 	for _, preferences := range r.Header.Values("Prefer") {
 		for p := range strings.SplitSeq(preferences, ",") {

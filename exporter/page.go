@@ -11,8 +11,8 @@ import (
 	"github.com/acceld/acceld/page"
 )
 
-// page serves the status page for people. Like /v1/machine it waits with its answer for who has the newest one already,
-// so that the page in a browser follows the agent without asking over and over.
+// page serves the status page for people. Like /v1/machine, it waits with its answer if the client already has the
+// newest one, so that the page in a browser follows the agent without polling.
 func (e *Exporter) page(w http.ResponseWriter, r *http.Request) {
 	m, known := e.snapshot(w, r)
 	if known {
@@ -57,13 +57,13 @@ func document(v view, now time.Time) page.Document {
 	return d
 }
 
-// absent reports whether there is nothing to say about a kind.
+// absent reports whether there is nothing to show about a kind.
 func absent(v view, k string) bool {
 	st := v.Status[k]
 	return st.State == accel.Absent && len(v.Have[k].Accelerators) == 0 && st.Blocked == nil
 }
 
-// tones are that of a kind's state and that of all of the kind: a ready kind may have a device that is not well.
+// tones returns the tone of a kind's state and of the whole kind: a ready kind may have an unhealthy device.
 func tones(v view, k string) (state, whole page.Tone) {
 	st, accs := v.Status[k], v.Have[k].Accelerators
 	switch {
@@ -86,7 +86,7 @@ func tones(v view, k string) (state, whole page.Tone) {
 	return state, whole
 }
 
-// verdict sums the host up in one sentence.
+// verdict summarizes the host in one sentence.
 func verdict(v view) (page.Tone, string) {
 	healthy, degraded, total := 0, 0, 0
 	for _, d := range v.devices {
@@ -129,7 +129,7 @@ func verdict(v view) (page.Tone, string) {
 	return page.Good, fmt.Sprintf("Ready. All %d accelerators are healthy.", total)
 }
 
-// hostSection is about the machine, and the kinds that are not on it.
+// hostSection renders the machine, and the kinds that are not on it.
 func hostSection(v view, idle []string) page.Node {
 	f := v.Facts
 	kubelet := "none"

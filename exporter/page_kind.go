@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/page"
 )
 
-// kindSection is about one kind: where it stands and since when, why and what to do, its way, its devices.
+// kindSection renders one kind: its state and since when, why and what to do, its progress, its devices.
 func kindSection(v view, k string, now time.Time) page.Node {
 	st, have := v.Status[k], v.Have[k]
 	state, whole := tones(v, k)
@@ -41,7 +41,7 @@ func kindSection(v view, k string, now time.Time) page.Node {
 	return s
 }
 
-// stateWord is the state; empty is what a kind has before it was looked at.
+// stateWord returns the state in words; it is empty before a kind was looked at.
 func stateWord(st accel.Status) string {
 	switch {
 	case st.State == "":
@@ -52,7 +52,7 @@ func stateWord(st accel.Status) string {
 	return string(st.State)
 }
 
-// failure says why something does not go on, who must do what, and when it is tried again.
+// failure renders why something does not continue, who must do what, and when it is tried again.
 func failure(f accel.Failure, now time.Time, tone page.Tone) page.Node {
 	doc := f.Reason.Doc()
 	box := page.El("div", page.Class("blocked", string(tone)),
@@ -87,7 +87,7 @@ func again(f accel.Failure, now time.Time) page.Node {
 	return page.Row(page.Text(" It is tried again "), page.In(now, f.RetryAt), page.Text("."))
 }
 
-// upgrade says which driver is wanted instead, how far that is, and who is in the way.
+// upgrade renders which driver is wanted instead, its progress, and who holds it up.
 func upgrade(u accel.Upgrade, now time.Time) page.Node {
 	text := page.El("p", page.Badge(page.Busy, "upgrade "+string(u.Phase)),
 		page.Text(" from "+u.From.String()+" to "+u.To.String()+", wanted "), page.Ago(now, u.Since), page.Text("."))
@@ -105,7 +105,7 @@ func upgrade(u accel.Upgrade, now time.Time) page.Node {
 	return out
 }
 
-// way is the states that a kind walks on this host, with how long each took, and where it stands.
+// way renders the states that a kind passes through on this host, how long each took, and which is the current one.
 func way(v view, k string) page.Node {
 	st := v.Status[k]
 	tone, _ := tones(v, k)
@@ -135,7 +135,7 @@ func way(v view, k string) page.Node {
 	return list
 }
 
-// brief is a short duration.
+// brief renders a short duration.
 func brief(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
@@ -174,7 +174,7 @@ func kindFacts(v view, k string, now time.Time) []page.Pair {
 	return append(facts, page.Fact("Labels wait", have.Monitoring.LabelProblem))
 }
 
-// deviceTable is the devices of a kind, each with its partitions after it.
+// deviceTable renders the devices of a kind, each followed by its partitions.
 func deviceTable(v view, k string, now time.Time) page.Node {
 	var rows []page.TableRow
 	for _, d := range v.devices {
@@ -238,7 +238,7 @@ func deviceRow(v view, d device, now time.Time) page.TableRow {
 	return r
 }
 
-// deviceReadings are what a device measures, and the errors that its driver has reported.
+// deviceReadings renders what a device measures, and the errors that its driver has reported.
 func deviceReadings(d device) page.Node {
 	list := page.El("div", page.Class("readings"))
 	some := false

@@ -54,7 +54,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestPageWaits: who has the page is answered when there is a newer one, as with /v1/machine.
+// TestPageWaits: a client that has the page is answered when there is a newer one, as with /v1/machine.
 func TestPageWaits(t *testing.T) {
 	e := example()
 	w := httptest.NewRecorder()

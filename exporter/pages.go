@@ -11,7 +11,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// pageRows makes the rows of a page that is data.
+// pageRows returns the rows of a further page.
 func pageRows(p accel.MetricPage) []row {
 	labels := make([]string, len(p.Labels))
 	for i, l := range p.Labels {
@@ -35,10 +35,10 @@ func pageRows(p accel.MetricPage) []row {
 	return rows
 }
 
-// collectPage emits a row about accelerators: a series for each of them, and one more for each further holder. Without
-// labels about pods there is one for each accelerator.
+// collectPage emits a row about accelerators: one series per accelerator and holder, and one for an accelerator
+// without a holder. If the page has no labels about pods, there is one series per accelerator.
 func collectPage(v view, p accel.MetricPage, r accel.PageRow, emit emit) {
-	index, number := -1, map[string]int{} // of partitions, by device
+	index, number := -1, map[string]int{} // number counts partitions by device
 	for _, d := range v.devices {
 		if d.Parent == "" {
 			index++
@@ -72,7 +72,7 @@ func orNobody(holders []Holder) []Holder {
 	return holders
 }
 
-// pageValue is the value of a row for one accelerator. One that is gone has none: its last reading is no news.
+// pageValue returns the value of a row for one accelerator. A gone one has none: its last reading is out of date.
 func pageValue(d device, r accel.PageRow) (float64, bool) {
 	if !d.Present() {
 		return 0, false
@@ -94,7 +94,7 @@ func pageValue(d device, r accel.PageRow) (float64, bool) {
 	return n * cmp.Or(r.Scale, 1), true
 }
 
-// measured is a reading of a device. The utilization at its inherited scale is known whenever the ratio is.
+// measured returns a reading of a device. The utilization at its inherited scale is known whenever the ratio is.
 func measured(d device, name string) (float64, bool) {
 	n, ok := d.Metrics[name]
 	if !ok && name == inheritedUtilization {
@@ -104,7 +104,7 @@ func measured(d device, name string) (float64, bool) {
 	return n, ok
 }
 
-// lastCode is the code of the last error, where codes are numbers.
+// lastCode returns the code of the last error, if it is a number.
 func lastCode(d device) (float64, bool) {
 	var last accel.Fault
 	for _, f := range d.Faults {
@@ -119,7 +119,7 @@ func lastCode(d device) (float64, bool) {
 	return n, err == nil
 }
 
-// pageLabels are the values of a page's labels.
+// pageLabels returns the values of a page's labels.
 func pageLabels(v view, p accel.MetricPage, d device, index int, h Holder) []string {
 	values := make([]string, len(p.Labels))
 	for i, l := range p.Labels {
@@ -164,7 +164,7 @@ func pageFact(v view, fact accel.PageFact, d device, index int, h Holder) string
 	return ""
 }
 
-// nodeNumber is a number about the whole node, and whether it is known.
+// nodeNumber returns a number about the whole node, and whether it is known.
 func nodeNumber(v view, fact accel.NodeFact) (float64, bool) {
 	kinds := present(v)
 	all := func(yes func(k string) bool) float64 {
@@ -203,7 +203,7 @@ func nodeNumber(v view, fact accel.NodeFact) (float64, bool) {
 	return 0, false
 }
 
-// present returns the kinds that have an accelerator on the bus.
+// present returns the kinds with an accelerator on the bus.
 func present(v view) []string {
 	var kinds []string
 	for _, k := range v.kinds() {
@@ -214,7 +214,7 @@ func present(v view) []string {
 	return kinds
 }
 
-// latest is the last of the kinds' times, if all have one.
+// latest returns the latest of the kinds' times, if all have one.
 func latest(kinds []string, at func(k string) time.Time) (float64, bool) {
 	var last time.Time
 	for _, k := range kinds {

@@ -101,8 +101,8 @@ func TestPagesGolden(t *testing.T) {
 	}
 }
 
-// TestPagesKeepTheirNames: in OpenMetrics a counter would get another name, so that it is not spoken there, whoever
-// asks.
+// TestPagesKeepTheirNames: in OpenMetrics a counter would get another name, so these pages never use it, whatever
+// the client accepts.
 func TestPagesKeepTheirNames(t *testing.T) {
 	m := exampleMachine()
 	m.Have["qemu-edu"].Accelerators[0].Metrics["accelerator_energy_joules_total"] = 2
@@ -116,7 +116,7 @@ func TestPagesKeepTheirNames(t *testing.T) {
 	}
 }
 
-// TestMetricsAlone: what other machines get is the pages of metrics and nothing else, reading only.
+// TestMetricsAlone: other machines get only the pages of metrics, read-only.
 func TestMetricsAlone(t *testing.T) {
 	h := example(func(o *Options) { o.Pages = []accel.MetricPage{further()} }).Metrics()
 	for path, want := range map[string]int{
@@ -129,7 +129,7 @@ func TestMetricsAlone(t *testing.T) {
 	}
 }
 
-// TestInheritedUtilization: the name at its inherited scale is there wherever the ratio is, and a definition's own
+// TestInheritedUtilization: the inherited name at its scale exists whenever the ratio does, and a definition's own
 // reading wins.
 func TestInheritedUtilization(t *testing.T) {
 	m := exampleMachine()
@@ -151,7 +151,7 @@ func TestInheritedUtilization(t *testing.T) {
 	}
 }
 
-// TestScrapeFollowsPods: the series about pods are those of the pods that are there, however many have been.
+// TestScrapeFollowsPods: there are series only for pods that exist, however many existed before.
 func TestScrapeFollowsPods(t *testing.T) {
 	by, revision := map[string][]Holder{}, uint64(0)
 	h := example(func(o *Options) {
@@ -179,7 +179,7 @@ func TestScrapeFollowsPods(t *testing.T) {
 	}
 }
 
-// TestRenderedOnce: what is shown again is not rendered again, and whatever is new is shown at once.
+// TestRenderedOnce: an unchanged page is not rendered again, and a change is shown at once.
 func TestRenderedOnce(t *testing.T) {
 	m, held, asked := exampleMachine(), exampleHolders(), 0
 	e := example(func(o *Options) {

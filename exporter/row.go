@@ -16,13 +16,13 @@ type row struct {
 	name, help string
 	counter    bool
 	labels     []string
-	// collect calls emit once for every series: the value, then one value for every label.
+	// collect calls emit once per series: with the value, then one value per label.
 	collect func(v view, emit emit)
 }
 
 type emit func(value float64, labels ...string)
 
-// typ is the metric's type in words.
+// typ returns the metric's type in words.
 func (r row) typ() string {
 	if r.counter {
 		return "counter"
@@ -35,20 +35,20 @@ type view struct {
 	accel.Machine
 	tally   tally
 	holders map[string][]Holder // by device
-	told    time.Time           // when the kubelet last named them
+	told    time.Time           // when the kubelet last reported them
 	events  []Event             // oldest first
 	devices []device
 }
 
-// device is an accelerator with what the rest of the snapshot says about it.
+// device is an accelerator together with what the rest of the snapshot says about it.
 type device struct {
 	accel.Accelerator
 	kind, vendor string
 	pci          accel.PCIDevice
 }
 
-// devices returns every accelerator and every partition of one once, ordered by kind and ID. A function that two
-// definitions recognise counts for the first kind only: two series with the same labels would cost the whole page.
+// devices returns every accelerator and every partition once, sorted by kind and ID. A function that two definitions
+// recognise counts only for the first kind: two series with the same labels would make the whole page fail.
 func devices(m accel.Machine) []device {
 	pci := make(map[string]accel.PCIDevice, len(m.Facts.PCI))
 	for _, d := range m.Facts.PCI {
@@ -68,17 +68,17 @@ func devices(m accel.Machine) []device {
 	return all
 }
 
-// kinds returns the kinds in order.
+// kinds returns the kinds, sorted.
 func (v view) kinds() []string { return slices.Sorted(maps.Keys(v.Status)) }
 
-// collector makes a table a prometheus.Collector.
+// collector turns a table into a prometheus.Collector.
 type collector struct {
 	rows  []row
 	descs []*prometheus.Desc
 	view  func() view
 }
 
-// descs are the descriptions of rows.
+// descs returns the descriptions of rows.
 func descs(rows []row) []*prometheus.Desc {
 	all := make([]*prometheus.Desc, len(rows))
 	for i, r := range rows {
@@ -107,17 +107,17 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		r.collect(v, func(value float64, labels ...string) {
 			if math.IsNaN(value) || math.IsInf(value, 0) {
-				return // not known is absent
+				return // an unknown value is an absent series
 			}
 			for j, l := range labels {
-				labels[j] = strings.ToValidUTF8(l, "\uFFFD") // a serial number is whatever the device says
+				labels[j] = strings.ToValidUTF8(l, "\uFFFD") // a serial number may be any bytes
 			}
 			ch <- prometheus.MustNewConstMetric(c.descs[i], typ, value, labels...)
 		})
 	}
 }
 
-// truth is 1 for true.
+// truth is 1 for true and 0 for false.
 func truth(b bool) float64 {
 	if b {
 		return 1

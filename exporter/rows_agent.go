@@ -250,7 +250,7 @@ func kubeRows() []row {
 	}
 }
 
-// served returns the kinds that the kubelet is told about.
+// served returns the kinds that are reported to the kubelet.
 func served(v view) []string {
 	if !v.Want.Kubernetes {
 		return nil
@@ -258,14 +258,14 @@ func served(v view) []string {
 	return slices.DeleteFunc(v.kinds(), func(k string) bool { return len(v.Have[k].Accelerators) == 0 })
 }
 
-// stamp emits t; nothing when it is zero.
+// stamp emits t, unless it is zero.
 func stamp(emit emit, t time.Time, labels ...string) {
 	if !t.IsZero() {
 		emit(seconds(t), labels...)
 	}
 }
 
-// sorted returns the keys of m ordered by what name makes of them.
+// sorted returns the keys of m, sorted by name.
 func sorted[K comparable](m map[K]float64, name func(K) string) []K {
 	return slices.SortedFunc(maps.Keys(m), func(a, b K) int { return cmp.Compare(name(a), name(b)) })
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// deviceRows are the metrics that every accelerator has, whatever its vendor. Identity is written once, in
-// accelerator_info; every other series has the ID and the vendor and at most one dimension more.
+// deviceRows are the metrics of every accelerator of any vendor. Identity is written once, in accelerator_info.
+// Every other series has the ID, the vendor and, except for accelerator_allocation_info, at most one more label.
 func deviceRows() []row {
 	return slices.Concat([]row{
 		{
@@ -53,7 +53,7 @@ func deviceRows() []row {
 	}, healthRows(), linkRows(), functionRows())
 }
 
-// healthRows are the metrics about how well a device is, why not, and what to do.
+// healthRows are the metrics about the health of a device, the reason, and the required action.
 func healthRows() []row {
 	return []row{
 		{
@@ -117,7 +117,7 @@ func healthRows() []row {
 	}
 }
 
-// linkRows are the metrics about the PCI Express link, for devices that have one.
+// linkRows are the metrics about the PCI Express link of devices that have one.
 func linkRows() []row {
 	link := func(name, help string, value func(accel.Link) float64) row {
 		return row{name: name, help: help, labels: perDevice(), collect: func(v view, emit emit) {
@@ -128,7 +128,7 @@ func linkRows() []row {
 			}
 		}}
 	}
-	const giga = 1e9 // sysfs says GT/s
+	const giga = 1e9 // sysfs reports GT/s
 	return []row{
 		link("accelerator_pcie_link_current_transfers_per_second", "Speed of the PCI Express link now.", func(l accel.Link) float64 { return l.SpeedGTs * giga }),
 		link("accelerator_pcie_link_max_transfers_per_second", "Speed that the PCI Express link could have.", func(l accel.Link) float64 { return l.MaxSpeedGTs * giga }),
@@ -137,8 +137,8 @@ func linkRows() []row {
 	}
 }
 
-// The share of time in which a device was busy, and the same at an inherited scale of 0 to 100, which is derived from
-// the first where it is not read.
+// The share of time in which a device was busy, and the same at an inherited scale of 0 to 100, which is derived
+// from the first if it is not read itself.
 const (
 	utilization          = "accelerator_utilization_ratio"
 	inheritedUtilization = "accelerator_gpu_utilization"
@@ -150,10 +150,10 @@ type reading struct {
 	counter    bool
 }
 
-// readings is the table of what a definition's metrics may be called; anything else is refused before it is read.
-// The names accelerator_gpu_utilization, _memory_*_bytes, _power_usage_watts, _temperature_celsius and _*_clock_hertz
-// are those of OpenShift's recording rules (gpu-operator assets/state-dcgm-exporter,
-// 1000_prometheus_rule_openshift.yaml, read 2026-05), with true units, so that dashboards made for them work.
+// readings is the table of allowed names for a definition's metrics; any other name is refused before it is read.
+// The names accelerator_gpu_utilization, _memory_*_bytes, _power_usage_watts, _temperature_celsius and
+// _*_clock_hertz are those of OpenShift's recording rules (gpu-operator assets/state-dcgm-exporter,
+// 1000_prometheus_rule_openshift.yaml, read 2026-05), with true units, so that dashboards written for them work.
 func readings() []reading {
 	return []reading{
 		{"accelerator_temperature_celsius", "Temperature of the device.", false},
@@ -213,7 +213,7 @@ func MetricNames() []string {
 	return names
 }
 
-// readingRows are the metrics that definitions read. A device that is gone has none: its last reading is no news.
+// readingRows are the metrics that definitions read. A gone device has none: its last reading is out of date.
 func readingRows() []row {
 	var rows []row
 	for _, r := range readings() {
@@ -235,7 +235,7 @@ func perDevice(more ...string) []string {
 	return append([]string{"accelerator_id", "vendor"}, more...)
 }
 
-// model is the best name there is for a device: its own, that of the PCI id database, or that of its kind.
+// model returns the best known name of a device: its own, the PCI id database's, or its kind's.
 func model(v view, d device) string {
 	if d.Model != "" {
 		return d.Model
@@ -249,7 +249,7 @@ func model(v view, d device) string {
 	return ""
 }
 
-// numa is empty when the platform names no node.
+// numa is empty if the platform reports no node.
 func numa(node int) string {
 	if node < 0 {
 		return ""

@@ -2,7 +2,7 @@ package exporter
 
 import "github.com/acceld/acceld/accel"
 
-// functionRows are the metrics about the functions of a device on the bus, for those that can have virtual ones.
+// functionRows are the metrics about the PCI functions of devices that can have virtual ones.
 func functionRows() []row {
 	virtual := func(name, help string, value func(accel.SRIOV) int) row {
 		return row{name: name, help: help, labels: perDevice(), collect: func(v view, emit emit) {

@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// changing is a machine that has a newer snapshot whenever a test says so.
+// changing is a machine that gets a newer snapshot whenever a test says so.
 type changing struct {
 	mu       sync.Mutex
 	m        accel.Machine
@@ -36,7 +36,7 @@ func (c *changing) change() {
 	c.replaced = make(chan struct{})
 }
 
-// ask asks with a tag and a preference and returns status, tag and body.
+// ask sends a tag and a preference and returns status, tag and body.
 func ask(ctx context.Context, t *testing.T, url, known, prefer string) (int, string, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/machine", nil)
@@ -58,8 +58,8 @@ func ask(ctx context.Context, t *testing.T, url, known, prefer string) (int, str
 	return resp.StatusCode, resp.Header.Get("ETag"), body
 }
 
-// TestMachineWaits: who has the newest snapshot is answered when there is a newer one, and not before, although the
-// server's time for reading a request is over by then.
+// TestMachineWaits: a client with the newest snapshot is answered when there is a newer one, and not before,
+// although the server's read deadline is over by then.
 func TestMachineWaits(t *testing.T) {
 	c := &changing{m: exampleMachine(), replaced: make(chan struct{})}
 	server := httptest.NewUnstartedServer(New(Options{Machine: c.machine, Follow: c.follow}).Handler())
@@ -94,7 +94,7 @@ func TestMachineWaits(t *testing.T) {
 	}
 }
 
-// TestMachineUnchanged: the wait ends, is the client's to ask for, and can be turned into none.
+// TestMachineUnchanged: a wait ends with 304, and a client that does not want to wait, or cannot, gets 304 at once.
 func TestMachineUnchanged(t *testing.T) {
 	c := &changing{m: exampleMachine(), replaced: make(chan struct{})}
 	e := New(Options{Machine: c.machine, Follow: c.follow})
@@ -120,7 +120,7 @@ func TestMachineUnchanged(t *testing.T) {
 	}
 }
 
-// TestMachineClientGone: a client that goes gives its place back.
+// TestMachineClientGone: a client that disconnects frees its place.
 func TestMachineClientGone(t *testing.T) {
 	c := &changing{m: exampleMachine(), replaced: make(chan struct{})}
 	e := New(Options{Machine: c.machine, Follow: c.follow})

@@ -12,7 +12,7 @@ func parenthesis(s string) string {
 	return "(" + s + ")"
 }
 
-// prefixed is nothing for an empty s.
+// prefixed returns prefix and s, or nothing if s is empty.
 func prefixed(prefix, s string) string {
 	if s == "" {
 		return ""
@@ -20,7 +20,7 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
-// spoken makes words of a metric name: the prefix and the unit go, "accelerator_dma_bytes_total" is "dma".
+// spoken turns a metric name into words without prefix and unit: "accelerator_dma_bytes_total" becomes "dma".
 func spoken(name string) string {
 	s := strings.TrimSuffix(strings.TrimPrefix(name, "accelerator_"), "_total")
 	for _, unit := range []string{"_celsius", "_ratio", "_bytes", "_watts", "_joules", "_volts", "_hertz", "_seconds"} {
@@ -29,7 +29,7 @@ func spoken(name string) string {
 	return strings.ReplaceAll(s, "_", " ")
 }
 
-// quantity is a reading with the unit that its name ends in.
+// quantity renders a reading with the unit in which its name ends.
 func quantity(name string, n float64) string {
 	base := strings.TrimSuffix(name, "_total")
 	switch {
@@ -55,7 +55,7 @@ func quantity(name string, n float64) string {
 	return strconv.FormatFloat(n, 'f', -1, 64)
 }
 
-// scaled writes n with the largest unit that leaves at least one before the point.
+// scaled renders n with the largest unit that keeps the number at least 1.
 func scaled(n, step float64, units []string) string {
 	i := 0
 	for ; n >= step && i < len(units)-1; i++ {
