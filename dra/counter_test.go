@@ -12,7 +12,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// halves is a definition whose devices can be divided into halves. With counters, claims are told so.
+// halves returns a definition whose devices can be divided into halves, with counters if counted.
 func halves(counted bool) *accel.Definition {
 	def := &accel.Definition{
 		Kind: "qemu-edu", Resource: "qemu.org/edu",
