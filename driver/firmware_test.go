@@ -192,3 +192,28 @@ func TestFirmwareIsReplacedByAnUpgrade(t *testing.T) {
 		}
 	}
 }
+
+// TestFirmwareOfAFirstFetch: firmware that only the artifact has counts before the store has the artifact.
+func TestFirmwareOfAFirstFetch(t *testing.T) {
+	m, s := newMachine(t), newShop(t)
+	m.Write(kmod.FirmwarePath, "")
+	def := fromShop(s)
+	def.Driver.Modules[0].Firmware = []string{"edu/fw.bin"}
+	other := newMachine(t)
+	theirs := other.driver(Options{Artifact: quick()})
+	other.bring(other.enter(theirs, ko.Edu(), 1), "edu/fw.bin", "new")
+	entries, err := theirs.store.List()
+	if err != nil || len(entries) != 1 {
+		t.Fatal(entries, err)
+	}
+	if _, problem := theirs.sources.Push(t.Context(), def, other.Facts(), entries[0], nil); problem != nil {
+		t.Fatal(problem)
+	}
+	d := m.driver(Options{Artifact: quick()})
+	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
+		t.Fatal(problem, problem.Tried)
+	}
+	if b, err := os.ReadFile(m.Path("/var/lib/acceld/firmware/edu/fw.bin")); string(b) != "new" {
+		t.Errorf("%q, %v", b, err)
+	}
+}

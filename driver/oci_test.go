@@ -676,3 +676,36 @@ func TestForeignImage(t *testing.T) {
 		t.Errorf("entry has %v", left)
 	}
 }
+
+// TestFreshAnswer: when a registry is asked again, a new driver under an old tag is fetched, and a known one is not.
+func TestFreshAnswer(t *testing.T) {
+	m, s := newMachine(t), newShop(t)
+	def := fromShop(s)
+	def.Driver.Version = ""
+	def.Driver.Sources[0].Image = s.host() + "/edu:latest-{{.KernelVersion}}"
+	d := m.driver(Options{Artifact: quick()})
+	answer := func() (key string, blobs int) {
+		t.Helper()
+		s.requests = nil
+		p, tried, problem := d.sources.Acquire(t.Context(), def, m.Facts(), source.Options{Fresh: true})
+		if problem != nil {
+			t.Fatal(problem, tried)
+		}
+		defer p.Close()
+		for _, r := range s.requests {
+			if strings.Contains(r, "/blobs/") {
+				blobs++
+			}
+		}
+		return p.Key, blobs
+	}
+	s.stock(t, def, version("1.0.0"), nil, nil)
+	first, _ := answer()
+	if again, blobs := answer(); again != first || blobs != 1 { // its configuration, and no layer
+		t.Errorf("asked again it is %q, was %q, with %d blobs", again, first, blobs)
+	}
+	s.stock(t, def, version("1.0.1"), func(_ *accel.Facts, e *store.Entry) { e.Identity.SourceDigest = "other" }, nil)
+	if second, blobs := answer(); second == first || blobs != 2 {
+		t.Errorf("the new one is %q, with %d blobs", second, blobs)
+	}
+}

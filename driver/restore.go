@@ -10,12 +10,9 @@ import (
 )
 
 // restorable opens the files of the live modules that it can find by their build-id, in load order. They are loaded
-// again if unloading stops half-way. A driver of a single module cannot stop half-way, so its plan is empty.
+// again if unloading stops half-way, or if an upgrade fails.
 func (l *loader) restorable(def *accel.Definition, facts accel.Facts, order []accel.LoadedModule) *kmod.Plan {
 	p := &kmod.Plan{}
-	if len(order) < 2 {
-		return p // a single module cannot stop half-way
-	}
 	x := kmod.NewIndex(l.h, facts.Kernel.Release)
 	entries, err := l.store.List()
 	if err != nil {

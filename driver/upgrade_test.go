@@ -656,3 +656,21 @@ func TestCollectKilled(t *testing.T) {
 		t.Errorf("half an entry is taken for a whole one: %+v, %v", found, err)
 	}
 }
+
+// TestRollBackOfAnAdoptedDriver: the driver that acceld found loaded, and replaces by one that fails, comes back.
+func TestRollBackOfAnAdoptedDriver(t *testing.T) {
+	m := newMachine(t)
+	m.bad = map[string]string{"2.0.0": "wrong"}
+	d := m.driver(Options{})
+	m.enter(d, version("2.0.0"), 2)
+	m.Install("updates/edu.ko", version("0.9.0"))
+	m.Live(version("0.9.0"))
+	m.probe()
+	m.Write("/sys/bus/pci/devices/"+ko.Device+"/factorial", "3628800\n")
+	def := wants("2.0.0")
+	def.Driver.Upgrade.Adopt = true
+	have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs())
+	if problem == nil || problem.Reason != accel.RolledBack || have.Version != "0.9.0" || m.liveVersion() != "0.9.0" {
+		t.Fatalf("%+v %v, live is %q", have, problem, m.liveVersion())
+	}
+}

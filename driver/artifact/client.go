@@ -16,6 +16,9 @@ type Options struct {
 	// Progress receives progress reports of each transfer, a few times a second, from several goroutines. It must
 	// return quickly. The kind is empty, because only the caller knows it. Nil discards the reports.
 	Progress func(accel.Progress)
+	// Known reports whether the caller already has an artifact, by what is known before its layers are fetched. They
+	// then stay where they are. Nil fetches every artifact.
+	Known func(Pulled) bool
 	// Limits replaces all built-in limits if any of its fields is set.
 	Limits Limits
 	// Backoff is the pause, with jitter, before the second attempt at a registry. The pause before the third and last

@@ -204,6 +204,9 @@ func (c *Client) take(ctx context.Context, t *transfer, from place, where, ref s
 			return out, err
 		}
 	}
+	if c.o.Known != nil && c.o.Known(out) {
+		return out, nil
+	}
 	total, err := c.bounded(img)
 	if err != nil {
 		return out, err

@@ -55,7 +55,7 @@ func (x *Sources) Export(facts accel.Facts, entries []store.Entry, file string, 
 		return nil, problem
 	}
 	defer done()
-	return x.artifacts("bundle").Export(file, contents, w.Work, key)
+	return x.artifacts("bundle", nil).Export(file, contents, w.Work, key)
 }
 
 // Import puts the drivers of a bundle, a path on the host, into the store: those of defs, for this kernel and others.
@@ -64,7 +64,7 @@ func (x *Sources) Export(facts accel.Facts, entries []store.Entry, file string, 
 func (x *Sources) Import(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts, file string,
 	keys []string,
 ) (entries []store.Entry, unknown []string, problem *accel.Problem) {
-	all, problem := x.artifacts("bundle").ListBundle(ctx, file)
+	all, problem := x.artifacts("bundle", nil).ListBundle(ctx, file)
 	if problem != nil {
 		return nil, nil, problem
 	}
@@ -106,7 +106,7 @@ func (x *Sources) importOne(ctx context.Context, def *accel.Definition, facts ac
 	}
 	defer done()
 	j := &delivery{Workspace: w, def: &own, facts: facts, index: kmod.NewIndex(x.h, facts.Kernel.Release)}
-	pulled, problem := x.artifacts(def.Kind).PullBundle(ctx, s, wanted(&own, facts), j.Work)
+	pulled, problem := x.artifacts(def.Kind, nil).PullBundle(ctx, s, wanted(&own, facts), j.Work)
 	if problem != nil {
 		return store.Entry{}, problem
 	}

@@ -25,9 +25,10 @@ func wanted(def *accel.Definition, facts accel.Facts) artifact.Wanted {
 	}
 }
 
-// artifacts returns the client for registries and bundles. It reports progress for a kind.
-func (x *Sources) artifacts(kind string) *artifact.Client {
+// artifacts returns the client for registries and bundles. It reports progress for a kind. Known may be nil.
+func (x *Sources) artifacts(kind string, known func(artifact.Pulled) bool) *artifact.Client {
 	o := x.o.Artifact
+	o.Known = known
 	o.Log, o.Progress = x.log, func(p accel.Progress) {
 		p.Kind = kind
 		x.o.Tell(p)
@@ -52,12 +53,23 @@ func (x *Sources) fetch(ctx context.Context, def *accel.Definition, facts accel.
 		return Answer{Verdict: Failed, Problem: problem}
 	}
 	defer release()
-	if a := x.askStore(def, facts, o); a.Verdict == Satisfied {
-		return a // another process has fetched or built it meanwhile
+	var known store.Entry
+	if !o.Fresh {
+		if a := x.askStore(def, facts, o); a.Verdict == Satisfied {
+			return a // another process has fetched or built it meanwhile
+		}
+	} else {
+		j.known = func(p artifact.Pulled) bool {
+			known = x.known(j, p)
+			return known.Key != ""
+		}
 	}
-	pulled, problem := pull(x.artifacts(def.Kind), j.Work)
+	pulled, problem := pull(x.artifacts(def.Kind, j.known), j.Work)
 	if problem != nil {
 		return Answer{Verdict: verdictOf(problem), Problem: problem}
+	}
+	if known.Key != "" {
+		return x.useFetched(def, facts, known, from, o)
 	}
 	e, problem := x.adopt(j, pulled)
 	if problem != nil {
@@ -117,6 +129,26 @@ type delivery struct {
 	def   *accel.Definition
 	facts accel.Facts
 	index *kmod.Index
+	// known reports whether the store has an artifact already; nil if nobody needs to know.
+	known func(artifact.Pulled) bool
+}
+
+// known returns the entry of the store for an artifact; the zero entry if there is none.
+func (x *Sources) known(j *delivery, p artifact.Pulled) store.Entry {
+	id, problem := identityOf(j, p)
+	if problem != nil {
+		return store.Entry{} // adopt reports it
+	}
+	entries, err := x.store.Find(j.def, j.facts.Kernel)
+	if err != nil {
+		return store.Entry{}
+	}
+	for _, e := range entries {
+		if e.Key == id.Key() {
+			return e
+		}
+	}
+	return store.Entry{}
 }
 
 // adopt creates the entry for an artifact that was unpacked into the work directory.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
 )
 
 func installedRow() row {
@@ -21,7 +22,7 @@ func (x *Sources) askInstalled(def *accel.Definition, facts accel.Facts, o Optio
 	if problem != nil {
 		return Answer{Unavailable, nil, problem}
 	}
-	p, problem := kmod.MakePlan(x.target(def, facts, accel.SourceInstalled, ""), where)
+	p, problem := kmod.MakePlan(x.target(def, facts, accel.SourceInstalled, store.Entry{}), where)
 	if problem != nil {
 		return Answer{Refused, nil, problem}
 	}

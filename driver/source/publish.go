@@ -191,7 +191,7 @@ func (x *Sources) push(ctx context.Context, def *accel.Definition, facts accel.F
 		return artifact.Pushed{}, problem
 	}
 	defer done()
-	pushed, problem := x.artifacts(def.Kind).Push(ctx, s, wanted(def, facts), content, w.Work, o)
+	pushed, problem := x.artifacts(def.Kind, nil).Push(ctx, s, wanted(def, facts), content, w.Work, o)
 	if problem != nil {
 		problem.Message = fmt.Sprintf("cannot publish the driver of %q: %s", def.Kind, problem.Message)
 	}

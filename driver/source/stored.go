@@ -59,7 +59,7 @@ func (x *Sources) use(def *accel.Definition, facts accel.Facts, e store.Entry) A
 		}
 		where = append(where, kmod.Located{Module: m, Path: path.Join(e.Path, s.File)})
 	}
-	p, problem := kmod.MakePlan(x.target(def, facts, accel.SourceStore, e.Key), where)
+	p, problem := kmod.MakePlan(x.target(def, facts, accel.SourceStore, e), where)
 	if problem != nil {
 		return Answer{Refused, nil, problem}
 	}

@@ -7,12 +7,11 @@ import (
 )
 
 // target describes what the modules of a source are judged for.
-func (x *Sources) target(def *accel.Definition, facts accel.Facts, source accel.SourceType, key string) kmod.Target {
-	bundled := x.firmware.Of(key)
+func (x *Sources) target(def *accel.Definition, facts accel.Facts, source accel.SourceType, e store.Entry) kmod.Target {
 	return kmod.Target{
-		Host: x.h, Log: x.log, Def: def, Facts: facts, Source: source, Key: key, Firmware: bundled,
+		Host: x.h, Log: x.log, Def: def, Facts: facts, Source: source, Key: e.Key, Firmware: e.Firmware,
 		Conflict: func() *accel.Problem {
-			_, problem := x.firmware.Placeable(bundled, facts.Kernel.Release)
+			_, problem := x.firmware.Placeable(e.Firmware, facts.Kernel.Release)
 			return problem
 		},
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
 )
 
 // Verify judges what would be loaded for a kind, from the store or installed on the host, exactly as a load would,
@@ -27,13 +28,13 @@ func (x *Sources) Verify(def *accel.Definition, facts accel.Facts) kmod.Verifica
 				where = append(where, kmod.Located{Module: m, Path: ""})
 			}
 		}
-		return kmod.Judge(x.target(def, facts, accel.SourceStore, e.Key), where, false)
+		return kmod.Judge(x.target(def, facts, accel.SourceStore, e), where, false)
 	}
 	where, problem := kmod.Installed(x.h, def, kmod.NewIndex(x.h, facts.Kernel.Release))
 	if problem != nil {
 		return kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Problem: problem}
 	}
-	return kmod.Judge(x.target(def, facts, accel.SourceInstalled, ""), where, false)
+	return kmod.Judge(x.target(def, facts, accel.SourceInstalled, store.Entry{}), where, false)
 }
 
 // VerifyFiles judges module files, given as paths on the host, like [Sources.Verify]. Def is the definition of the
@@ -70,7 +71,7 @@ func (x *Sources) VerifyFiles(def *accel.Definition, facts accel.Facts, files []
 		m.Optional = false
 		where = append(where, kmod.Located{Module: m, Path: file})
 	}
-	return kmod.Judge(x.target(def, facts, kmod.SourceFile, ""), where, true)
+	return kmod.Judge(x.target(def, facts, kmod.SourceFile, store.Entry{}), where, true)
 }
 
 // CheckFile judges a module file of def for the kernel in facts exactly as a load would, dependencies and parameters

@@ -81,7 +81,7 @@ func (s *Store) needed(facts accel.Facts, entries []Entry, underway []*Generatio
 	return out
 }
 
-// size is the total size of the files directly in a directory. It does not descend, so firmware is not counted.
+// size is the total size of the files below a directory.
 func (s *Store) size(dir string) int64 {
 	entries, err := s.h.ReadDir(dir)
 	if err != nil {
@@ -89,7 +89,9 @@ func (s *Store) size(dir string) int64 {
 	}
 	var sum int64
 	for _, e := range entries {
-		if st, err := e.Info(); err == nil {
+		if e.IsDir() {
+			sum += s.size(path.Join(dir, e.Name()))
+		} else if st, err := e.Info(); err == nil {
 			sum += st.Size()
 		}
 	}
