@@ -8,31 +8,31 @@ import (
 func TestAnswer(t *testing.T) {
 	for _, c := range []struct {
 		have PluginHave
-		word Answer[Word]
+		word Answer[UpgradeReport]
 		text string
 	}{
-		{PluginHave{}, Answer[Word]{}, `{"plugin":{"registered":false,"registrations":0,"allocatable":null}}`},
+		{PluginHave{}, Answer[UpgradeReport]{}, `{"plugin":{"registered":false,"registrations":0,"allocatable":null}}`},
 		{
 			PluginHave{Allocatable: Known(0)},
-			Known(Word{}),
-			`{"plugin":{"registered":false,"registrations":0,"allocatable":0},"word":""}`,
+			Known(UpgradeReport{}),
+			`{"plugin":{"registered":false,"registrations":0,"allocatable":0},"upgradeReport":""}`,
 		},
 		{
 			PluginHave{Allocatable: Known(2)},
-			Known(Word{Phase: WordWaiting, Version: "2"}),
-			`{"plugin":{"registered":false,"registrations":0,"allocatable":2},"word":"waiting 2"}`,
+			Known(UpgradeReport{Phase: ReportWaiting, Version: "2"}),
+			`{"plugin":{"registered":false,"registrations":0,"allocatable":2},"upgradeReport":"waiting 2"}`,
 		},
 	} {
 		type said struct {
-			Plugin PluginHave   `json:"plugin"`
-			Word   Answer[Word] `json:"word,omitzero"`
+			Plugin        PluginHave            `json:"plugin"`
+			UpgradeReport Answer[UpgradeReport] `json:"upgradeReport,omitzero"`
 		}
 		b, err := json.Marshal(said{c.have, c.word})
 		if err != nil || string(b) != c.text {
 			t.Errorf("%s, %v, want %s", b, err, c.text)
 		}
-		back := said{PluginHave{Allocatable: Known(7)}, Answer[Word]{}}
-		if err := json.Unmarshal(b, &back); err != nil || back.Plugin != c.have || back.Word != c.word {
+		back := said{PluginHave{Allocatable: Known(7)}, Answer[UpgradeReport]{}}
+		if err := json.Unmarshal(b, &back); err != nil || back.Plugin != c.have || back.UpgradeReport != c.word {
 			t.Errorf("%s became %+v, %v", b, back, err)
 		}
 	}

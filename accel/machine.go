@@ -42,9 +42,9 @@ type Have struct {
 	Probe *ProbeHave `json:"probe,omitempty"`
 	// Failure is the last failed step that has not succeeded since; nil when none.
 	Failure *Failure `json:"failure,omitempty"`
-	// Word is the node's report about an upgrade that a cluster policy orders. While it is unknown, the last report
-	// stays valid.
-	Word Answer[Word] `json:"word,omitzero"`
+	// UpgradeReport is the node's report about an upgrade that a cluster policy orders. While it is unknown, the last
+	// report stays valid.
+	UpgradeReport Answer[UpgradeReport] `json:"upgradeReport,omitzero"`
 }
 
 // Accelerator is a PCI function that a definition recognises, or a partition of one.
@@ -156,9 +156,9 @@ type RuntimeHave struct {
 	// Right lists the IDs of devices and partitions that containers get correctly although Applied is false: only
 	// other devices came or went.
 	Right []string `json:"right,omitempty"`
-	// Unread is why the running container runtime ignores these files, correct or not. It is nil if the runtime reads
-	// them, or if acceld knows of no runtime.
-	Unread *Problem `json:"unread,omitempty"`
+	// NotHonored is why the running container runtime ignores these files, correct or not. It is nil if the runtime
+	// reads them, or if acceld knows of no runtime.
+	NotHonored *Problem `json:"notHonored,omitempty"`
 	// Spec is the path of the CDI spec as the host sees it.
 	Spec string `json:"spec,omitempty"`
 	// Hook is the path of the OCI hook's JSON file; empty if no hook is used.

@@ -127,8 +127,11 @@ func withheld(have Have, a Accelerator, proven func(id string) bool) *Withheld {
 			By: ByProof, Reason: NotProven,
 			Message: "it has not passed its self-test with the driver that is live",
 		}
-	case have.Runtime.Unread != nil:
-		return &Withheld{By: ByRuntime, Reason: have.Runtime.Unread.Reason, Message: have.Runtime.Unread.Message}
+	case have.Runtime.NotHonored != nil:
+		return &Withheld{
+			By: ByRuntime, Reason: have.Runtime.NotHonored.Reason,
+			Message: have.Runtime.NotHonored.Message,
+		}
 	case !given:
 		return &Withheld{
 			By: ByRuntime, Reason: SpecPending,

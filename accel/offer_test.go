@@ -31,7 +31,7 @@ func TestWithhold(t *testing.T) {
 		},
 		"unread": {
 			Accelerator{Health: well},
-			Have{Driver: right, Runtime: RuntimeHave{Applied: true, Unread: Problemf(RuntimeDown, "x")}},
+			Have{Driver: right, Runtime: RuntimeHave{Applied: true, NotHonored: Problemf(RuntimeDown, "x")}},
 			true,
 			ByRuntime,
 		},

@@ -87,12 +87,12 @@ func TestPortion(t *testing.T) {
 
 func TestWordsAndGrants(t *testing.T) {
 	for _, text := range []string{"", "waiting 2.0.0", "upgrading key-0123", "failed 2.0.0 RolledBack"} {
-		if got := ParseWord(text).String(); got != text {
+		if got := ParseUpgradeReport(text).String(); got != text {
 			t.Errorf("%q is read as %q", text, got)
 		}
 	}
 	for _, text := range []string{"waiting", "ready 2.0.0", "  "} {
-		if w := ParseWord(text); w != (Word{}) {
+		if w := ParseUpgradeReport(text); w != (UpgradeReport{}) {
 			t.Errorf("%q is read as %+v", text, w)
 		}
 	}
@@ -109,7 +109,7 @@ func TestWordsAndGrants(t *testing.T) {
 		{Version: "1.0 rc 1", Key: "k"}: "1.0_rc_1",
 		{Key: "0123456789abcdef"}:       "key-0123456789ab", {}: "unnamed",
 	} {
-		if got := r.Ticket(); got != want {
+		if got := r.Target(); got != want {
 			t.Errorf("%+v: %q, want %q", r, got, want)
 		}
 	}

@@ -12,9 +12,9 @@ type Want struct {
 	CDI bool `json:"cdi"`
 	// Kinds are the enabled definitions, by kind, with the overrides of the file applied.
 	Kinds map[string]*Definition `json:"kinds,omitempty"`
-	// Unsure is true while the cluster's policies should be read but never have been. Until then no driver in use is
-	// replaced.
-	Unsure bool `json:"unsure,omitempty"`
+	// PoliciesUnknown is true while the cluster's policies should be read but never have been. Until then no driver in
+	// use is replaced.
+	PoliciesUnknown bool `json:"policiesUnknown,omitempty"`
 	// Problem says why the configuration on disk is unusable; the previous one then stays in effect.
 	Problem *Problem `json:"problem,omitempty"`
 }

@@ -45,7 +45,7 @@ type Agent struct {
 	driver    *driver.Driver
 	runtime   *runtime.Runtime
 	health    *health.Engine
-	programs  *probe.Keeper
+	programs  *probe.Supervisor
 	plugins   *plugins
 	users     *users
 	gate      *hookGate
@@ -243,7 +243,7 @@ func (a *Agent) loopOptions(want accel.Want, node string) loop.Options {
 	if a.kube != nil {
 		o.KubeSync = func() loop.Sync {
 			s := a.kube.State()
-			return loop.Sync{Labelled: s.Labelled, Problem: s.Problem, Words: loop.Exchanges(s.NodeAnnotations)}
+			return loop.Sync{Labelled: s.Labelled, Problem: s.Problem, Handshakes: loop.Handshakes(s.NodeAnnotations)}
 		}
 	}
 	return o
@@ -261,9 +261,9 @@ func (a *Agent) probes() loop.Probes {
 		Facts: a.facts,
 		Accelerators: func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 			read := reader.Accelerators(def, pci)
-			known := a.programs.Complete(def, read)
+			known := a.programs.Enrich(def, read)
 			judged := a.health.Judge(def, pci, known)
-			return a.resets.shown(def, a.programs.Hold(def, judged))
+			return a.resets.shown(def, a.programs.Withhold(def, judged))
 		},
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
 			metrics, err := collect(def, x)

@@ -21,7 +21,7 @@ import (
 type users struct {
 	host     *host.Host
 	driver   *driver.Driver
-	programs *probe.Keeper
+	programs *probe.Supervisor
 	plugins  *plugins
 	machine  func() accel.Machine
 }

@@ -66,7 +66,7 @@ func TestPoliciesTakenOver(t *testing.T) {
 		t.Fatal(problem)
 	}
 	eventually("the policy is in force", func(w accel.Want, d *accel.Definition) bool {
-		return d.Driver.Version == "9.9" && d.Driver.Upgrade.By == "fleet" && !w.Unsure
+		return d.Driver.Version == "9.9" && d.Driver.Upgrade.By == "fleet" && !w.PoliciesUnknown
 	})
 	kept, known, problem := ReadPolicies(s.Host, s.Config.StateDir)
 	if problem != nil || !known || len(kept.All) != 1 || len(kept.Labels) != 1 {

@@ -111,7 +111,7 @@ func reloading(t *testing.T, o SetupOptions, s *Setup) *Agent {
 func follow(t *testing.T, a *Agent) {
 	t.Helper()
 	a.reloader = &reloader{
-		Setup: a.Setup, options: a.o.SetupOptions, want: accel.Want{Kinds: a.Kinds, Unsure: a.PoliciesUnknown},
+		Setup: a.Setup, options: a.o.SetupOptions, want: accel.Want{Kinds: a.Kinds, PoliciesUnknown: a.PoliciesUnknown},
 		machine: a.machine, configure: a.loop.Configure, watcher: a.watcher,
 	}
 	if err := a.reloader.watch(a.ctx); err != nil {

@@ -270,7 +270,8 @@ func (s *Setup) Runtime(facts accel.Facts) *runtime.Runtime {
 // Want returns the desired state as configured: the hook, CDI and the kinds.
 func (s *Setup) Want() accel.Want {
 	return accel.Want{
-		Hook: s.Config.Hook && HookProgram() != "", CDI: s.Config.CDI, Kinds: s.Kinds, Unsure: s.PoliciesUnknown,
+		Hook: s.Config.Hook && HookProgram() != "", CDI: s.Config.CDI, Kinds: s.Kinds,
+		PoliciesUnknown: s.PoliciesUnknown,
 	}
 }
 

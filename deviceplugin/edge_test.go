@@ -102,7 +102,7 @@ func TestSumOfKinds(t *testing.T) {
 		{0, 0, 0},
 	} {
 		for i, n := range []int{c.whole, c.halves} {
-			k.all()[i].standing.set(nil, func(h *accel.PluginHave) { h.Registered, h.Allocatable = true, answer(n) })
+			k.all()[i].pluginState.set(nil, func(h *accel.PluginHave) { h.Registered, h.Allocatable = true, answer(n) })
 		}
 		if got := k.State(); got.Allocatable != answer(c.want) || !got.Registered {
 			t.Errorf("%d and %d: %+v, want %d", c.whole, c.halves, got, c.want)

@@ -75,15 +75,15 @@ func (c Config) nodeSources() []accel.NodeSource { return c.Definition.NodesOf(c
 
 // Plugin is the device plugin of one kind of accelerator. Its methods may be called from any goroutine.
 type Plugin struct {
-	cfg      Config
-	timing   timing
-	list     *inventory
-	kubelet  *kubelet
-	standing *standing
-	chooser  *chooser
-	watchdog watchdog
-	ready    chan struct{}
-	readied  sync.Once
+	cfg         Config
+	timing      timing
+	list        *inventory
+	kubelet     *kubelet
+	pluginState *pluginState
+	chooser     *chooser
+	watchdog    watchdog
+	ready       chan struct{}
+	readied     sync.Once
 }
 
 // timing holds every duration, so that tests can shorten them.
@@ -136,14 +136,14 @@ func New(cfg Config) *Plugin {
 	list.replicas = cfg.Definition.Replicas()
 	k := newKubelet(cfg.Resource, cfg.Former, cfg.PodResources)
 	return &Plugin{
-		cfg:      cfg,
-		timing:   t,
-		list:     list,
-		kubelet:  k,
-		chooser:  newChooser(cfg, k),
-		standing: newStanding(),
-		watchdog: watchdog{timing: t},
-		ready:    make(chan struct{}),
+		cfg:         cfg,
+		timing:      t,
+		list:        list,
+		kubelet:     k,
+		chooser:     newChooser(cfg, k),
+		pluginState: newPluginState(),
+		watchdog:    watchdog{timing: t},
+		ready:       make(chan struct{}),
 	}
 }
 
@@ -164,7 +164,7 @@ func (p *Plugin) Ready() <-chan struct{} { return p.ready }
 // State is what is known about the kubelet's view. Allocatable is unknown from the end of a stream until the kubelet
 // answers during the next one.
 func (p *Plugin) State() accel.PluginHave {
-	have, _ := p.standing.get()
+	have, _ := p.pluginState.get()
 	return have
 }
 
@@ -172,7 +172,7 @@ func (p *Plugin) State() accel.PluginHave {
 // known. The reasons are KubeletAbsent, RegistrationFailed, AllocatableDiffers, ProbeUnanswered, PermissionDenied,
 // ReadOnly or NoSpace for the socket, and DeviceHeld for devices that pods hold as they were offered before.
 func (p *Plugin) Problem() *accel.Problem {
-	_, problem := p.standing.get()
+	_, problem := p.pluginState.get()
 	if n := p.list.load().taken(); problem == nil && n > 0 {
 		return accel.Problemf(accel.DeviceHeld, "%d devices are held by pods as they were offered before", n)
 	}
@@ -210,7 +210,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	over := make(chan struct{})
 	wg.Go(func() { dir.run(watching) })
-	wg.Go(func() { p.standing.report(over, p.cfg.OnChange) })
+	wg.Go(func() { p.pluginState.report(over, p.cfg.OnChange) })
 	p.register(ctx, dir)
 	cancel()
 	close(over)

@@ -148,7 +148,7 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	// For a moment the kubelet has two plugins for the resource. Since 1.37 it continues with the one that is left.
 	// An older kubelet ends both, and this plugin registers again as after any other end.
 	p.cfg.Connections.End(p.cfg.Resource)
-	p.standing.set(nil, func(h *accel.PluginHave) {
+	p.pluginState.set(nil, func(h *accel.PluginHave) {
 		h.Registered, h.Allocatable = true, accel.Answer[int]{}
 		h.Registrations++
 	})
@@ -271,8 +271,8 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 	now := time.Now()
 	if v.err != nil {
 		if !look.settled || now.Sub(look.answered) > p.timing.silent {
-			_, before := p.standing.get()
-			if p.standing.set(accel.AsProblem(v.err), nil) && before == nil {
+			_, before := p.pluginState.get()
+			if p.pluginState.set(accel.AsProblem(v.err), nil) && before == nil {
 				p.cfg.Log.Warn("the kubelet does not say what is allocatable", "error", v.err)
 			}
 		}
@@ -291,7 +291,7 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 	if !verdict.settled {
 		problem = differs(len(l.healthy), len(v.allocatable))
 	}
-	p.standing.set(problem, func(h *accel.PluginHave) { h.Allocatable = accel.Known(l.count(v.allocatable)) })
+	p.pluginState.set(problem, func(h *accel.PluginHave) { h.Allocatable = accel.Known(l.count(v.allocatable)) })
 	if verdict.settled && !look.settled {
 		p.cfg.Log.Info("the kubelet offers the devices", "allocatable", len(v.allocatable))
 	}
@@ -308,7 +308,7 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 
 // disconnected records that there is no stream, and why.
 func (p *Plugin) disconnected(problem *accel.Problem) {
-	other := p.standing.set(problem, func(h *accel.PluginHave) {
+	other := p.pluginState.set(problem, func(h *accel.PluginHave) {
 		h.Registered, h.Allocatable = false, accel.Answer[int]{}
 	})
 	if other && problem != nil {

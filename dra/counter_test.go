@@ -41,7 +41,7 @@ func divide(a accel.Accelerator, profile string, names ...string) accel.Accelera
 }
 
 // told is what the slices say about each device: its name, what it consumes, and why it is not offered.
-func told(all []Slice) (out []string) {
+func reported(all []Slice) (out []string) {
 	for _, s := range all {
 		for _, d := range s.Spec.Devices {
 			row := d.Name
@@ -91,7 +91,7 @@ func TestPartitionSlices(t *testing.T) {
 			v := view(accel.Units(tc.accs)...)
 			v.Definition = halves(tc.counted)
 			slices := Slices(v)
-			if diff := cmp.Diff(tc.want, told(slices)); diff != "" {
+			if diff := cmp.Diff(tc.want, reported(slices)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			for _, s := range slices {

@@ -27,7 +27,7 @@ func (w watcher) NodeWatchResources(_ *drahealth.NodeWatchResourcesRequest,
 	defer confirm.Stop()
 	for {
 		v := w.list.load()
-		if v.told && (w.cfg.Alive == nil || w.cfg.Alive() == nil) {
+		if v.reported && (w.cfg.Alive == nil || w.cfg.Alive() == nil) {
 			if err := stream.Send(healthOf(v, w.cfg.Node, time.Now())); err != nil {
 				return err
 			}

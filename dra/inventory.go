@@ -22,7 +22,7 @@ type inventory struct {
 type version struct {
 	accelerators map[string]accel.Accelerator // by device name at the API server
 	elsewhere    map[string]string            // holders by accelerator id; nil until they are known
-	told         bool                         // the agent has reported the devices at least once
+	reported     bool                         // the agent has reported the devices at least once
 	replaced     chan struct{}                // closed when there is a newer version
 }
 
@@ -40,10 +40,10 @@ func (inv *inventory) update(accs []accel.Accelerator) {
 		a.Nodes, a.Metrics = slices.Clone(a.Nodes), nil
 		next[DeviceName(a.ID)] = a
 	}
-	if now := inv.load(); now.told && reflect.DeepEqual(now.accelerators, next) {
+	if now := inv.load(); now.reported && reflect.DeepEqual(now.accelerators, next) {
 		return
 	}
-	inv.replace(func(v *version) { v.accelerators, v.told = next, true })
+	inv.replace(func(v *version) { v.accelerators, v.reported = next, true })
 }
 
 // hold notes who holds devices other than by claims.

@@ -40,8 +40,8 @@ type Slice struct {
 	Spec       SliceSpec `json:"spec"`
 }
 
-// Described returns what [kube.Mirror] needs to know about a slice.
-func (s *Slice) Described() *kube.Meta {
+// ObjectMeta returns what [kube.Reflector] needs to know about a slice.
+func (s *Slice) ObjectMeta() *kube.Meta {
 	return &kube.Meta{Name: s.Metadata.Name, UID: s.Metadata.UID, ResourceVersion: s.Metadata.ResourceVersion}
 }
 

@@ -53,16 +53,16 @@ type Config struct {
 
 // Plugin is the DRA plugin of one kind of accelerator. Its methods may be called from any goroutine.
 type Plugin struct {
-	cfg      Config
-	driver   string
-	timing   timing
-	api      objects
-	list     *inventory
-	book     *book
-	claims   keyed
-	standing *standing
-	retired  atomic.Bool
-	written  sync.Map // the digest of the CDI spec that was last written for each prepared claim, by UID
+	cfg         Config
+	driver      string
+	timing      timing
+	api         objects
+	list        *inventory
+	book        *book
+	claims      keyed
+	pluginState *pluginState
+	retired     atomic.Bool
+	written     sync.Map // the digest of the CDI spec that was last written for each prepared claim, by UID
 	// wake tells the publisher that what it publishes may have changed.
 	wake chan struct{}
 	// released gets a value when a claim was unprepared or everything was withdrawn.
@@ -112,9 +112,9 @@ func New(cfg Config) *Plugin {
 	t := usual()
 	return &Plugin{
 		cfg: cfg, driver: driver, timing: t, api: objects{cfg.API}, list: newInventory(),
-		book:     newBook(cfg.Host, records(cfg.StateDir, cfg.Definition), cfg.Log),
-		standing: &standing{changed: cfg.OnChange},
-		wake:     make(chan struct{}, 1), released: make(chan struct{}, 1),
+		book:        newBook(cfg.Host, records(cfg.StateDir, cfg.Definition), cfg.Log),
+		pluginState: &pluginState{changed: cfg.OnChange},
+		wake:        make(chan struct{}, 1), released: make(chan struct{}, 1),
 	}
 }
 
@@ -127,7 +127,7 @@ func (p *Plugin) Driver() string { return p.driver }
 // State is what is known about the kubelet and the API server. Allocatable is how many devices the published slices
 // offer, as read back from the API server. It is unknown while the slices are not as they should be.
 func (p *Plugin) State() accel.PluginHave {
-	have, _ := p.standing.get()
+	have, _ := p.pluginState.get()
 	return have
 }
 
@@ -135,7 +135,7 @@ func (p *Plugin) State() accel.PluginHave {
 // reasons are KubeletAbsent, RegistrationFailed, APIUnreachable, APIForbidden, ClaimsUnsupported, NodeNotFound,
 // DeviceHeld, ProbeUnanswered, and PermissionDenied, ReadOnly or NoSpace for sockets and records.
 func (p *Plugin) Problem() *accel.Problem {
-	_, problem := p.standing.get()
+	_, problem := p.pluginState.get()
 	return problem
 }
 
@@ -161,7 +161,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 		problem = p.book.begin()
 	}
 	if problem != nil {
-		p.standing.setRegistration(problem, nil)
+		p.pluginState.setRegistration(problem, nil)
 		return problem
 	}
 	p.cfg.OnChange()
@@ -186,12 +186,12 @@ func (p *Plugin) Run(ctx context.Context) error {
 	if p.done() {
 		p.book.end()
 	}
-	p.standing.setRegistration(nil, func(h *accel.PluginHave) { h.Registered = false })
+	p.pluginState.setRegistration(nil, func(h *accel.PluginHave) { h.Registered = false })
 	return nil
 }
 
 // done reports whether the plugin is retired, offers nothing and holds no claim.
-func (p *Plugin) done() bool { return p.retired.Load() && p.standing.withdrawn() && p.book.empty() }
+func (p *Plugin) done() bool { return p.retired.Load() && p.pluginState.withdrawn() && p.book.empty() }
 
 // poke wakes the publisher.
 func (p *Plugin) poke() {

@@ -106,8 +106,9 @@ func same(there, wanted Slice, settled map[string]Slice) bool {
 	if equal(there.Spec, wanted.Spec) {
 		return true
 	}
-	told, ok := settled[wanted.Metadata.Name]
-	return ok && told.Metadata.ResourceVersion == there.Metadata.ResourceVersion && equal(told.Spec, wanted.Spec)
+	reported, ok := settled[wanted.Metadata.Name]
+	return ok && reported.Metadata.ResourceVersion == there.Metadata.ResourceVersion &&
+		equal(reported.Spec, wanted.Spec)
 }
 
 // equal compares contents, except the times at which taints were added: the API server sets a missing time, and a

@@ -25,14 +25,14 @@ const (
 // publisher keeps the node's slices in line with the inventory. Its fields belong to one goroutine.
 type publisher struct {
 	*Plugin
-	mirror  *kube.Mirror[Slice, *Slice]
-	moved   chan struct{}    // the mirror has changed
-	there   map[string]Slice // as the mirror had them at the last look, plus what was written since
-	settled map[string]Slice // what was written, with the resource version of what the API server made of it
-	owner   owner
-	writes  *rate.Limiter
-	classed map[string]classSpec // the wanted DeviceClasses that are done or that cannot be written
-	partial bool                 // it was logged that the API server drops fields
+	reflector *kube.Reflector[Slice, *Slice]
+	moved     chan struct{}    // the reflector has changed
+	there     map[string]Slice // as the reflector had them at the last look, plus what was written since
+	settled   map[string]Slice // what was written, with the resource version of what the API server made of it
+	owner     owner
+	writes    *rate.Limiter
+	classed   map[string]classSpec // the wanted DeviceClasses that are done or that cannot be written
+	partial   bool                 // it was logged that the API server drops fields
 }
 
 // publish keeps the slices right until ctx ends: it writes the differences, first at once, then after each change.
@@ -41,7 +41,7 @@ func (p *Plugin) publish(ctx context.Context) {
 		Plugin: p, moved: make(chan struct{}, 1), settled: map[string]Slice{}, classed: map[string]classSpec{},
 		writes: rate.NewLimiter(rate.Every(writeEvery), writeBurst),
 	}
-	b.mirror = &kube.Mirror[Slice, *Slice]{
+	b.reflector = &kube.Reflector[Slice, *Slice]{
 		API: p.api, Path: apiRoot + "resourceslices", Query: own(p.driver, p.cfg.Node), Retry: p.timing.retry,
 		Changed: func() {
 			select {
@@ -52,7 +52,7 @@ func (p *Plugin) publish(ctx context.Context) {
 	}
 	var following sync.WaitGroup
 	defer following.Wait()
-	following.Go(func() { _ = b.mirror.Run(ctx) }) // it ends only with ctx
+	following.Go(func() { _ = b.reflector.Run(ctx) }) // it ends only with ctx
 	due := time.NewTimer(0)
 	defer due.Stop()
 	pending := true
@@ -99,7 +99,7 @@ func (b *publisher) withhold(err error) {
 	if problem.Reason == accel.APIUnreachable {
 		change = nil // what was published stays valid
 	}
-	if b.standing.setPublication(problem, change) {
+	if b.pluginState.setPublication(problem, change) {
 		b.cfg.Log.Warn("slices are not published", "reason", problem.Reason, "problem", problem.Message)
 	}
 }
@@ -122,10 +122,10 @@ func (b *publisher) identify(ctx context.Context) error {
 	return nil
 }
 
-// look copies the slices from the mirror. It returns false while the mirror is not synced; a change follows.
+// look copies the slices from the reflector. It returns false while the reflector is not synced; a change follows.
 func (b *publisher) look() bool {
-	all, synced := b.mirror.All()
-	if err := b.mirror.Err(); err != nil {
+	all, synced := b.reflector.All()
+	if err := b.reflector.Err(); err != nil {
 		b.withhold(problem("follow the slices of "+b.driver, err))
 		return false
 	}
@@ -146,8 +146,8 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	if !b.retired.Load() {
-		if !b.list.load().told || !b.standing.registered() { // nobody could prepare a claim
-			b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = accel.Answer[int]{} })
+		if !b.list.load().reported || !b.pluginState.registered() { // nobody could prepare a claim
+			b.pluginState.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = accel.Answer[int]{} })
 			return 0, nil
 		}
 		if err := b.askElsewhere(ctx); err != nil {
@@ -163,9 +163,9 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 	}
 	again := time.Duration(0)
 	if b.retired.Load() {
-		b.standing.withdraw()
+		b.pluginState.withdraw()
 		b.release()
-		b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = accel.Known(0) })
+		b.pluginState.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = accel.Known(0) })
 		return 0, nil
 	}
 	if !p.empty() {
@@ -179,7 +179,7 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 		why = accel.Problemf(accel.DeviceHeld, "%d devices are held by pods through the device plugin", held)
 		again = b.timing.look
 	}
-	b.standing.setPublication(why, func(h *accel.PluginHave) {
+	b.pluginState.setPublication(why, func(h *accel.PluginHave) {
 		h.Allocatable = accel.Known(usable(slices.Collect(maps.Values(b.there))))
 	})
 	return again, nil
@@ -226,7 +226,7 @@ func (b *publisher) write(ctx context.Context, p plan) error {
 		}); err != nil {
 			return err
 		}
-		b.mirror.Drop(&s)
+		b.reflector.Drop(&s)
 		delete(b.there, name)
 		delete(b.settled, name)
 	}
@@ -251,7 +251,7 @@ func (b *publisher) write(ctx context.Context, p plan) error {
 	return nil
 }
 
-// errOvertaken says that somebody else wrote at the same time. The mirror will show the result.
+// errOvertaken says that somebody else wrote at the same time. The reflector will show the result.
 var errOvertaken = errors.New("somebody else was faster")
 
 // one makes one write within the request timeout and the rate limit. Its error is errOvertaken or a *accel.Problem.
@@ -270,16 +270,16 @@ func (b *publisher) one(ctx context.Context, what string, do func(context.Contex
 }
 
 // keep records what the API server made of a slice.
-func (b *publisher) keep(told, made Slice) {
-	name := told.Metadata.Name
+func (b *publisher) keep(reported, made Slice) {
+	name := reported.Metadata.Name
 	b.there[name] = made
-	b.mirror.Put(&made)
+	b.reflector.Put(&made)
 	delete(b.settled, name)
-	if equal(told.Spec, made.Spec) {
+	if equal(reported.Spec, made.Spec) {
 		return
 	}
-	told.Metadata.ResourceVersion = made.Metadata.ResourceVersion
-	b.settled[name] = told
+	reported.Metadata.ResourceVersion = made.Metadata.ResourceVersion
+	b.settled[name] = reported
 	if !b.partial {
 		b.partial = true
 		b.cfg.Log.Warn(

@@ -466,10 +466,10 @@ func TestOwnWritesAreNoDrift(t *testing.T) {
 func TestReleasedTogether(t *testing.T) {
 	const claims = 20
 	bed := newBed(t)
-	var told atomic.Int32
+	var reported atomic.Int32
 	p := bed.plugin(edus(claims)...)
 	p.timing.settle = 100 * time.Millisecond
-	p.cfg.OnChange = func() { told.Add(1) }
+	p.cfg.OnChange = func() { reported.Add(1) }
 	bed.run(p)
 	bed.until("the records", p.book.read)
 	for i := range claims {
@@ -478,15 +478,15 @@ func TestReleasedTogether(t *testing.T) {
 			t.Fatal(problem)
 		}
 	}
-	before := told.Load()
+	before := reported.Load()
 	for i := range claims {
 		if problem := p.unprepare(fmt.Sprintf("u-%d", i)); problem != nil {
 			t.Fatal(problem)
 		}
 	}
-	bed.until("the agent to be told", func() bool { return told.Load() > before })
+	bed.until("the agent to be told", func() bool { return reported.Load() > before })
 	time.Sleep(3 * p.timing.settle)
-	if n := told.Load() - before; n >= claims/2 {
+	if n := reported.Load() - before; n >= claims/2 {
 		t.Errorf("the agent was told %d times of %d claims", n, claims)
 	}
 }

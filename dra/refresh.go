@@ -17,7 +17,7 @@ func (p *Plugin) refresh(ctx context.Context) {
 	}
 	for {
 		v := p.list.load()
-		if v.told {
+		if v.reported {
 			for _, r := range p.book.all() {
 				p.renew(r.UID)
 			}
@@ -45,7 +45,7 @@ func (p *Plugin) awaitDrift(ctx context.Context, v *version, events <-chan strin
 			if name == specDir {
 				return true
 			}
-			if uid, ours := p.claimOf(name); ours && v.told && p.drifted(uid) {
+			if uid, ours := p.claimOf(name); ours && v.reported && p.drifted(uid) {
 				p.renew(uid)
 			}
 		}

@@ -60,7 +60,7 @@ func pause(ctx context.Context, events <-chan string, d time.Duration) {
 
 // disconnected records that the kubelet is not connected, and why.
 func (p *Plugin) disconnected(problem *accel.Problem) {
-	other := p.standing.setRegistration(problem, func(h *accel.PluginHave) { h.Registered = false })
+	other := p.pluginState.setRegistration(problem, func(h *accel.PluginHave) { h.Registered = false })
 	if other && problem != nil {
 		p.cfg.Log.Warn("not registered with the kubelet", "reason", problem.Reason, "problem", problem.Message)
 	}
@@ -86,11 +86,11 @@ func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, p
 					p.driver, text)
 			}
 			heard, taken = true, true
-			p.standing.setRegistration(nil, func(h *accel.PluginHave) { h.Registrations++ })
+			p.pluginState.setRegistration(nil, func(h *accel.PluginHave) { h.Registrations++ })
 			p.cfg.Log.Info("registered with the kubelet")
 			p.connection(s, taken, waiting)
 			p.poke() // a kubelet that starts deletes every slice of the node
-		case <-s.told:
+		case <-s.reported:
 			p.connection(s, taken, waiting)
 		case name := <-events:
 			if (name == s.announced || name == p.cfg.registry()) && !p.cfg.Host.Exists(s.announced) {
@@ -98,7 +98,7 @@ func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, p
 				return heard, nil
 			}
 		case <-waiting.C:
-			if p.standing.registered() {
+			if p.pluginState.registered() {
 				continue
 			}
 			if taken {
@@ -113,12 +113,12 @@ func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, p
 // connection records whether the kubelet is connected: it counts as registered once it has accepted and can call.
 func (p *Plugin) connection(s *service, taken bool, waiting *time.Timer) {
 	connected := taken && s.connections.Load() > 0
-	if connected == p.standing.registered() {
+	if connected == p.pluginState.registered() {
 		return
 	}
 	if connected {
 		waiting.Stop()
-		p.standing.setRegistration(nil, func(h *accel.PluginHave) { h.Registered = true })
+		p.pluginState.setRegistration(nil, func(h *accel.PluginHave) { h.Registered = true })
 		p.poke()
 		return
 	}

@@ -38,7 +38,7 @@ type service struct {
 	servers   []*grpc.Server
 	// connections is the number of the kubelet's open connections; told gets a value after each change.
 	connections atomic.Int32
-	told        chan struct{}
+	reported    chan struct{}
 	// verdicts are the kubelet's answers to the registration; empty means accepted.
 	verdicts chan string
 	// over is closed to end the streams.
@@ -58,7 +58,7 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 	s := &service{
 		Plugin: p, endpoint: path.Join(p.cfg.directory(p.driver), "dra-"+name+".sock"),
 		announced: path.Join(p.cfg.registry(), "acceld-"+p.cfg.Definition.Kind+"-"+name+"-reg.sock"),
-		told:      make(chan struct{}, 1), verdicts: make(chan string, 8), over: make(chan struct{}),
+		reported:  make(chan struct{}, 1), verdicts: make(chan string, 8), over: make(chan struct{}),
 	}
 	if !p.cfg.Host.Exists(p.cfg.directory(p.driver)) {
 		if err := p.cfg.Ledger.MkdirAll(p.cfg.directory(p.driver), 0o750); err != nil { // a purge removes it
@@ -170,7 +170,7 @@ func (s *service) HandleConn(_ context.Context, e stats.ConnStats) {
 		s.connections.Add(-1)
 	}
 	select {
-	case s.told <- struct{}{}:
+	case s.reported <- struct{}{}:
 	default:
 	}
 }

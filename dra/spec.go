@@ -87,7 +87,7 @@ func unusableSpec(r record, err error) *accel.Problem {
 // with admin access may get a device that is unhealthy, but not one whose device node is missing.
 func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem) {
 	v := p.list.load()
-	if !v.told {
+	if !v.reported {
 		return nil, accel.Problemf(accel.ProbeUnanswered,
 			"cannot prepare %s: the devices of this node are not known yet", r)
 	}

@@ -153,7 +153,7 @@ func (e *Exporter) viewOf(m accel.Machine) view {
 	v := view{Machine: m}
 	if e.o.Holders != nil {
 		held := e.o.Holders()
-		v.holders, v.told = held.By, held.Told
+		v.holders, v.lastSeen = held.By, held.Told
 	}
 	e.mu.Lock()
 	v.tally = tally{

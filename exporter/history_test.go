@@ -14,7 +14,7 @@ import (
 )
 
 // told returns the events of e, one line each.
-func told(t *testing.T, e *Exporter) []string {
+func lastSeen(t *testing.T, e *Exporter) []string {
 	t.Helper()
 	_, body := get(t, e.Handler(), "/v1/events")
 	var all []Event
@@ -71,7 +71,7 @@ func TestHistory(t *testing.T) {
 		"upgrade k >pending", "upgrade k pending>replacing", "upgrade k replacing>",
 		"health k b >", "health k a healthy>", "health k b >",
 	}
-	if diff := cmp.Diff(want, told(t, e)); diff != "" {
+	if diff := cmp.Diff(want, lastSeen(t, e)); diff != "" {
 		t.Error(diff)
 	}
 }

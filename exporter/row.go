@@ -33,11 +33,11 @@ func (r row) typ() string {
 // view is what one page is rendered from.
 type view struct {
 	accel.Machine
-	tally   tally
-	holders map[string][]Holder // by device
-	told    time.Time           // when the kubelet last reported them
-	events  []Event             // oldest first
-	devices []device
+	tally    tally
+	holders  map[string][]Holder // by device
+	lastSeen time.Time           // when the kubelet last reported them
+	events   []Event             // oldest first
+	devices  []device
 }
 
 // device is an accelerator together with what the rest of the snapshot says about it.

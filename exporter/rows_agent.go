@@ -235,7 +235,7 @@ func kubeRows() []row {
 		{
 			name:    "acceld_attribution_last_success_timestamp_seconds",
 			help:    "When the kubelet last said which containers hold accelerators, since the epoch; absent until it has.",
-			collect: func(v view, emit emit) { stamp(emit, v.told) },
+			collect: func(v view, emit emit) { stamp(emit, v.lastSeen) },
 		},
 		{
 			name:   "acceld_driver_proven_timestamp_seconds",

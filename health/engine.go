@@ -41,13 +41,13 @@ type Engine struct {
 	ready chan struct{}
 	once  sync.Once
 
-	mu      sync.Mutex
-	rules   ruleBook
-	memory  memory
-	unread  bool               // no memory of this boot was found
-	devices map[string]*device // by ID
-	told    time.Time          // the last call of Changed for a repeated error
-	expiry  *time.Timer        // calls Changed when a finding expires
+	mu       sync.Mutex
+	rules    ruleBook
+	memory   memory
+	unread   bool               // no memory of this boot was found
+	devices  map[string]*device // by ID
+	reported time.Time          // the last call of Changed for a repeated error
+	expiry   *time.Timer        // calls Changed when a finding expires
 }
 
 // device is what the engine knows about one device.

@@ -203,14 +203,14 @@ func TestTakenBack(t *testing.T) {
 }
 
 // told reports an error as the definition's program does.
-func (b *bench) told(code string) {
+func (b *bench) reported(code string) {
 	b.e.Told(b.def, accel.ProbeFault{Device: one, Code: code, Text: "LIB: error " + code, At: b.now})
 }
 
 // TestTold: an error from a program means what the log's rules say about its code; reported by both, it is one error.
 func TestTold(t *testing.T) {
 	b := newBench(t)
-	b.told("79")
+	b.reported("79")
 	if b.changes != 1 {
 		t.Errorf("told %d times", b.changes)
 	}
@@ -223,7 +223,7 @@ func TestTold(t *testing.T) {
 	if h.Evidence != "NPU: err (0000:01:00.0): 79, pid=7" || h.Message != "error 79, fell off the bus" {
 		t.Errorf("health: %+v", h)
 	}
-	b.told("79")
+	b.reported("79")
 	h = b.want("and again", accel.Unhealthy, accel.DeviceFault)
 	if f := b.judged()[0].Faults; len(f) != 1 || f[0].Count != 2 || h.Evidence != "NPU: err (0000:01:00.0): 79, pid=7" {
 		t.Errorf("faults %+v, health %+v", f, h)
@@ -233,8 +233,8 @@ func TestTold(t *testing.T) {
 	b.m.Unbind(one)
 	b.m.Bind(one, "npu")
 	b.want("bound again", accel.Healthy, "")
-	b.told("43")
-	b.told("999")
+	b.reported("43")
+	b.reported("999")
 	b.want("what is only counted", accel.Healthy, "")
 	if f := b.judged()[0].Faults; len(f) != 2 || f[0].Code != "43" || f[0].Title != "a program was stopped" ||
 		f[1].Title != "unknown to this version of acceld" {
@@ -245,7 +245,7 @@ func TestTold(t *testing.T) {
 // TestToldForAWhile: each report restarts the time of a verdict with a time, whatever its source.
 func TestToldForAWhile(t *testing.T) {
 	b := newBench(t)
-	b.told("63")
+	b.reported("63")
 	b.want("told", accel.Degraded, accel.DeviceFault)
 	b.now = b.now.Add(9 * time.Minute)
 	b.says("NPU: err (01:00.0): 63, row 5", 0)
@@ -253,7 +253,7 @@ func TestToldForAWhile(t *testing.T) {
 	b.want("nine minutes after the log", accel.Degraded, accel.DeviceFault)
 	b.now = b.now.Add(2 * time.Minute)
 	b.want("eleven minutes after the log", accel.Healthy, "")
-	b.told("63")
+	b.reported("63")
 	b.want("told once more", accel.Degraded, accel.DeviceFault)
 }
 

@@ -68,8 +68,8 @@ func (e *Engine) judged(r host.KmsgRecord) bool {
 		e.save()
 		return true
 	}
-	if now := e.o.Now(); first || now.Sub(e.told) >= quiet {
-		e.told = now
+	if now := e.o.Now(); first || now.Sub(e.reported) >= quiet {
+		e.reported = now
 		return true
 	}
 	return false
@@ -87,12 +87,12 @@ func (e *Engine) when(r host.KmsgRecord) time.Time {
 
 // stale reports whether an error is from long before the first agent of this boot. Its driver may have been bound
 // again since, which the log does not show, so the error is only counted.
-func (e *Engine) stale(s sighting) bool {
+func (e *Engine) stale(s occurrence) bool {
 	return e.unread && e.o.Now().Sub(s.at) > fresh
 }
 
 // count counts an error and reports whether it is the first of its code. The caller holds e.mu.
-func (e *Engine) count(s sighting) bool {
+func (e *Engine) count(s occurrence) bool {
 	d := e.of(s.device)
 	if d == nil {
 		return false
@@ -110,7 +110,7 @@ func (e *Engine) count(s sighting) bool {
 }
 
 // conclude turns an error into a finding. The caller holds e.mu.
-func (e *Engine) conclude(s sighting) finding {
+func (e *Engine) conclude(s occurrence) finding {
 	f := finding{
 		Device: s.device, Source: s.source(), Code: s.code, State: s.verdict.State, Reason: accel.DeviceFault,
 		Action: s.verdict.Action,
@@ -123,7 +123,7 @@ func (e *Engine) conclude(s sighting) finding {
 }
 
 // said describes an error in a sentence that is the same each time the error is reported.
-func said(s sighting) string {
+func said(s occurrence) string {
 	switch {
 	case s.code == "" && s.verdict.Title == "":
 		return "the driver reports: " + s.line

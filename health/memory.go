@@ -108,7 +108,7 @@ func (e *Engine) note(f finding) bool {
 
 // takeBack removes the finding of an earlier line with the same code and reports whether there was one. The caller
 // holds e.mu.
-func (e *Engine) takeBack(s sighting) bool {
+func (e *Engine) takeBack(s occurrence) bool {
 	before := len(e.memory.Findings)
 	e.memory.Findings = slices.DeleteFunc(e.memory.Findings, func(f finding) bool {
 		return f.Device == s.device && f.Source == fromLog && f.Code == s.code

@@ -49,8 +49,8 @@ func compile(defs map[string]*accel.Definition) ruleBook {
 	return b
 }
 
-// sighting is an error that a line of the kernel log reports.
-type sighting struct {
+// occurrence is an error that a line of the kernel log reports.
+type occurrence struct {
 	device, code string
 	verdict      accel.Verdict
 	line         string
@@ -59,9 +59,9 @@ type sighting struct {
 }
 
 // read returns what a record reports. Lines written by a process are ignored.
-func (b ruleBook) read(r host.KmsgRecord) (sighting, bool) {
+func (b ruleBook) read(r host.KmsgRecord) (occurrence, bool) {
 	if r.Facility != 0 {
-		return sighting{}, false
+		return occurrence{}, false
 	}
 	for _, rule := range b.rules {
 		if !strings.Contains(r.Text, rule.literal) {
@@ -71,7 +71,7 @@ func (b ruleBook) read(r host.KmsgRecord) (sighting, bool) {
 		if m == nil {
 			continue
 		}
-		s := sighting{line: line(r.Text), verdict: rule.Otherwise}
+		s := occurrence{line: line(r.Text), verdict: rule.Otherwise}
 		if rule.device >= 0 {
 			s.device = address(m[rule.device])
 		} else {
@@ -88,7 +88,7 @@ func (b ruleBook) read(r host.KmsgRecord) (sighting, bool) {
 			return s, true
 		}
 	}
-	return sighting{}, false
+	return occurrence{}, false
 }
 
 // address converts the ways in which drivers write a PCI address to that of sysfs: "00000000:01:00.0", "0000:01:00"

@@ -45,8 +45,8 @@ type BoundContainer struct {
 	} `json:"resources"`
 }
 
-// Described returns the metadata.
-func (p *BoundPod) Described() *Meta { return &p.Meta }
+// ObjectMeta returns the metadata.
+func (p *BoundPod) ObjectMeta() *Meta { return &p.Meta }
 
 // UnmarshalJSON reads a pod and drops what is never used.
 func (p *BoundPod) UnmarshalJSON(b []byte) error {
@@ -98,11 +98,11 @@ func (p *BoundPod) chosenAt() int64 {
 // BoundPods is the task that follows the pods of this node once they are needed. RBAC cannot restrict a right to the
 // pods of one node, so BoundPods requests only those.
 type BoundPods struct {
-	api    API
-	mirror *Mirror[BoundPod, *BoundPod]
-	query  url.Values
-	log    *slog.Logger
-	tell   func()
+	api       API
+	reflector *Reflector[BoundPod, *BoundPod]
+	query     url.Values
+	log       *slog.Logger
+	tell      func()
 
 	needed chan struct{}
 	once   sync.Once
@@ -126,7 +126,7 @@ func NewBoundPods(api API, node string, log *slog.Logger, tell func()) *BoundPod
 		news: make(chan struct{}, 1),
 	}
 	close(p.ready) // nothing waits for it
-	p.mirror = &Mirror[BoundPod, *BoundPod]{API: api, Path: podsPath, Query: p.query, Changed: p.changed}
+	p.reflector = &Reflector[BoundPod, *BoundPod]{API: api, Path: podsPath, Query: p.query, Changed: p.changed}
 	return p
 }
 
@@ -159,7 +159,7 @@ func (p *BoundPods) Now() (pods []*BoundPod, changed <-chan struct{}, known bool
 		changed = p.moved
 	}
 	p.mu.Unlock()
-	all, synced := p.mirror.All()
+	all, synced := p.reflector.All()
 	for _, x := range all {
 		if !x.over() {
 			pods = append(pods, x)
@@ -169,7 +169,7 @@ func (p *BoundPods) Now() (pods []*BoundPod, changed <-chan struct{}, known bool
 		return cmp.Or(cmp.Compare(a.chosenAt(), b.chosenAt()),
 			a.Meta.CreationTimestamp.Compare(b.Meta.CreationTimestamp), cmp.Compare(a.Meta.UID, b.Meta.UID))
 	})
-	return pods, changed, synced && p.mirror.Err() == nil
+	return pods, changed, synced && p.reflector.Err() == nil
 }
 
 // Run follows the pods until ctx ends.
@@ -188,7 +188,7 @@ func (p *BoundPods) Run(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = p.mirror.Run(ctx) // it ends only with ctx
+		_ = p.reflector.Run(ctx) // it ends only with ctx
 	}()
 	defer func() { <-done }()
 	for {
@@ -211,7 +211,7 @@ func (p *BoundPods) permitted(ctx context.Context) bool {
 		err := p.api.Do(limited, http.MethodGet, podsPath, query, nil, nil)
 		cancel()
 		if !apierrors.IsForbidden(err) {
-			return ctx.Err() == nil // the mirror handles every other error
+			return ctx.Err() == nil // the reflector handles every other error
 		}
 		if !said {
 			p.log.Info("the pods of this node may not be read; a choice of the scheduler's extender is not looked at",

@@ -31,16 +31,16 @@ func names(pods []*BoundPod) string {
 }
 
 // inBubble runs f with a task that follows the pods of the node.
-func inBubble(t *testing.T, api *shelf, f func(p *BoundPods, told func() int)) {
+func inBubble(t *testing.T, api *shelf, f func(p *BoundPods, reported func() int)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		told := 0
-		p := NewBoundPods(api, "node-a", slog.New(slog.DiscardHandler), func() { told++ })
+		reported := 0
+		p := NewBoundPods(api, "node-a", slog.New(slog.DiscardHandler), func() { reported++ })
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- p.Run(ctx) }()
 		synctest.Wait()
-		f(p, func() int { synctest.Wait(); return told })
+		f(p, func() int { synctest.Wait(); return reported })
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -54,13 +54,13 @@ func TestBoundPods(t *testing.T) {
 		boundPod("early", 2, "100", `"phase":"Running","startTime":"2026-03-04T12:00:00Z"`),
 		boundPod("over", 4, "1", `"phase":"Failed"`),
 	}}
-	inBubble(t, api, func(p *BoundPods, told func() int) {
+	inBubble(t, api, func(p *BoundPods, reported func() int) {
 		if _, changed, known := p.Now(); known || changed != nil || len(api.asked) > 0 {
 			t.Fatalf("asked before anybody needs it: %v", api.asked)
 		}
 		p.Need()
 		p.Need()
-		if n := told(); n != 1 {
+		if n := reported(); n != 1 {
 			t.Errorf("told %d times", n)
 		}
 		pods, changed, known := p.Now()
@@ -74,7 +74,7 @@ func TestBoundPods(t *testing.T) {
 		}
 		api.event(t, "MODIFIED", strings.Replace(boundPod("late", 6, "200", `"phase":"Pending"`), `"a":"b"`, `"a":"c"`,
 			1))
-		if n := told(); n != 1 {
+		if n := reported(); n != 1 {
 			t.Errorf("told of what matters to nobody")
 		}
 		api.event(t, "ADDED", boundPod("next", 7, "300", `"phase":"Pending"`))
@@ -85,8 +85,8 @@ func TestBoundPods(t *testing.T) {
 		}
 		api.event(t, "MODIFIED", boundPod("late", 8, "200", `"phase":"Succeeded"`))
 		api.event(t, "DELETED", boundPod("early", 9, "100", `"phase":"Running"`))
-		if pods, _, _ := p.Now(); names(pods) != "next" || told() < 3 {
-			t.Errorf("%s, told %d times", names(pods), told())
+		if pods, _, _ := p.Now(); names(pods) != "next" || reported() < 3 {
+			t.Errorf("%s, told %d times", names(pods), reported())
 		}
 		if api.asked[len(api.asked)-1] != "WATCH /api/v1/pods from 5" {
 			t.Errorf("%v", api.asked)
@@ -98,7 +98,7 @@ func TestBoundPods(t *testing.T) {
 // right.
 func TestBoundPodsForbidden(t *testing.T) {
 	api := &shelf{version: 5, err: apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", fmt.Errorf("no"))}
-	inBubble(t, api, func(p *BoundPods, told func() int) {
+	inBubble(t, api, func(p *BoundPods, reported func() int) {
 		p.Need()
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
@@ -109,7 +109,7 @@ func TestBoundPodsForbidden(t *testing.T) {
 		api.err, api.items = nil, []string{boundPod("one", 3, "200", `"phase":"Pending"`)}
 		api.mu.Unlock()
 		time.Sleep(20 * time.Minute)
-		if pods, _, known := p.Now(); !known || names(pods) != "one" || told() != 1 {
+		if pods, _, known := p.Now(); !known || names(pods) != "one" || reported() != 1 {
 			t.Errorf("%v %s", known, names(pods))
 		}
 		if slices.ContainsFunc(api.asked, func(s string) bool { return !strings.Contains(s, "/api/v1/pods") }) {

@@ -60,7 +60,7 @@ func TestWordsHaveVersions(t *testing.T) {
 	text := "waiting 2.0.0"
 	r := render(readyMachine(func(m *accel.Machine) {
 		h := m.Have["qemu-edu"]
-		h.Word = accel.Known(accel.ParseWord(text))
+		h.UpgradeReport = accel.Known(accel.ParseUpgradeReport(text))
 		m.Have["qemu-edu"] = h
 	}))
 	if p := string(metadataPatch(node, r, everything, false)); !strings.Contains(p, `"resourceVersion":"7"`) ||

@@ -33,7 +33,7 @@ type pending struct {
 }
 
 // told is news that the API server has.
-type told struct {
+type reported struct {
 	name  string
 	last  time.Time
 	count int32
@@ -41,14 +41,14 @@ type told struct {
 
 // outbox holds the events until they are written. Only the task's goroutine uses it.
 type outbox struct {
-	queue []pending
-	told  map[news]told
-	limit *rate.Limiter
-	added int64
+	queue    []pending
+	reported map[news]reported
+	limit    *rate.Limiter
+	added    int64
 }
 
 func newOutbox() *outbox {
-	return &outbox{told: map[news]told{}, limit: rate.NewLimiter(rate.Every(eventEvery), eventBurst)}
+	return &outbox{reported: map[news]reported{}, limit: rate.NewLimiter(rate.Every(eventEvery), eventBurst)}
 }
 
 // add queues news, or increments the count of equal news that still wait.
@@ -70,9 +70,9 @@ func (o *outbox) add(n news, at time.Time) {
 // flush writes the queue in order until the rate limit or the first failure. It returns when to call again, zero if
 // nothing waits, and the error that stopped it. It drops an event that the API server refuses, and returns the error.
 func (o *outbox) flush(ctx context.Context, api Events, node *corev1.Node, now time.Time) (time.Duration, error) {
-	for key, t := range o.told {
+	for key, t := range o.reported {
 		if now.Sub(t.last) > repeatWithin {
-			delete(o.told, key)
+			delete(o.reported, key)
 		}
 	}
 	for len(o.queue) > 0 {
@@ -95,7 +95,7 @@ func (o *outbox) flush(ctx context.Context, api Events, node *corev1.Node, now t
 
 // send creates an event for p, or increments the count of an earlier event with the same news.
 func (o *outbox) send(ctx context.Context, api Events, node *corev1.Node, p pending) error {
-	if t, ok := o.told[p.news]; ok {
+	if t, ok := o.reported[p.news]; ok {
 		t.count, t.last = t.count+p.count, p.last
 		body := encode(map[string]any{"series": eventsv1.EventSeries{
 			Count:            t.count,
@@ -104,7 +104,7 @@ func (o *outbox) send(ctx context.Context, api Events, node *corev1.Node, p pend
 		_, err := api.Patch(ctx, t.name, types.StrategicMergePatchType, body,
 			metav1.PatchOptions{FieldManager: FieldManager})
 		if err == nil {
-			o.told[p.news] = t
+			o.reported[p.news] = t
 			return nil
 		}
 		if !apierrors.IsNotFound(err) { // not found: its time to live has ended, so create a new one
@@ -114,7 +114,7 @@ func (o *outbox) send(ctx context.Context, api Events, node *corev1.Node, p pend
 	e := newEvent(node, p)
 	_, err := api.Create(ctx, e, metav1.CreateOptions{FieldManager: FieldManager})
 	if err == nil || apierrors.IsAlreadyExists(err) { // the answer to a first attempt was lost
-		o.told[p.news] = told{e.Name, p.last, p.count}
+		o.reported[p.news] = reported{e.Name, p.last, p.count}
 		return nil
 	}
 	return err

@@ -47,19 +47,19 @@ func (m *Meta) asked() string {
 	return fmt.Sprint(m.Generation, m.DeletionTimestamp != nil, m.Annotations[accel.DefinitionsAnnotation])
 }
 
-// Described is a pointer to an object of type T, whose fields are those to read.
-type Described[T any] interface {
+// Object is a pointer to an object of type T, whose fields are those to read.
+type Object[T any] interface {
 	*T
-	Described() *Meta
+	ObjectMeta() *Meta
 }
 
-// Mirror keeps the objects of one resource as the API server has them: it lists them in pages, then watches them. The
-// caller must not change its objects. It keeps only the fields that T has.
-type Mirror[T any, P Described[T]] struct {
+// Reflector keeps the objects of one resource as the API server has them: it lists them in pages, then watches them.
+// The caller must not change its objects. It keeps only the fields that T has.
+type Reflector[T any, P Object[T]] struct {
 	API   API
 	Path  string
 	Query url.Values
-	// Changed is called after something has changed, including [Mirror.Err]; it must not block.
+	// Changed is called after something has changed, including [Reflector.Err]; it must not block.
 	Changed func()
 	// Optional resources may be unknown to the API server or forbidden; they then count as having no objects.
 	Optional bool
@@ -80,35 +80,35 @@ const page = 250
 const absent = 30 * time.Second
 
 // All returns the objects by key, and whether all of them have been read once.
-func (m *Mirror[T, P]) All() (all map[string]P, synced bool) {
+func (m *Reflector[T, P]) All() (all map[string]P, synced bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.all), m.synced
 }
 
 // Err returns why the objects are not up to date; nil while they are followed.
-func (m *Mirror[T, P]) Err() error {
+func (m *Reflector[T, P]) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.err
 }
 
 // Put takes over the answer to the caller's own write, unless a newer version is known.
-func (m *Mirror[T, P]) Put(x P) {
+func (m *Reflector[T, P]) Put(x P) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := x.Described().Key()
-	if old := m.all[key]; m.all != nil && (old == nil || x.Described().after(old.Described())) {
+	key := x.ObjectMeta().Key()
+	if old := m.all[key]; m.all != nil && (old == nil || x.ObjectMeta().after(old.ObjectMeta())) {
 		m.all[key] = x
 	}
 }
 
 // Drop removes an object that the caller has deleted; the watch reports it later.
-func (m *Mirror[T, P]) Drop(x P) {
+func (m *Reflector[T, P]) Drop(x P) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := x.Described().Key()
-	if old := m.all[key]; old != nil && old.Described().UID == x.Described().UID {
+	key := x.ObjectMeta().Key()
+	if old := m.all[key]; old != nil && old.ObjectMeta().UID == x.ObjectMeta().UID {
 		delete(m.all, key)
 	}
 }
@@ -123,7 +123,7 @@ func later(a, b string) bool {
 }
 
 // Run follows the objects until ctx ends.
-func (m *Mirror[T, P]) Run(ctx context.Context) error {
+func (m *Reflector[T, P]) Run(ctx context.Context) error {
 	retry, failures := m.Retry, 0
 	if retry == (pace.Backoff{}) {
 		retry = pace.Backoff{First: backoffMin, Max: backoffMax}
@@ -156,7 +156,7 @@ func (m *Mirror[T, P]) Run(ctx context.Context) error {
 }
 
 // note keeps an error, and reports one that differs from the previous one.
-func (m *Mirror[T, P]) note(err error) {
+func (m *Reflector[T, P]) note(err error) {
 	m.mu.Lock()
 	news := err != nil && (m.err == nil || m.err.Error() != err.Error())
 	m.err = err
@@ -167,7 +167,7 @@ func (m *Mirror[T, P]) note(err error) {
 }
 
 // list reads all objects.
-func (m *Mirror[T, P]) list(ctx context.Context) (version string, err error) {
+func (m *Reflector[T, P]) list(ctx context.Context) (version string, err error) {
 	all := map[string]P{}
 	query := url.Values{"limit": {strconv.Itoa(page)}}
 	maps.Copy(query, m.Query)
@@ -183,7 +183,7 @@ func (m *Mirror[T, P]) list(ctx context.Context) (version string, err error) {
 			return "", err
 		}
 		for _, x := range list.Items {
-			all[x.Described().Key()] = x
+			all[x.ObjectMeta().Key()] = x
 		}
 		if list.Metadata.Continue == "" {
 			m.replace(all)
@@ -193,7 +193,7 @@ func (m *Mirror[T, P]) list(ctx context.Context) (version string, err error) {
 	}
 }
 
-func (m *Mirror[T, P]) replace(all map[string]P) {
+func (m *Reflector[T, P]) replace(all map[string]P) {
 	m.mu.Lock()
 	m.all, m.synced, m.err = all, true, nil
 	m.mu.Unlock()
@@ -201,12 +201,12 @@ func (m *Mirror[T, P]) replace(all map[string]P) {
 }
 
 // watch takes over changes until the watch ends, and returns the last version that it saw.
-func (m *Mirror[T, P]) watch(ctx context.Context, version string) (string, error) {
+func (m *Reflector[T, P]) watch(ctx context.Context, version string) (string, error) {
 	query := url.Values{"resourceVersion": {version}, "allowWatchBookmarks": {"true"}}
 	maps.Copy(query, m.Query)
 	err := events(ctx, m.API, m.Path, query, func(kind string, object *T) (more bool) {
 		x := P(object)
-		version = x.Described().ResourceVersion
+		version = x.ObjectMeta().ResourceVersion
 		if kind != "BOOKMARK" {
 			m.take(kind, x)
 		}
@@ -224,14 +224,14 @@ func lasting(err error) error {
 	return nil
 }
 
-func (m *Mirror[T, P]) take(kind string, x P) {
+func (m *Reflector[T, P]) take(kind string, x P) {
 	m.mu.Lock()
-	key := x.Described().Key()
+	key := x.ObjectMeta().Key()
 	old := m.all[key]
-	newer := old == nil || x.Described().after(old.Described())
+	newer := old == nil || x.ObjectMeta().after(old.ObjectMeta())
 	news := newer
 	switch {
-	case kind == "DELETED" && (newer || old.Described().UID == x.Described().UID):
+	case kind == "DELETED" && (newer || old.ObjectMeta().UID == x.ObjectMeta().UID):
 		delete(m.all, key)
 	case newer:
 		m.all[key] = x

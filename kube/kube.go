@@ -122,12 +122,12 @@ func (k *Kube) Publish(m accel.Machine) {
 	if k.want == nil {
 		k.began = time.Now()
 	}
-	told := len(k.news)
+	reported := len(k.news)
 	for _, n := range transitions(k.latest, m) {
 		k.news = append(k.news, stamped{n, k.c.Now()})
 	}
 	k.news = k.news[max(0, len(k.news)-maxPending):]
-	changed := !r.equal(k.want) || len(k.news) != told
+	changed := !r.equal(k.want) || len(k.news) != reported
 	k.latest, k.want, k.proven = m, r, k.proven || r.ready
 	k.mu.Unlock()
 	if changed {

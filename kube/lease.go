@@ -43,12 +43,12 @@ type Election struct {
 	log    *slog.Logger
 
 	mu   sync.Mutex
-	seen map[string]sighting
+	seen map[string]observation
 }
 
-// sighting is when a version of a lease was first seen, by this process's clock. The clocks of two nodes may differ
+// observation is when a version of a lease was first seen, by this process's clock. The clocks of two nodes may differ
 // by more than a lease lasts, so the times in a lease are never compared with this clock.
-type sighting struct {
+type observation struct {
 	version string
 	at      time.Time
 }
@@ -58,7 +58,7 @@ func NewElection(leases Leases, node string, log *slog.Logger) *Election {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Election{leases: leases, node: node, log: log, seen: map[string]sighting{}}
+	return &Election{leases: leases, node: node, log: log, seen: map[string]observation{}}
 }
 
 // Elect makes this node the builder of key, or returns the node that already is. An elected node renews its lease
@@ -126,7 +126,7 @@ func (e *Election) expired(lease *coordinationv1.Lease) bool {
 	defer e.mu.Unlock()
 	s, known := e.seen[lease.Name]
 	if !known || s.version != lease.ResourceVersion {
-		e.seen[lease.Name] = sighting{lease.ResourceVersion, time.Now()}
+		e.seen[lease.Name] = observation{lease.ResourceVersion, time.Now()}
 		return false
 	}
 	return time.Since(s.at) >= lasts

@@ -31,7 +31,7 @@ func metadataPatch(node *corev1.Node, r *rendered, x extent, retaint bool) []byt
 	if labels := labelChanges(node, r.labels, x); len(labels) > 0 {
 		meta["labels"] = labels
 	}
-	if words := wordChanges(node, r); len(words) > 0 {
+	if words := annotationChanges(node, r); len(words) > 0 {
 		meta["annotations"] = words
 		// If the API server applies a patch only after the agent gave up waiting, it must not overwrite a later one.
 		meta["resourceVersion"] = node.ResourceVersion
@@ -71,8 +71,8 @@ func labelChanges(node *corev1.Node, want map[string]string, x extent) map[strin
 	return changes
 }
 
-// wordChanges returns the annotations to set, and nil for those to remove.
-func wordChanges(node *corev1.Node, r *rendered) map[string]any {
+// annotationChanges returns the annotations to set, and nil for those to remove.
+func annotationChanges(node *corev1.Node, r *rendered) map[string]any {
 	changes := map[string]any{}
 	for key, text := range r.words {
 		switch have, there := node.Annotations[key]; {
@@ -85,7 +85,7 @@ func wordChanges(node *corev1.Node, r *rendered) map[string]any {
 		}
 	}
 	for key := range node.Annotations {
-		kind, word := strings.CutPrefix(key, accel.WordAnnotation)
+		kind, word := strings.CutPrefix(key, accel.ReportAnnotation)
 		if _, known := r.kinds[kind]; word && !known {
 			changes[key] = nil
 		}

@@ -38,9 +38,9 @@ type Policies struct {
 	// Kept is true if there are policies from earlier, which apply until others are read.
 	Kept bool
 
-	ready chan struct{}
-	once  sync.Once
-	told  bool // reported that the cluster has no policies; owned by Run
+	ready    chan struct{}
+	once     sync.Once
+	reported bool // reported that the cluster has no policies; owned by Run
 }
 
 const (
@@ -73,10 +73,10 @@ func (p *Policies) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 		case apierrors.IsNotFound(err):
-			if !p.told {
+			if !p.reported {
 				p.Log.Debug("the cluster has no accelerator policies; their definition is awaited")
 			}
-			p.told = true
+			p.reported = true
 			p.Tell(nil)
 			began := time.Now()
 			p.await(ctx)
@@ -92,7 +92,7 @@ func (p *Policies) Run(ctx context.Context) error {
 				p.Tell(nil) // an agent that never could read them must not wait for them
 			}
 		default:
-			p.told, p.Kept, failures = false, true, 0
+			p.reported, p.Kept, failures = false, true, 0
 			p.follow(ctx, generations, version)
 			wait = rand.N(spread)
 		}

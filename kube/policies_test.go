@@ -105,7 +105,7 @@ func aPolicy(name string, generation, version int, more string) string {
 }
 
 // follow runs the task and passes what it reports to check.
-func follow(t *testing.T, s *shelf, kept bool, check func(told func() [][]accel.Policy)) {
+func follow(t *testing.T, s *shelf, kept bool, check func(reported func() [][]accel.Policy)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -137,12 +137,12 @@ func follow(t *testing.T, s *shelf, kept bool, check func(told func() [][]accel.
 // A changed status is no news and costs no request. A new generation is news, and so is a requested deletion.
 func TestPoliciesAreFollowed(t *testing.T) {
 	s := &shelf{version: 7, items: []string{aPolicy("a", 1, 5, "")}}
-	follow(t, s, false, func(told func() [][]accel.Policy) {
+	follow(t, s, false, func(reported func() [][]accel.Policy) {
 		want := accel.Policy{
 			Name: "a", Created: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC),
 			Spec: accel.PolicySpec{Priority: 1},
 		}
-		if diff := cmp.Diff([][]accel.Policy{{want}}, told()); diff != "" {
+		if diff := cmp.Diff([][]accel.Policy{{want}}, reported()); diff != "" {
 			t.Fatal(diff)
 		}
 		s.requests()
@@ -151,8 +151,8 @@ func TestPoliciesAreFollowed(t *testing.T) {
 			s.event(t, "BOOKMARK", `{"metadata":{"resourceVersion":"20"}}`)
 		}
 		time.Sleep(time.Hour)
-		if got := s.requests(); len(got) != 0 || len(told()) != 1 {
-			t.Errorf("%v, told %d times", got, len(told()))
+		if got := s.requests(); len(got) != 0 || len(reported()) != 1 {
+			t.Errorf("%v, told %d times", got, len(reported()))
 		}
 		s.event(t, "", "") // the API server ends the watch: the next one resumes
 		time.Sleep(time.Minute)
@@ -162,18 +162,18 @@ func TestPoliciesAreFollowed(t *testing.T) {
 		s.set(func() { s.items = []string{aPolicy("a", 2, 30, "")} })
 		s.event(t, "MODIFIED", aPolicy("a", 2, 30, ""))
 		time.Sleep(time.Minute)
-		if all := told(); len(all) != 2 || all[1][0].Spec.Priority != 2 {
+		if all := reported(); len(all) != 2 || all[1][0].Spec.Priority != 2 {
 			t.Errorf("%+v", all)
 		}
 		s.set(func() { s.items = []string{aPolicy("a", 2, 31, `,"deletionTimestamp":"2026-03-04T13:00:00Z"`)} })
 		s.event(t, "MODIFIED", s.items[0])
 		time.Sleep(time.Minute)
-		if all := told(); len(all) != 3 || len(all[2]) != 0 {
+		if all := reported(); len(all) != 3 || len(all[2]) != 0 {
 			t.Errorf("%+v", all)
 		}
 		s.event(t, "ERROR", `{"code":410,"reason":"Expired","message":"too old"}`)
 		time.Sleep(time.Minute)
-		if all := told(); len(all) != 4 {
+		if all := reported(); len(all) != 4 {
 			t.Errorf("not read again after a watch that was too old: %d", len(all))
 		}
 	})
@@ -183,11 +183,11 @@ func TestPoliciesAreFollowed(t *testing.T) {
 func TestPoliciesToCome(t *testing.T) {
 	lacking := apierrors.NewNotFound(schema.GroupResource{Group: "acceld.dev", Resource: "acceleratorpolicies"}, "")
 	s := &shelf{err: lacking}
-	follow(t, s, true, func(told func() [][]accel.Policy) {
+	follow(t, s, true, func(reported func() [][]accel.Policy) {
 		time.Sleep(time.Hour)
 		want := []string{"GET " + PoliciesPath, "WATCH " + policiesCRD + " from "}
-		if diff := cmp.Diff(want, s.requests()); diff != "" || len(told()) != 1 {
-			t.Errorf("told %d times, asked in an hour:\n%s", len(told()), diff)
+		if diff := cmp.Diff(want, s.requests()); diff != "" || len(reported()) != 1 {
+			t.Errorf("told %d times, asked in an hour:\n%s", len(reported()), diff)
 		}
 		s.event(t, "ADDED", `{"metadata":{"name":"acceleratorpolicies.acceld.dev"}}`)
 		time.Sleep(10 * time.Second)
@@ -197,7 +197,7 @@ func TestPoliciesToCome(t *testing.T) {
 		s.set(func() { s.err, s.items, s.version = nil, []string{aPolicy("a", 1, 4, "")}, 4 })
 		s.event(t, "MODIFIED", `{"metadata":{"name":"acceleratorpolicies.acceld.dev"}}`)
 		time.Sleep(10 * time.Second)
-		if all := told(); len(all[len(all)-1]) != 1 {
+		if all := reported(); len(all[len(all)-1]) != 1 {
 			t.Errorf("told %v", all)
 		}
 		s.requests()
@@ -212,7 +212,7 @@ func TestPoliciesThatAreNotThere(t *testing.T) {
 		name     string
 		err      error
 		kept     bool
-		told     int
+		reported int
 		requests [2]int // within an hour, at least and at most
 	}{
 		{"no definition", apierrors.NewNotFound(resource, ""), true, 4, [2]int{8, 10}},
@@ -221,11 +221,12 @@ func TestPoliciesThatAreNotThere(t *testing.T) {
 		{"refused, unknown", apierrors.NewForbidden(resource, "", nil), false, 40, [2]int{40, 90}},
 	} {
 		s := &shelf{err: c.err, deaf: apierrors.NewForbidden(resource, "", nil)}
-		follow(t, s, c.kept, func(told func() [][]accel.Policy) {
+		follow(t, s, c.kept, func(reported func() [][]accel.Policy) {
 			time.Sleep(time.Hour - time.Minute)
-			if n := len(s.requests()); n < c.requests[0] || n > c.requests[1] || len(told()) < c.told || c.told == 0 &&
-				len(told()) > 0 {
-				t.Errorf("%s: %d requests, told %d times", c.name, n, len(told()))
+			if n := len(s.requests()); n < c.requests[0] || n > c.requests[1] || len(reported()) < c.reported ||
+				c.reported == 0 &&
+					len(reported()) > 0 {
+				t.Errorf("%s: %d requests, told %d times", c.name, n, len(reported()))
 			}
 		})
 	}
@@ -238,20 +239,20 @@ type item struct {
 	} `json:"spec"`
 }
 
-func (x *item) Described() *Meta  { return &x.Meta }
+func (x *item) ObjectMeta() *Meta { return &x.Meta }
 func (x *item) Same(o *item) bool { return x.Spec == o.Spec }
 func aThing(name string, version, x int) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"},"spec":{"x":%d}}`, name, name, version,
 		x)
 }
 
-// A mirror reads in pages, then watches. It knows its own writes before the watch does, and events without news wake
+// A reflector reads in pages, then watches. It knows its own writes before the watch does, and events without news wake
 // nobody.
 func TestMirror(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{version: 9, limit: 2, items: []string{aThing("a", 1, 1), aThing("b", 2, 1), aThing("c", 3, 1)}}
 		woken := 0
-		m := &Mirror[item, *item]{API: s, Path: "/items", Changed: func() { woken++ }}
+		m := &Reflector[item, *item]{API: s, Path: "/items", Changed: func() { woken++ }}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- m.Run(ctx) }()
@@ -302,40 +303,40 @@ func TestMirror(t *testing.T) {
 func TestWordOfTheNode(t *testing.T) {
 	node := freshNode()
 	node.Annotations = map[string]string{
-		accel.WordAnnotation + "old-kind":  "waiting 1",
-		accel.GrantAnnotation + "qemu-edu": "2.0.0", accel.WordAnnotation + "qemu-edu": "upgrading 2.0.0",
+		accel.ReportAnnotation + "old-kind": "waiting 1",
+		accel.GrantAnnotation + "qemu-edu":  "2.0.0", accel.ReportAnnotation + "qemu-edu": "upgrading 2.0.0",
 	}
-	word := func(w accel.Answer[accel.Word]) change {
+	word := func(w accel.Answer[accel.UpgradeReport]) change {
 		return func(m *accel.Machine) {
 			h := m.Have["qemu-edu"]
-			h.Word = w
+			h.UpgradeReport = w
 			m.Have["qemu-edu"] = h
 		}
 	}
 	inCluster(t, node, func(c *cluster) {
-		c.k.Publish(readyMachine(word(accel.Answer[accel.Word]{})))
+		c.k.Publish(readyMachine(word(accel.Answer[accel.UpgradeReport]{})))
 		c.after(5 * time.Second)
 		want := map[string]string{
-			accel.GrantAnnotation + "qemu-edu": "2.0.0",
-			accel.WordAnnotation + "qemu-edu":  "upgrading 2.0.0", OriginAnnotation: OriginPod,
+			accel.GrantAnnotation + "qemu-edu":  "2.0.0",
+			accel.ReportAnnotation + "qemu-edu": "upgrading 2.0.0", OriginAnnotation: OriginPod,
 		}
 		if diff := cmp.Diff(want, c.node().Annotations); diff != "" {
 			t.Error(diff)
 		}
 		text := "failed 2.0.0 RolledBack"
 		c.patches()
-		c.k.Publish(readyMachine(word(accel.Known(accel.ParseWord(text)))))
+		c.k.Publish(readyMachine(word(accel.Known(accel.ParseUpgradeReport(text)))))
 		c.after(5 * time.Second)
-		if got := c.k.State().NodeAnnotations[accel.WordAnnotation+"qemu-edu"]; got != text || len(c.patches()) != 1 {
+		if got := c.k.State().NodeAnnotations[accel.ReportAnnotation+"qemu-edu"]; got != text || len(c.patches()) != 1 {
 			t.Errorf("the node says %q", got)
 		}
-		c.k.Publish(readyMachine(word(accel.Known(accel.Word{}))))
+		c.k.Publish(readyMachine(word(accel.Known(accel.UpgradeReport{}))))
 		c.after(5 * time.Second)
-		if got, there := c.node().Annotations[accel.WordAnnotation+"qemu-edu"]; there {
+		if got, there := c.node().Annotations[accel.ReportAnnotation+"qemu-edu"]; there {
 			t.Errorf("the node says %q", got)
 		}
 	}, func(c *Config) { c.Origin = OriginPod })
-	r := render(readyMachine(word(accel.Answer[accel.Word]{})))
+	r := render(readyMachine(word(accel.Answer[accel.UpgradeReport]{})))
 	if p := metadataPatch(node, r, everything, false); !strings.Contains(string(p), `"resourceVersion"`) {
 		t.Errorf("%s", p)
 	}

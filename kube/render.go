@@ -31,8 +31,8 @@ func render(m accel.Machine) *rendered {
 	r.words[accel.CardsAnnotation] = Cards(m)
 	for kind, have := range m.Have {
 		r.kinds[kind] = true
-		if have.Word.Known {
-			r.words[accel.WordAnnotation+kind] = have.Word.Value.String()
+		if have.UpgradeReport.Known {
+			r.words[accel.ReportAnnotation+kind] = have.UpgradeReport.Value.String()
 		}
 	}
 	for kind, st := range m.Status {

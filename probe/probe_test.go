@@ -28,7 +28,7 @@ const (
 // bench is a keeper whose programs are shell scripts.
 type bench struct {
 	*testing.T
-	k    *Keeper
+	k    *Supervisor
 	def  *accel.Definition
 	dir  string
 	news chan struct{}
@@ -109,7 +109,7 @@ func (b *bench) starts() int {
 
 // look returns what the agent sees of two devices.
 func (b *bench) look() []accel.Accelerator {
-	return b.k.Hold(b.def, b.k.Complete(b.def, []accel.Accelerator{
+	return b.k.Withhold(b.def, b.k.Enrich(b.def, []accel.Accelerator{
 		{ID: one, Bound: "npu", NUMANode: -1, Health: accel.Health{State: accel.Healthy}},
 		{ID: two, Bound: "npu", NUMANode: 1, Health: accel.Health{State: accel.Healthy}},
 	}))
@@ -270,10 +270,10 @@ func kill(t *testing.T, pid string) {
 func TestWish(t *testing.T) {
 	b := newBench(t, hello+both+stays)
 	b.until("known", model)
-	b.k.Complete(b.def, []accel.Accelerator{{ID: one, Bound: "npu"}, {ID: two, Bound: "other"}})
-	b.k.Complete(b.def, []accel.Accelerator{{ID: one, Bound: "npu"}, {ID: two, Bound: "other"}})
+	b.k.Enrich(b.def, []accel.Accelerator{{ID: one, Bound: "npu"}, {ID: two, Bound: "other"}})
+	b.k.Enrich(b.def, []accel.Accelerator{{ID: one, Bound: "npu"}, {ID: two, Bound: "other"}})
 	wait(t, "another start", func() bool { return b.starts() == 2 })
-	b.k.Complete(b.def, []accel.Accelerator{{ID: one}, {ID: two}})
+	b.k.Enrich(b.def, []accel.Accelerator{{ID: one}, {ID: two}})
 	wait(t, "nothing known", func() bool { return b.k.State(b.def.Kind).Program == "" })
 	other := *b.def
 	other.Probe = &accel.Probe{Argv: []string{b.script(strings.ReplaceAll(hello, "watcher 7",
@@ -339,7 +339,7 @@ func TestNextAgent(t *testing.T) {
 		t.Errorf("before its program has spoken: %+v", a)
 	}
 	b.until("spoken", func(accs []accel.Accelerator) bool { return accs[0].Model == "NPU 10" })
-	b.k.Complete(b.def, []accel.Accelerator{{ID: one}, {ID: two}}) // unbound: the next driver may divide differently
+	b.k.Enrich(b.def, []accel.Accelerator{{ID: one}, {ID: two}}) // unbound: the next driver may divide differently
 	wait(t, "nothing known", func() bool { return b.k.State(b.def.Kind).Program == "" })
 	b.stop()
 	b.start()

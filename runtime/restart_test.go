@@ -252,15 +252,16 @@ func TestUnread(t *testing.T) {
 			}
 		}
 		have, p := r.Check(def, accs, accel.Want{CDI: true})
-		if reason(have.Unread) != c.want || reason(p) != c.want {
-			t.Errorf("%q, restarted: %v: unread %v, problem %v; want %q", c.config, c.restart, have.Unread, p, c.want)
+		if reason(have.NotHonored) != c.want || reason(p) != c.want {
+			t.Errorf("%q, restarted: %v: unread %v, problem %v; want %q", c.config, c.restart, have.NotHonored, p,
+				c.want)
 		}
 	}
 	if _, p := r.ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
 		t.Fatal(p)
 	}
 	if have, p := r.Apply(def, accs, accel.Want{CDI: true}); reason(p) != accel.RuntimeRestartNeeded || !have.Applied ||
-		p != have.Unread {
+		p != have.NotHonored {
 		t.Errorf("while the change waits: %+v, %v", have, p)
 	}
 }

@@ -102,7 +102,7 @@ func New(h *host.Host, o Options) *Runtime {
 // Check compares the host's files with those that accs need, and changes nothing. Applied is true if the spec (or
 // its absence) is byte for byte right, and so are the hook's JSON and its program if want asks for them, and the
 // links in /dev/char are right. A Problem says what Apply would fail with: SpecConflict, SpecInvalid, HookMissing,
-// or a file that cannot be read. Otherwise it is Unread: why the runtime ignores files that are right.
+// or a file that cannot be read. Otherwise it is NotHonored: why the runtime ignores files that are right.
 func (r *Runtime) Check(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave,
 	*accel.Problem,
 ) {
@@ -139,11 +139,11 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 	}
 	switch {
 	case want.CDI && len(spec.bytes) > 0:
-		have.Unread = r.unread()
+		have.NotHonored = r.unread()
 	case !want.CDI && json.path != "": // the JSON is the only carrier of the gate
-		have.Unread = r.hookUnread(path.Dir(json.path))
+		have.NotHonored = r.hookUnread(path.Dir(json.path))
 	}
-	return have, have.Unread
+	return have, have.NotHonored
 }
 
 // unread is the problem of specs that the container runtime does not read, or does not read yet. It is nil if it

@@ -75,7 +75,7 @@ type Sync struct {
 	Labelled bool
 	Problem  *accel.Problem
 	// Words are the handshakes between node and controller, by kind, all from one version of the node object.
-	Words map[string]Exchange
+	Handshakes map[string]Handshake
 }
 
 // Options of a [Loop].
@@ -140,7 +140,7 @@ type kind struct {
 	// up is the driver that should replace the one in use; nil if none should.
 	up *upgrading
 	// word is the node's last upgrade report; observeWord reads it when the previous driver is not back.
-	word accel.Word
+	report accel.UpgradeReport
 	// next is the preflight result for other kernels; observe reads it to show it.
 	next map[string]accel.Readiness
 	// vanished maps a device to when it left the bus; observe reads it to end tombstones.

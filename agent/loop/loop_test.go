@@ -129,7 +129,10 @@ func (w *world) runtime(_ *accel.Definition, accs []accel.Accelerator, _ accel.W
 ) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	have := accel.RuntimeHave{Applied: slices.Equal(w.spec, ids(accel.Flat(accs))), Devices: w.spec, Unread: w.unread}
+	have := accel.RuntimeHave{
+		Applied: slices.Equal(w.spec, ids(accel.Flat(accs))), Devices: w.spec,
+		NotHonored: w.unread,
+	}
 	if !have.Applied {
 		have.Right = w.spec
 	}
@@ -222,7 +225,7 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 		l := New(Options{
 			Agent: accel.Agent{Started: time.Now()},
 			Want: accel.Want{
-				Kubernetes: w.kubelet, Labels: w.kubelet, Unsure: w.unsure,
+				Kubernetes: w.kubelet, Labels: w.kubelet, PoliciesUnknown: w.unsure,
 				Kinds: map[string]*accel.Definition{"k-x": def},
 			},
 			Probes: Probes{
@@ -238,7 +241,7 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 			KubeSync: func() Sync {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				return Sync{Labelled: w.labelled, Words: w.words}
+				return Sync{Labelled: w.labelled, Handshakes: w.handshakes}
 			},
 		})
 		w.changed = l.Changed
@@ -598,7 +601,7 @@ func TestRuntimeThatDoesNotRead(t *testing.T) {
 	w = &world{pci: w.pci, unread: unread}
 	run(t, w, func(l *Loop) {
 		if m := l.Machine(); m.Status["k-x"].State != accel.Ready || m.Status["k-x"].Blocked != nil ||
-			m.Have["k-x"].Runtime.Unread == nil {
+			m.Have["k-x"].Runtime.NotHonored == nil {
 			t.Errorf("without a kubelet: %+v, %+v", m.Status["k-x"], m.Have["k-x"].Runtime)
 		}
 	})

@@ -115,7 +115,7 @@ func failed(f *accel.Failure) string {
 
 // upgradeWords describes the progress of an upgrade.
 func upgradeWords(u *accel.Upgrade) string {
-	words := map[accel.UpgradePhase]string{
+	handshakes := map[accel.UpgradePhase]string{
 		accel.UpgradePending:   "the old driver serves",
 		accel.UpgradePreparing: "the new driver is being got ready, the old one serves",
 		accel.UpgradeWaiting:   "the new driver is ready, the old one serves",
@@ -123,9 +123,9 @@ func upgradeWords(u *accel.Upgrade) string {
 		accel.UpgradeReplacing: "under way",
 	}[u.Phase]
 	if u.Failure != nil {
-		words += "; " + failed(u.Failure)
+		handshakes += "; " + failed(u.Failure)
 	}
-	return words
+	return handshakes
 }
 
 // devices returns "1 device", "2 devices" and so on.

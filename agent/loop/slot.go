@@ -20,22 +20,22 @@ func (l *Loop) observeSlot(k *kind, now time.Time) {
 	if f := u.failure; f != nil && f.Reason != accel.WaitingForSlot && (f.RetryAt.IsZero() || now.Before(f.RetryAt)) {
 		return // given up, and reported
 	}
-	ticket, policy := u.to.Ticket(), k.def.Driver.Upgrade.By
-	seen := l.sync().Words[k.def.Kind]
+	target, policy := u.to.Target(), k.def.Driver.Upgrade.By
+	seen := l.sync().Handshakes[k.def.Kind]
 	problem := accel.Problemf(accel.WaitingForSlot,
-		"version %s is ready and waits for a slot of the policy %q", ticket, policy)
-	switch going := (accel.Word{Phase: accel.WordUpgrading, Version: ticket}); {
-	case l.want.Unsure:
+		"version %s is ready and waits for a slot of the policy %q", target, policy)
+	switch going := (accel.UpgradeReport{Phase: accel.ReportUpgrading, Version: target}); {
+	case l.want.PoliciesUnknown:
 		problem.Message = "the policies of the cluster are not known yet"
-		u.word = accel.Word{}
-	case seen.Grant.Version != ticket:
-		u.word = accel.Word{Phase: accel.WordWaiting, Version: ticket}
-	case seen.Word != going:
+		u.report = accel.UpgradeReport{}
+	case seen.Grant.Version != target:
+		u.report = accel.UpgradeReport{Phase: accel.ReportWaiting, Version: target}
+	case seen.UpgradeReport != going:
 		problem.Message = "the slot is granted; that the node goes on is being written down"
-		u.word = going
+		u.report = going
 	default:
-		u.word, u.acting, u.failure = going, true, nil
-		l.o.Log.Info("driver upgrade has its slot", "kind", k.def.Kind, "version", ticket, "policy", policy)
+		u.report, u.acting, u.failure = going, true, nil
+		l.o.Log.Info("driver upgrade has its slot", "kind", k.def.Kind, "version", target, "policy", policy)
 		return
 	}
 	if !u.drained.IsZero() {
@@ -52,33 +52,39 @@ func (l *Loop) observeSlot(k *kind, now time.Time) {
 }
 
 // ordered reports whether the cluster decides when a driver in use may be replaced.
-func (l *Loop) ordered(k *kind) bool { return k.def.Driver.Upgrade.By != "" || l.want.Unsure }
+func (l *Loop) ordered(k *kind) bool { return k.def.Driver.Upgrade.By != "" || l.want.PoliciesUnknown }
 
 // gaveUp records that the node is not acting any more and that the upgrade failed.
 func (u *upgrading) gaveUp(to accel.DriverRef, problem *accel.Problem) {
-	u.acting, u.word = false, accel.Word{Phase: accel.WordFailed, Version: to.Ticket(), Reason: problem.Reason}
+	u.acting, u.report = false, accel.UpgradeReport{
+		Phase: accel.ReportFailed, Version: to.Target(),
+		Reason: problem.Reason,
+	}
 }
 
 // observeWord sets the node's report about a kind's upgrade, or leaves it unknown.
 func (l *Loop) observeWord(k *kind) {
-	said := l.sync().Words[k.def.Kind].Word
+	said := l.sync().Handshakes[k.def.Kind].UpgradeReport
 	switch f := k.have.Failure; {
-	case l.want.Unsure:
-		k.have.Word = accel.Answer[accel.Word]{}
+	case l.want.PoliciesUnknown:
+		k.have.UpgradeReport = accel.Answer[accel.UpgradeReport]{}
 	case k.def.Driver.Upgrade.By == "" || accel.CountPresent(k.have.Accelerators) == 0:
-		k.have.Word = accel.Known(accel.Word{})
-	case k.up != nil && (k.up.acting || k.up.word != accel.Word{}):
-		k.have.Word = accel.Known(k.up.word)
-		k.word = k.up.word
+		k.have.UpgradeReport = accel.Known(accel.UpgradeReport{})
+	case k.up != nil && (k.up.acting || k.up.report != accel.UpgradeReport{}):
+		k.have.UpgradeReport = accel.Known(k.up.report)
+		k.report = k.up.report
 	case k.have.Driver.Right && k.running != accel.StepUpgrade:
-		k.have.Word = accel.Known(accel.Word{}) // no report, not even while a driver is prepared
-		k.word = accel.Word{}
-	case k.word.Phase == accel.WordFailed:
-		k.have.Word = accel.Known(k.word) // neither driver works
-	case f != nil && f.Step == accel.StepDriver && f.Reason.Doc().Permanent && said.Phase == accel.WordUpgrading:
-		k.have.Word = accel.Known(accel.Word{Phase: accel.WordFailed, Version: said.Version, Reason: f.Reason})
+		k.have.UpgradeReport = accel.Known(accel.UpgradeReport{}) // no report, not even while a driver is prepared
+		k.report = accel.UpgradeReport{}
+	case k.report.Phase == accel.ReportFailed:
+		k.have.UpgradeReport = accel.Known(k.report) // neither driver works
+	case f != nil && f.Step == accel.StepDriver && f.Reason.Doc().Permanent && said.Phase == accel.ReportUpgrading:
+		k.have.UpgradeReport = accel.Known(accel.UpgradeReport{
+			Phase: accel.ReportFailed, Version: said.Version,
+			Reason: f.Reason,
+		})
 	default: // an earlier agent, which ended midway, reported last, and the driver is not back yet
-		k.have.Word = accel.Answer[accel.Word]{}
+		k.have.UpgradeReport = accel.Answer[accel.UpgradeReport]{}
 	}
 }
 
@@ -90,19 +96,19 @@ func (l *Loop) sync() Sync {
 	return l.o.KubeSync()
 }
 
-// Exchange is the handshake between node and controller about a kind, from one node object.
-type Exchange struct {
-	Word  accel.Word
-	Grant accel.Grant
+// Handshake is the handshake between node and controller about a kind, from one node object.
+type Handshake struct {
+	UpgradeReport accel.UpgradeReport
+	Grant         accel.Grant
 }
 
-// Exchanges reads the handshakes from the annotations of a node, by kind.
-func Exchanges(annotations map[string]string) map[string]Exchange {
-	out := map[string]Exchange{}
+// Handshakes reads the handshakes from the annotations of a node, by kind.
+func Handshakes(annotations map[string]string) map[string]Handshake {
+	out := map[string]Handshake{}
 	for key, value := range annotations {
-		if kind, ok := strings.CutPrefix(key, accel.WordAnnotation); ok {
+		if kind, ok := strings.CutPrefix(key, accel.ReportAnnotation); ok {
 			x := out[kind]
-			x.Word = accel.ParseWord(value)
+			x.UpgradeReport = accel.ParseUpgradeReport(value)
 			out[kind] = x
 		}
 		if kind, ok := strings.CutPrefix(key, accel.GrantAnnotation); ok {

@@ -19,22 +19,22 @@ func ordered(policy accel.UpgradePolicy) *world {
 // says stores the node's report as the task that writes the node does, and wakes the loop.
 func (w *world) says(t *testing.T, l *Loop, grant string) string {
 	t.Helper()
-	word := l.Machine().Have["k-x"].Word
+	report := l.Machine().Have["k-x"].UpgradeReport
 	w.set(func() {
-		x := w.words["k-x"]
-		if word.Known {
-			x.Word = word.Value
+		x := w.handshakes["k-x"]
+		if report.Known {
+			x.UpgradeReport = report.Value
 		}
 		x.Grant = accel.ParseGrant(grant)
-		w.words = map[string]Exchange{"k-x": x}
+		w.handshakes = map[string]Handshake{"k-x": x}
 	})
 	l.Changed()
 	time.Sleep(time.Second)
 	synctest.Wait()
-	if !word.Known {
+	if !report.Known {
 		return "?"
 	}
-	return word.Value.String()
+	return report.Value.String()
 }
 
 // An upgrade that a policy orders waits with the driver ready. It continues when one version of the node object has
@@ -118,7 +118,7 @@ func TestUnsure(t *testing.T) {
 			t.Errorf("%q, %v", got, w.calls)
 		}
 		sure := l.Machine().Want
-		sure.Unsure = false
+		sure.PoliciesUnknown = false
 		l.Configure(sure)
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -131,27 +131,30 @@ func TestUnsure(t *testing.T) {
 // An agent that starts after another one ended midway leaves that one's report until a driver works, or none can.
 func TestWordOfAnAgentBefore(t *testing.T) {
 	w := ordered(accel.UpgradePolicy{})
-	w.words = map[string]Exchange{"k-x": {Word: accel.Word{Phase: accel.WordUpgrading, Version: "2"}}}
+	w.handshakes = map[string]Handshake{"k-x": {UpgradeReport: accel.UpgradeReport{
+		Phase:   accel.ReportUpgrading,
+		Version: "2",
+	}}}
 	w.refuse = accel.Problemf(accel.NoSpace, "full")
 	run(t, w, func(l *Loop) {
-		word := func() string {
+		report := func() string {
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if word := l.Machine().Have["k-x"].Word; word.Known {
-				return word.Value.String()
+			if report := l.Machine().Have["k-x"].UpgradeReport; report.Known {
+				return report.Value.String()
 			}
 			return "?"
 		}
-		if got := word(); got != "?" {
+		if got := report(); got != "?" {
 			t.Errorf("while it is tried again: %q", got)
 		}
 		w.set(func() { w.refuse = accel.Problemf(accel.KernelMismatch, "other kernel") })
-		if got := word(); got != "failed 2 KernelMismatch" {
+		if got := report(); got != "failed 2 KernelMismatch" {
 			t.Errorf("when nothing serves and nothing helps: %q", got)
 		}
 		w.set(func() { w.refuse = nil })
 		l.Wake(true)
-		if got := word(); got != "" {
+		if got := report(); got != "" {
 			t.Errorf("when a driver serves: %q", got)
 		}
 	})

@@ -92,7 +92,7 @@ func table() []row {
 // published is the gate of runtime-missing. Without a kubelet, it is unknown whether the runtime that was found is in
 // use. So a runtime that reads no CDI specs does not keep such a host from ready; the status reports it.
 func published(m accel.Machine, h accel.Have) bool {
-	return h.Runtime.Applied && (h.Runtime.Unread == nil || !m.Want.Kubernetes)
+	return h.Runtime.Applied && (h.Runtime.NotHonored == nil || !m.Want.Kubernetes)
 }
 
 // rank returns the index of s in the table, -1 for a state that is not in it.

@@ -24,7 +24,7 @@ type upgrading struct {
 	failure *accel.Failure
 	// word is the node's report to the controller if a policy of the cluster orders upgrades. acting is true from
 	// when the node has its slot until the upgrade has succeeded or failed.
-	word   accel.Word
+	report accel.UpgradeReport
 	acting bool
 	// stop ends the wait for a holder's end.
 	stop context.CancelFunc
@@ -115,12 +115,12 @@ func (w *worker) prepare(k *kind, u *upgrading) work {
 			u.phase = accel.UpgradePending
 			if problem != nil {
 				w.failUpgrade(k, u, problem, time.Now())
-				if u.word = (accel.Word{}); problem.Reason.Doc().Permanent && k.have.Driver.Upgrade != nil {
+				if u.report = (accel.UpgradeReport{}); problem.Reason.Doc().Permanent && k.have.Driver.Upgrade != nil {
 					u.gaveUp(k.have.Driver.Upgrade.To, problem)
 				}
 				return
 			}
-			u.to, u.prepared, u.failure, u.word = to, true, nil, accel.Word{}
+			u.to, u.prepared, u.failure, u.report = to, true, nil, accel.UpgradeReport{}
 		}, nil
 	}
 }
@@ -217,10 +217,10 @@ func (w *worker) replace(k *kind, u *upgrading) work {
 			if problem != nil {
 				w.failUpgrade(k, u, problem, time.Now())
 				u.gaveUp(u.to, problem)
-				k.word = u.word
+				k.report = u.report
 				return
 			}
-			u.failure, u.acting, u.word = nil, false, accel.Word{}
+			u.failure, u.acting, u.report = nil, false, accel.UpgradeReport{}
 			for _, a := range accs { // each passed its self-test, or the driver would have been reverted
 				if a.Offered() {
 					k.proven[a.ID] = driverIdentity(have)

@@ -15,19 +15,19 @@ import (
 
 // upgrades is the part of a world that concerns driver upgrades.
 type upgrades struct {
-	policy   accel.UpgradePolicy
-	live     string // the version that is loaded; "1" when empty
-	wanted   string // none when empty
-	holders  []accel.Holder
-	silent   *accel.Problem // the source of further holders does not answer
-	free     chan struct{}  // closed when the last holder ends
-	notReady *accel.Problem
-	fails    *accel.Problem // answer of the next upgrade
-	refused  *accel.Problem // answer of the next eviction
-	evicted  int
-	words    map[string]Exchange
-	unsure   bool
-	calls    []string // prepare, upgrade, with what the kubelet was offered
+	policy     accel.UpgradePolicy
+	live       string // the version that is loaded; "1" when empty
+	wanted     string // none when empty
+	holders    []accel.Holder
+	silent     *accel.Problem // the source of further holders does not answer
+	free       chan struct{}  // closed when the last holder ends
+	notReady   *accel.Problem
+	fails      *accel.Problem // answer of the next upgrade
+	refused    *accel.Problem // answer of the next eviction
+	evicted    int
+	handshakes map[string]Handshake
+	unsure     bool
+	calls      []string // prepare, upgrade, with what the kubelet was offered
 }
 
 func (u *upgrades) version() string {

@@ -14,7 +14,7 @@ import (
 )
 
 // told is the node of an agent that reports what each card has, by full names and among cards with other prefixes.
-func told() *corev1.Node {
+func lastContact() *corev1.Node {
 	n := fleet.Node("n1", 0, fleet.Amounts{"shares": "20"})
 	full := fleet.Prefix
 	n.Annotations = map[string]string{fit.InventoryAnnotation: `[{"name":"card0","has":{"` + full + `shares":"10","` +
@@ -39,14 +39,14 @@ func TestBehind(t *testing.T) {
 	}{
 		{"the kubelet takes it", five("two"), func(l *lab, first *corev1.Pod) {
 			first.Status.StartTime = &metav1.Time{Time: time.Now()}
-			l.books.SetPod(l.books.Trim(first))
+			l.cache.SetPod(l.cache.Trim(first))
 		}, time.Second, ""},
 		{"it is gone", five("two"), func(l *lab, first *corev1.Pod) {
-			l.books.DropPod(string(first.UID))
+			l.cache.DropPod(string(first.UID))
 		}, time.Second, ""},
 		{"it is refused", five("two"), func(l *lab, first *corev1.Pod) {
 			first.Status.Phase = corev1.PodFailed
-			l.books.SetPod(l.books.Trim(first))
+			l.cache.SetPod(l.cache.Trim(first))
 		}, time.Second, ""},
 		{
 			"nothing happens", five("two"), func(*lab, *corev1.Pod) {}, patience,
@@ -61,13 +61,13 @@ func TestBehind(t *testing.T) {
 					first = three("one")
 				}
 				l := leading(t, first, c.second)
-				l.list(told())
+				l.list(lastContact())
 				if text := l.tryBind(first); text != "" {
 					t.Fatal(text)
 				}
 				shown := l.pods["one"].DeepCopy()
 				shown.Status = corev1.PodStatus{Phase: corev1.PodPending}
-				l.books.SetPod(l.books.Trim(shown))
+				l.cache.SetPod(l.cache.Trim(shown))
 				began := time.Now()
 				time.AfterFunc(time.Second, func() { c.after(l, shown) })
 				text := l.tryBind(c.second)

@@ -41,7 +41,7 @@ func (d *drifting) shown(p *corev1.Pod) bool {
 
 // tell queues the event of a watch about a pod.
 func (d *drifting) tell(p *corev1.Pod, gone bool) {
-	feed := d.books.podFeed()
+	feed := d.cache.podFeed()
 	p = p.DeepCopy()
 	d.late = append(d.late, func() {
 		switch {
@@ -59,7 +59,7 @@ func (d *drifting) tell(p *corev1.Pod, gone bool) {
 }
 
 func (d *drifting) tellNode(n *corev1.Node, gone bool) {
-	feed := d.books.nodeFeed()
+	feed := d.cache.nodeFeed()
 	n = n.DeepCopy()
 	d.late = append(d.late, func() {
 		if gone {
@@ -80,7 +80,7 @@ func (d *drifting) bring(n int) {
 }
 
 // relist is a watch that broke: the events in flight are lost, and a list follows, in no order.
-func (d *drifting) relist(b *Books) {
+func (d *drifting) relist(b *Cache) {
 	var pods, nodes []any
 	for _, p := range d.pods {
 		if d.shown(p) {
@@ -188,7 +188,7 @@ func (d *drifting) step() {
 		}
 	case 10:
 		d.late = nil
-		d.relist(d.books)
+		d.relist(d.cache)
 	}
 	d.bring(d.r.IntN(4))
 }
@@ -225,14 +225,14 @@ func (d *drifting) bind(node string) {
 // knows reports whether the cache has the cards of a pod from the API server. A pod without cards gets those that
 // somebody writes there.
 func (d *drifting) knows(p *corev1.Pod) bool {
-	d.books.mu.RLock()
-	defer d.books.mu.RUnlock()
-	h := d.books.pods[string(p.UID)]
+	d.cache.mu.RLock()
+	defer d.cache.mu.RUnlock()
+	h := d.cache.pods[string(p.UID)]
 	return h != nil && h.known && h.record.Cards != ""
 }
 
 // sum is the content of a cache: the amounts of each node, and its pods with their cards.
-func sum(b *Books) map[string]string {
+func sum(b *Cache) map[string]string {
 	out := map[string]string{}
 	for _, name := range b.names() {
 		e := b.find([]string{name})[0]
@@ -263,10 +263,10 @@ func TestBooksDoNotDrift(t *testing.T) {
 				lab: leading(t), r: rand.New(rand.NewPCG(uint64(seed), 7)), nodes: map[string]*corev1.Node{},
 				first: map[types.UID]map[string]string{},
 			}
-			d.relist(d.books)
+			d.relist(d.cache)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			go d.books.check(ctx, d.api, func(err error) { t.Error(err) })
+			go d.cache.check(ctx, d.api, func(err error) { t.Error(err) })
 			for range 80 {
 				d.step()
 				if d.r.IntN(20) == 0 {
@@ -275,17 +275,17 @@ func TestBooksDoNotDrift(t *testing.T) {
 				}
 			}
 			d.bring(len(d.late))
-			time.Sleep(doubtAfter + 2*checkEvery)
+			time.Sleep(unconfirmedAfter + 2*checkEvery)
 			synctest.Wait()
-			edits += d.books.disputed()
+			edits += d.cache.disputed()
 			for _, p := range d.pods {
 				if first := d.first[p.UID]; first != nil {
 					p.Annotations = first
 				}
 			}
-			fresh := NewBooks(d.rules)
+			fresh := NewCache(d.rules)
 			d.relist(fresh)
-			if diff := cmp.Diff(sum(fresh), sum(d.books)); diff != "" {
+			if diff := cmp.Diff(sum(fresh), sum(d.cache)); diff != "" {
 				t.Errorf("seed %d (-read now +followed):\n%s", seed, diff)
 			}
 		})
@@ -332,7 +332,7 @@ func TestSomebodyElsesBinding(t *testing.T) {
 	l.before = nil
 	other := p.DeepCopy()
 	other.Spec.NodeName, other.Annotations = "n1", map[string]string{"gas-container-cards": "card1"}
-	l.books.SetPod(l.books.Trim(other))
+	l.cache.SetPod(l.cache.Trim(other))
 	if text := l.tryBind(q); text != "" || l.pods["q"].Annotations["gas-container-cards"] != "card0" {
 		t.Errorf("%s; q got %v, and p has card1", text, l.pods["q"].Annotations)
 	}

@@ -40,10 +40,10 @@ func TestForgets(t *testing.T) {
 		t.Errorf("%d pods are remembered, at most %d", len(l.seen), maxSeen)
 	}
 	for i := range maxShapes + 10 {
-		l.books.shape([]fit.Asked{{Name: "c", Amounts: map[string]int64{fleet.Prefix + "shares": int64(i + 1)}}})
+		l.cache.shape([]fit.Asked{{Name: "c", Amounts: map[string]int64{fleet.Prefix + "shares": int64(i + 1)}}})
 	}
-	if len(l.books.shapes) > maxShapes {
-		t.Errorf("%d shapes are remembered, at most %d", len(l.books.shapes), maxShapes)
+	if len(l.cache.shapes) > maxShapes {
+		t.Errorf("%d shapes are remembered, at most %d", len(l.cache.shapes), maxShapes)
 	}
 }
 
@@ -66,19 +66,19 @@ func TestReservation(t *testing.T) {
 	l := leading(t, five("p"))
 	l.list(twoCards())
 	q := l.requestFor(l.pods["p"])
-	record, cause, _, err := l.books.Reserve(&q, "n1")
+	record, cause, _, err := l.cache.Reserve(&q, "n1")
 	if record == nil || err != nil {
 		t.Fatal(cause, err)
 	}
-	if again, _, _, err := l.books.Reserve(&q, "n1"); again != nil || err == nil {
+	if again, _, _, err := l.cache.Reserve(&q, "n1"); again != nil || err == nil {
 		t.Errorf("reserved twice: %+v, %v", again, err)
 	}
 	const any = -time.Hour
-	if got := l.books.Doubts(any); len(got) > 0 {
+	if got := l.cache.Unconfirmed(any); len(got) > 0 {
 		t.Errorf("a binding that is under way is in doubt: %v", got)
 	}
-	l.books.Settle(q.UID, nil)
-	if got := l.books.Doubts(any); len(got) != 1 {
+	l.cache.Confirm(q.UID, nil)
+	if got := l.cache.Unconfirmed(any); len(got) != 1 {
 		t.Errorf("a binding whose answer was lost is not in doubt: %v", got)
 	}
 	shown := l.pods["p"].DeepCopy()
@@ -86,10 +86,10 @@ func TestReservation(t *testing.T) {
 	for k, v := range l.annotations(record) {
 		shown.Annotations[k] = v
 	}
-	l.books.SetPod(l.books.Trim(shown))
+	l.cache.SetPod(l.cache.Trim(shown))
 	no := false
-	l.books.Settle(q.UID, &no)
-	if l.books.pods[q.UID] == nil {
+	l.cache.Confirm(q.UID, &no)
+	if l.cache.pods[q.UID] == nil {
 		t.Error("a pod that the API server shows as bound is out of the books")
 	}
 }

@@ -61,7 +61,7 @@ func (e *Extender) explain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q := e.requestFor(p)
-	out := explanation(t.books, e.rules, &q, r.URL.Query().Get("node"), limit)
+	out := explanation(t.cache, e.rules, &q, r.URL.Query().Get("node"), limit)
 	out.Node, out.Cards = p.Spec.NodeName, p.Annotations[e.rules.Annotations.Cards]
 	body, err := json.MarshalIndent(out, "", "  ")
 	if err != nil {
@@ -77,7 +77,7 @@ type verdict struct {
 	cause fit.Cause
 }
 
-func explanation(b *Books, rules *fit.Rules, q *fit.Request, only string, limit int) Explanation {
+func explanation(b *Cache, rules *fit.Rules, q *fit.Request, only string, limit int) Explanation {
 	out := Explanation{Pod: q.Namespace + "/" + q.Name, Verdicts: map[string]int{}}
 	for _, c := range q.Shape.Containers {
 		need := ContainerNeed{c.Name, c.Cards, map[string]int64{}}

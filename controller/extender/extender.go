@@ -74,7 +74,7 @@ type Extender struct {
 
 // term is a term of leadership, with its cache.
 type term struct {
-	books *Books
+	cache *Cache
 	ctx   context.Context //nolint:containedctx // the end of the term ends what is begun in it
 	// binding is held for reading by each binding in progress, and for writing to end the term, which sets over.
 	binding sync.RWMutex
@@ -91,7 +91,7 @@ func New(r *fit.Rules, api API, packing Packing, log *slog.Logger) *Extender {
 // Lead fills the cache from the sources and answers the scheduler once the cache is complete, until ctx ends. It
 // returns when no binding is in progress any more.
 func (e *Extender) Lead(ctx context.Context, from Sources) {
-	b := NewBooks(e.rules)
+	b := NewCache(e.rules)
 	e.During(ctx, b, func(ctx context.Context) {
 		go release(ctx, b)
 		go b.check(ctx, e.api, func(err error) { e.log.Warn("cannot tell what became of a pod", "error", err) })
@@ -101,7 +101,7 @@ func (e *Extender) Lead(ctx context.Context, from Sources) {
 
 // release returns memory to the operating system when the cache is complete: the first lists take many times the
 // memory of what is kept.
-func release(ctx context.Context, b *Books) {
+func release(ctx context.Context, b *Cache) {
 	select {
 	case <-ctx.Done():
 	case <-b.complete:
@@ -110,10 +110,10 @@ func release(ctx context.Context, b *Books) {
 }
 
 // During answers from the cache that run maintains, until run returns or ctx ends.
-func (e *Extender) During(ctx context.Context, b *Books, run func(context.Context)) {
+func (e *Extender) During(ctx context.Context, b *Cache, run func(context.Context)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t := &term{books: b, ctx: ctx}
+	t := &term{cache: b, ctx: ctx}
 	e.term.Store(t)
 	run(ctx)
 	e.term.Store(nil)
@@ -126,7 +126,7 @@ func (e *Extender) During(ctx context.Context, b *Books, run func(context.Contex
 // Ready reports whether the cache of this term is complete.
 func (e *Extender) Ready() bool {
 	t := e.term.Load()
-	return t != nil && t.ctx.Err() == nil && t.books.Complete()
+	return t != nil && t.ctx.Err() == nil && t.cache.Complete()
 }
 
 // leader returns the current term, or an error if this replica does not lead or its cache is incomplete.
@@ -214,7 +214,7 @@ func (e *Extender) read(w http.ResponseWriter, r *http.Request, m *memory) (fit.
 		return fit.Request{}, nil, errors.New("there are no NodeNames in the arguments: set nodeCacheCapable to true")
 	}
 	m.at = a.NodeNames.at
-	m.entries = t.books.findAll(a.NodeNames, m.entries)
+	m.entries = t.cache.findAll(a.NodeNames, m.entries)
 	return a.Pod.request(e.rules), a.NodeNames, nil
 }
 
@@ -306,7 +306,7 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, apiDeadline)
 	defer cancel()
-	if err := e.bindPod(ctx, t.books, a); err != nil {
+	if err := e.bindPod(ctx, t.cache, a); err != nil {
 		return err
 	}
 	answer(w, http.StatusOK, []byte(`{"Error":""}`))
@@ -314,7 +314,7 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 }
 
 // bindPod chooses the cards, reserves them, and writes choice and binding in one request.
-func (e *Extender) bindPod(ctx context.Context, b *Books, a bindingArgs) error {
+func (e *Extender) bindPod(ctx context.Context, b *Cache, a bindingArgs) error {
 	q, err := e.requestOf(ctx, a)
 	if err != nil {
 		return err
@@ -335,9 +335,9 @@ func (e *Extender) bindPod(ctx context.Context, b *Books, a bindingArgs) error {
 	bound := err == nil
 	switch {
 	case bound || definite(err):
-		b.Settle(q.UID, &bound)
+		b.Confirm(q.UID, &bound)
 	default: // it may be bound: the cards stay reserved until the API server confirms or denies it
-		b.Settle(q.UID, nil)
+		b.Confirm(q.UID, nil)
 	}
 	e.seenMu.Lock()
 	delete(e.seen, q.UID)
@@ -352,8 +352,8 @@ func (e *Extender) bindPod(ctx context.Context, b *Books, a bindingArgs) error {
 // again later.
 const patience = 2 * time.Second
 
-// reserve calls [Books.Reserve] and waits while the kubelet has not taken earlier pods.
-func reserve(ctx context.Context, b *Books, q *fit.Request, node string) (*fit.Record, fit.Cause, error) {
+// reserve calls [Cache.Reserve] and waits while the kubelet has not taken earlier pods.
+func reserve(ctx context.Context, b *Cache, q *fit.Request, node string) (*fit.Record, fit.Cause, error) {
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {

@@ -32,7 +32,7 @@ import (
 // lab is an extender that leads, with the pods that its API server has.
 type lab struct {
 	*Extender
-	books *Books
+	cache *Cache
 	mu    sync.Mutex
 	pods  map[string]*corev1.Pod
 	// after is the API server's error after it has bound a pod. before is its error instead of binding it.
@@ -62,7 +62,7 @@ func leading(t *testing.T, pods ...*corev1.Pod) *lab {
 
 // elect replaces the extender by a new leader that knows nothing yet.
 func (l *lab) elect(t *testing.T, rules *fit.Rules) {
-	e, b := New(rules, API{Pod: l.get, Bind: l.write}, Pack, slog.New(slog.DiscardHandler)), NewBooks(rules)
+	e, b := New(rules, API{Pod: l.get, Bind: l.write}, Pack, slog.New(slog.DiscardHandler)), NewCache(rules)
 	ctx, end := context.WithCancel(t.Context())
 	up, over := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -73,7 +73,7 @@ func (l *lab) elect(t *testing.T, rules *fit.Rules) {
 		})
 	}()
 	<-up
-	l.Extender, l.books, l.end, l.over = e, b, end, over
+	l.Extender, l.cache, l.end, l.over = e, b, end, over
 	t.Cleanup(func() {
 		end()
 		<-over
@@ -86,8 +86,8 @@ func (l *lab) list(nodes ...*corev1.Node) {
 	for _, n := range nodes {
 		facts = append(facts, Facts(l.rules, n))
 	}
-	l.books.ListNodes(facts)
-	l.books.ListPods(l.shown())
+	l.cache.ListNodes(facts)
+	l.cache.ListPods(l.shown())
 }
 
 // shown returns the pods of [BoundPods] as the API server lists them now.
@@ -95,7 +95,7 @@ func (l *lab) shown() (out []*Pod) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range l.pods {
-		if trimmed := l.books.Trim(p); trimmed != nil && trimmed.Node != "" && !trimmed.Over {
+		if trimmed := l.cache.Trim(p); trimmed != nil && trimmed.Node != "" && !trimmed.Over {
 			out = append(out, trimmed)
 		}
 	}
@@ -181,7 +181,7 @@ func TestNotReady(t *testing.T) {
 		map[string]any{"Pod": p, "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
 		t.Errorf("without books: status %d", status)
 	}
-	l.books.ListNodes(nil)
+	l.cache.ListNodes(nil)
 	if status, body := l.post("bind", map[string]any{
 		"PodName": "p", "PodNamespace": "default", "PodUID": p.UID,
 		"Node": "n1",
@@ -324,7 +324,7 @@ func BenchmarkFilter(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			books := NewBooks(&rules)
+			cache := NewCache(&rules)
 			var facts []fit.Facts
 			var pods []*Pod
 			var names []string
@@ -333,14 +333,14 @@ func BenchmarkFilter(b *testing.B) {
 					fleet.Amounts{"shares": "80", "millicores": "8000"})
 				facts, names = append(facts, Facts(&rules, n)), append(names, n.Name)
 				for c := range 8 {
-					pods = append(pods, books.Trim(fleet.Pod(fmt.Sprint(i, "-", c), n.Name, fmt.Sprint("card", c),
+					pods = append(pods, cache.Trim(fleet.Pod(fmt.Sprint(i, "-", c), n.Name, fmt.Sprint("card", c),
 						fleet.Amounts{"shares": "1", "millicores": "600"})))
 				}
 			}
-			books.ListNodes(facts)
-			books.ListPods(pods)
+			cache.ListNodes(facts)
+			cache.ListPods(pods)
 			e := New(&rules, API{}, Pack, slog.New(slog.DiscardHandler))
-			e.term.Store(&term{books: books, ctx: b.Context()})
+			e.term.Store(&term{cache: cache, ctx: b.Context()})
 			body, err := json.Marshal(map[string]any{"Pod": fleet.Pod("p", "", "",
 				fleet.Amounts{"shares": "1", "millicores": c.cores}), "NodeNames": names[:c.nodes]})
 			if err != nil {
@@ -419,7 +419,7 @@ func TestLostAnswer(t *testing.T) {
 			p, q := five("p"), five("q")
 			l := leading(t, p, q)
 			l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}))
-			go l.books.check(t.Context(), l.api, func(err error) { t.Error(err) })
+			go l.cache.check(t.Context(), l.api, func(err error) { t.Error(err) })
 			lost := apierrors.NewTimeoutError("the answer was lost", 1)
 			if l.after = lost; !wrote {
 				l.before = lost
@@ -431,12 +431,12 @@ func TestLostAnswer(t *testing.T) {
 			if l.passes(q) {
 				t.Fatal("the cards are given away while nobody knows")
 			}
-			time.Sleep(doubtAfter + 2*checkEvery)
+			time.Sleep(unconfirmedAfter + 2*checkEvery)
 			synctest.Wait()
 			if l.passes(q) == wrote {
 				t.Errorf("written %v: the other pod passes %v", wrote, !wrote)
 			}
-			if got := l.books.corrections.Load(); (got == 1) == wrote {
+			if got := l.cache.corrections.Load(); (got == 1) == wrote {
 				t.Errorf("%d corrections", got)
 			}
 		})
@@ -457,7 +457,7 @@ func TestListWhileBinding(t *testing.T) {
 			old := l.shown()
 			l.after = after
 			l.during = func() {
-				l.books.ListPods(old)
+				l.cache.ListPods(old)
 				if l.passes(q) {
 					t.Error("the card of a pod that is being bound is free")
 				}
@@ -468,7 +468,7 @@ func TestListWhileBinding(t *testing.T) {
 			if err := l.tryBind(p); (err == "") != (after == nil) {
 				t.Fatal(err)
 			}
-			l.books.ListPods(old)
+			l.cache.ListPods(old)
 			if l.after = nil; l.tryBind(q) == "" {
 				t.Error("the card of a pod that was bound is given to another one")
 			}
@@ -520,22 +520,22 @@ func TestOwnWord(t *testing.T) {
 	}
 	changed := l.pods["p"].DeepCopy()
 	changed.Annotations["gas-container-cards"] = "card7"
-	l.books.SetPod(l.books.Trim(changed))
+	l.cache.SetPod(l.cache.Trim(changed))
 	if l.passes(q) {
 		t.Error("a changed annotation freed a card")
 	}
-	if n := l.books.disputed(); n != 1 {
+	if n := l.cache.disputed(); n != 1 {
 		t.Errorf("%d pods are disputed", n)
 	}
-	l.books.SetPod(l.books.Trim(l.pods["p"]))
-	if n := l.books.disputed(); n != 0 {
+	l.cache.SetPod(l.cache.Trim(l.pods["p"]))
+	if n := l.cache.disputed(); n != 0 {
 		t.Errorf("%d pods are disputed when all is as it was", n)
 	}
-	l.books.ListPods(nil)
+	l.cache.ListPods(nil)
 	if !l.passes(q) {
 		t.Error("a pod that is in no list any more holds its card")
 	}
-	if got := l.books.corrections.Load(); got != 1 {
+	if got := l.cache.corrections.Load(); got != 1 {
 		t.Errorf("%d corrections", got)
 	}
 }

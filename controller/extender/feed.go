@@ -18,7 +18,7 @@ const BoundPods = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 // feed is a store of client-go that keeps nothing itself: it turns the events of a watch into changes of the cache.
 // Objects are trimmed as they arrive, one at a time, so that a large cluster is never in memory as a whole.
 type feed struct {
-	books  *Books
+	cache  *Cache
 	trim   func(any) any // accepts received objects and its own results
 	set    func(any)
 	drop   func(any)
@@ -60,14 +60,14 @@ func (f *feed) Resync() error { return nil }
 
 // Bookmark is called when a watch has no changes to report.
 func (f *feed) Bookmark(string) error {
-	f.books.heard()
+	f.cache.contacted()
 	return nil
 }
 
 // nodeFeed feeds nodes.
-func (b *Books) nodeFeed() *feed {
+func (b *Cache) nodeFeed() *feed {
 	return &feed{
-		books: b,
+		cache: b,
 		trim: func(o any) any {
 			if n, ok := o.(*corev1.Node); ok {
 				return &facts{Facts(b.rules, n)}
@@ -87,9 +87,9 @@ func (b *Books) nodeFeed() *feed {
 }
 
 // podFeed feeds pods.
-func (b *Books) podFeed() *feed {
+func (b *Cache) podFeed() *feed {
 	return &feed{
-		books: b,
+		cache: b,
 		trim: func(o any) any {
 			p, ok := o.(*corev1.Pod)
 			if !ok {
@@ -116,7 +116,7 @@ func (b *Books) podFeed() *feed {
 type Sources struct{ Nodes, Pods cache.ListerWatcher }
 
 // follow keeps the cache up to date until ctx ends.
-func (b *Books) follow(ctx context.Context, from Sources) {
+func (b *Cache) follow(ctx context.Context, from Sources) {
 	done := make(chan struct{})
 	for _, r := range []*cache.Reflector{
 		cache.NewReflectorWithOptions(from.Nodes, &corev1.Node{}, b.nodeFeed(), cache.ReflectorOptions{Name: "nodes"}),
@@ -133,13 +133,13 @@ func (b *Books) follow(ctx context.Context, from Sources) {
 
 // Unconfirmed pods are checked this often, once the API server has not shown a pod for this long after its binding.
 const (
-	checkEvery = 5 * time.Second
-	doubtAfter = 20 * time.Second
+	checkEvery       = 5 * time.Second
+	unconfirmedAfter = 20 * time.Second
 )
 
 // check asks the API server for pods that it should have shown by now, until ctx ends. Either the answer to a binding
 // was lost, or the pod was gone before the watch saw it.
-func (b *Books) check(ctx context.Context, api API, failed func(error)) {
+func (b *Cache) check(ctx context.Context, api API, failed func(error)) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	for {
@@ -148,7 +148,7 @@ func (b *Books) check(ctx context.Context, api API, failed func(error)) {
 			return
 		case <-tick.C:
 		}
-		for uid, name := range b.Doubts(doubtAfter) {
+		for uid, name := range b.Unconfirmed(unconfirmedAfter) {
 			p, err := api.pod(ctx, name)
 			if err != nil {
 				failed(fmt.Errorf("cannot look at pod %s: %w", name, err))

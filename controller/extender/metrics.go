@@ -87,19 +87,19 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	if t == nil {
 		return
 	}
-	if told := t.books.told.Load(); told > 0 {
-		gauge(m.rows.age, time.Since(time.Unix(0, told)).Seconds())
+	if lastContact := t.cache.lastContact.Load(); lastContact > 0 {
+		gauge(m.rows.age, time.Since(time.Unix(0, lastContact)).Seconds())
 	}
 	ch <- prometheus.MustNewConstMetric(m.rows.corrections, prometheus.CounterValue,
-		float64(t.books.corrections.Load()))
-	gauge(m.rows.disputed, float64(t.books.disputed()))
-	m.cards(t.books, gauge)
+		float64(t.cache.corrections.Load()))
+	gauge(m.rows.disputed, float64(t.cache.disputed()))
+	m.cards(t.cache, gauge)
 }
 
 // sums is what all cards together have of one resource, and the most that one of them has free.
 type sums struct{ used, capacity, largest int64 }
 
-func (m *Metrics) cards(b *Books, gauge func(*prometheus.Desc, float64, ...string)) {
+func (m *Metrics) cards(b *Cache, gauge func(*prometheus.Desc, float64, ...string)) {
 	names := b.names()
 	total, nodes := map[string]sums{}, 0
 	for i, entry := range b.find(names) {

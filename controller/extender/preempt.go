@@ -50,7 +50,7 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	q := a.Pod.request(e.rules)
 	kept := map[string]*victims{}
 	for name, v := range a.NodeNameToMetaVictims {
-		if v != nil && t.books.fitsWithout(name, &q, v) {
+		if v != nil && t.cache.fitsWithout(name, &q, v) {
 			kept[name] = v
 		}
 	}
@@ -63,7 +63,7 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 }
 
 // fitsWithout reports whether a pod fits on a node once the victims are gone.
-func (b *Books) fitsWithout(node string, q *fit.Request, gone *victims) bool {
+func (b *Cache) fitsWithout(node string, q *fit.Request, gone *victims) bool {
 	fits := false
 	entry := b.find([]string{node})[0]
 	entry.look(func(n *fit.Node) {

@@ -62,7 +62,7 @@ func sameCard(a, b fit.Card) bool {
 }
 
 // Trim extracts from a pod what the cache needs; nil if the pod asks for no tracked resource.
-func (b *Books) Trim(p *corev1.Pod) *Pod {
+func (b *Cache) Trim(p *corev1.Pod) *Pod {
 	asked := asks(b.rules, p.Spec.InitContainers, p.Spec.Containers)
 	if asked == nil {
 		return nil

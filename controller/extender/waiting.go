@@ -32,9 +32,9 @@ func (e *Extender) Waiting(limit int) (pods []Waiting, total int, ok bool) {
 	if err != nil {
 		return nil, 0, false
 	}
-	for _, q := range e.unbound(t.books) {
+	for _, q := range e.unbound(t.cache) {
 		if total++; total <= limit {
-			pods = append(pods, Waiting{explanation(t.books, e.rules, &q.Request, "", 0), q.at})
+			pods = append(pods, Waiting{explanation(t.cache, e.rules, &q.Request, "", 0), q.at})
 		}
 	}
 	return pods, total, true
@@ -46,16 +46,16 @@ func (e *Extender) Explain(pod string, limit int) (Waiting, bool) {
 	if err != nil {
 		return Waiting{}, false
 	}
-	for _, q := range e.unbound(t.books) {
+	for _, q := range e.unbound(t.cache) {
 		if q.Namespace+"/"+q.Name == pod {
-			return Waiting{explanation(t.books, e.rules, &q.Request, "", limit), q.at}, true
+			return Waiting{explanation(t.cache, e.rules, &q.Request, "", limit), q.at}, true
 		}
 	}
 	return Waiting{}, false
 }
 
 // unbound returns the pods that the scheduler asked about recently and that are not in the cache, the latest first.
-func (e *Extender) unbound(b *Books) []seen {
+func (e *Extender) unbound(b *Cache) []seen {
 	e.seenMu.Lock()
 	var out []seen
 	for _, q := range e.seen {
@@ -72,7 +72,7 @@ func (e *Extender) unbound(b *Books) []seen {
 }
 
 // has reports whether a pod is in the cache: bound or being bound.
-func (b *Books) has(uid string) bool {
+func (b *Cache) has(uid string) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.pods[uid] != nil

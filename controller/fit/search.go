@@ -148,18 +148,20 @@ func (s *Search) Place(n *Node) (*Record, Cause) {
 	return r, Fits
 }
 
-// books are the free and used amounts of a node, as they are now or as they would be without any pod.
-type books struct {
+// capacityLeft are the free and used amounts of a node, as they are now or as they would be without any pod.
+type capacityLeft struct {
 	free, wideUsed []int64
 	tilesUsed      []uint64
 }
 
-func (n *Node) now() books { return books{n.free, n.wideUsed, n.tilesUsed} }
+func (n *Node) now() capacityLeft { return capacityLeft{n.free, n.wideUsed, n.tilesUsed} }
 
-func (n *Node) bare() books { return books{n.empty, n.noneUsed[:len(n.wideUsed)], n.noneTiles} }
+func (n *Node) bare() capacityLeft {
+	return capacityLeft{n.empty, n.noneUsed[:len(n.wideUsed)], n.noneTiles}
+}
 
 // on looks for a place for the pod on a node with these amounts. It writes the choice into r unless r is nil.
-func (s *Search) on(n *Node, b books, r *Record) Cause {
+func (s *Search) on(n *Node, b capacityLeft, r *Record) Cause {
 	switch {
 	case n.broken != Fits:
 		return n.broken
@@ -180,7 +182,7 @@ func (s *Search) on(n *Node, b books, r *Record) Cause {
 	if m.simple && r == nil {
 		return s.count(n, b.free, &m.items[0])
 	}
-	d := newDive(s, n, m, b)
+	d := newBacktrack(s, n, m, b)
 	limit := d.steps
 	found := d.place(0)
 	s.total -= limit - d.steps

@@ -42,11 +42,11 @@ func (p *Page) document(s state, pod string) page.Document {
 	return d
 }
 
-// standing is the status of a node, from best to worst.
-type standing int
+// condition is the status of a node, from best to worst.
+type condition int
 
 const (
-	ready standing = iota
+	ready condition = iota
 	moving
 	upgrading
 	blocked
@@ -54,7 +54,7 @@ const (
 )
 
 // words returns the tone and the words of a status.
-func (s standing) words() (page.Tone, string) {
+func (s condition) words() (page.Tone, string) {
 	switch s {
 	case ready:
 		return page.Good, "ready"
@@ -69,14 +69,14 @@ func (s standing) words() (page.Tone, string) {
 	return page.Bad, "node is down"
 }
 
-// stands sums up a node.
-func stands(n policy.NodeView) standing {
+// conditionOf sums up a node.
+func conditionOf(n policy.NodeView) condition {
 	at := ready
 	for _, k := range n.Kinds {
 		switch {
-		case k.Word.Phase == accel.WordUpgrading:
+		case k.UpgradeReport.Phase == accel.ReportUpgrading:
 			at = max(at, upgrading)
-		case k.Word.Phase == accel.WordFailed:
+		case k.UpgradeReport.Phase == accel.ReportFailed:
 			at = max(at, blocked)
 		}
 		for _, phase := range k.States {
@@ -106,9 +106,9 @@ func verdict(s state) (page.Tone, string) {
 	case !s.known && !s.booked:
 		return page.Busy, "Another replica is the leader, or the cluster has not been read yet."
 	}
-	counts := map[standing]int{}
+	counts := map[condition]int{}
 	for _, n := range s.overview.Nodes {
-		counts[stands(n)]++
+		counts[conditionOf(n)]++
 	}
 	total, bad, busy := len(s.overview.Nodes), counts[blocked]+counts[down], counts[moving]+counts[upgrading]
 	tally := fmt.Sprintf("%d of %s ready", counts[ready], page.Count(total, "node"))
@@ -135,10 +135,10 @@ func verdict(s state) (page.Tone, string) {
 
 // nodeSection lists nodes by status; ready ones are folded away.
 func nodeSection(nodes []policy.NodeView) page.Node {
-	by := map[standing][]policy.NodeView{}
+	by := map[condition][]policy.NodeView{}
 	worst := ready
 	for _, n := range nodes {
-		at := stands(n)
+		at := conditionOf(n)
 		by[at], worst = append(by[at], n), max(worst, at)
 	}
 	tone, _ := worst.words()
@@ -147,14 +147,14 @@ func nodeSection(nodes []policy.NodeView) page.Node {
 	}
 	s := page.El("section", page.Class(string(tone)), page.Set("id", "nodes"), page.El("h2", page.Text("Nodes")))
 	tally := page.El("ul", page.Class("tally"))
-	for _, at := range []standing{ready, moving, upgrading, blocked, down} {
+	for _, at := range []condition{ready, moving, upgrading, blocked, down} {
 		t, word := at.words()
 		page.El("li", page.El("b", page.Class("t-"+string(t)), page.Text(fmt.Sprint(len(by[at])))),
 			page.Text(word)).Into(&tally)
 	}
 	tally.Into(&s)
 	reasonTable(by).Into(&s)
-	for _, at := range []standing{down, blocked, upgrading, moving} {
+	for _, at := range []condition{down, blocked, upgrading, moving} {
 		if len(by[at]) > 0 {
 			_, word := at.words()
 			page.Row(page.El("h3", page.Text(word)), nodeTable(word, by[at])).Into(&s)
@@ -169,13 +169,13 @@ func nodeSection(nodes []policy.NodeView) page.Node {
 }
 
 // reasonTable shows how many nodes each reason blocks.
-func reasonTable(by map[standing][]policy.NodeView) page.Node {
+func reasonTable(by map[condition][]policy.NodeView) page.Node {
 	type reason struct {
 		nodes   []string
 		example string
 	}
 	reasons := map[string]*reason{}
-	for _, at := range []standing{blocked, moving, upgrading} {
+	for _, at := range []condition{blocked, moving, upgrading} {
 		for _, n := range by[at] {
 			if n.Reason == "" {
 				continue
@@ -241,9 +241,10 @@ func nodeRow(n policy.NodeView) page.TableRow {
 		tone, word := phaseOf(k)
 		page.El("p", page.Text(text+" "), page.Badge(tone, word)).Into(&kinds)
 		driver := k.Version
-		if k.Word != (accel.Word{}) {
-			driver = strings.TrimSpace(fmt.Sprintf("%s, %s %s %s", cmp.Or(driver, "none"), k.Word.Phase, k.Word.Version,
-				k.Word.Reason))
+		if k.UpgradeReport != (accel.UpgradeReport{}) {
+			driver = strings.TrimSpace(fmt.Sprintf("%s, %s %s %s", cmp.Or(driver, "none"), k.UpgradeReport.Phase,
+				k.UpgradeReport.Version,
+				k.UpgradeReport.Reason))
 		}
 		page.El("p", page.Text(cmp.Or(driver, "–"))).Into(&drivers)
 		if k.Policy != "" {

@@ -132,7 +132,10 @@ func TestPage(t *testing.T) {
 		node("b1", accel.PhaseFailed, says("HeadersMissing", "the headers are not installed")),
 		node("b2", accel.PhaseFailed, says("HeadersMissing", "the same")),
 		node("u1", accel.PhaseReady, func(n *policy.NodeView) {
-			n.Kinds[0].Word, n.Cordoned, n.CordonedBy = accel.Word{Phase: accel.WordUpgrading, Version: "2.0.0"}, true,
+			n.Kinds[0].UpgradeReport, n.Cordoned, n.CordonedBy = accel.UpgradeReport{
+				Phase:   accel.ReportUpgrading,
+				Version: "2.0.0",
+			}, true,
 				"edu"
 		}),
 		node("r1", accel.PhaseReady),

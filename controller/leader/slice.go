@@ -60,8 +60,8 @@ type Port struct {
 	Protocol string `json:"protocol"`
 }
 
-// Described returns the metadata.
-func (s *slice) Described() *kube.Meta { return &s.Meta.Meta }
+// ObjectMeta returns the metadata.
+func (s *slice) ObjectMeta() *kube.Meta { return &s.Meta.Meta }
 
 // says reports whether a slice points to the same place as another.
 func (s *slice) says(other *slice) bool {
@@ -84,8 +84,8 @@ type service struct {
 	Meta kube.Meta `json:"metadata"`
 }
 
-// Described returns the metadata.
-func (s *service) Described() *kube.Meta { return &s.Meta }
+// ObjectMeta returns the metadata.
+func (s *service) ObjectMeta() *kube.Meta { return &s.Meta }
 
 // Same says that only a new object of the same name is a change.
 func (s *service) Same(old *service) bool { return s.Meta.UID == old.Meta.UID }

@@ -96,7 +96,7 @@ func (c *Controller) tell(ctx context.Context, v view, d *verdict, slots []Slot,
 		return before.Slots, true
 	}
 	if sameSlots(before, want) {
-		if next := c.told[name].Add(telling); v.now.Before(next) {
+		if next := c.lastWritten[name].Add(telling); v.now.Before(next) {
 			due.on(next)
 			return before.Slots, true
 		}
@@ -119,7 +119,7 @@ func (c *Controller) tell(ctx context.Context, v view, d *verdict, slots []Slot,
 		return before.Slots, false
 	}
 	c.policies.Put(answer)
-	c.told[name] = v.now
+	c.lastWritten[name] = v.now
 	for _, s := range d.given {
 		if slices.ContainsFunc(answer.Status.Slots, s.equal) {
 			c.metrics.slots.Inc()

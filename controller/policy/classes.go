@@ -21,8 +21,8 @@ type class struct {
 	Description string    `json:"description,omitempty"`
 }
 
-// Described returns the metadata.
-func (c *class) Described() *kube.Meta { return &c.Meta }
+// ObjectMeta returns the metadata.
+func (c *class) ObjectMeta() *kube.Meta { return &c.Meta }
 
 // makeClasses creates the priority classes that policies ask for, and deletes those that no policy asks for any more.
 // It returns, by policy, why a class does not exist: somebody else owns the name, or another policy wants it with a

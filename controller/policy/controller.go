@@ -31,27 +31,27 @@ type Options struct {
 // done twice.
 type Controller struct {
 	o        Options
-	nodes    *kube.Mirror[Node, *Node]
-	policies *kube.Mirror[Policy, *Policy]
-	agents   *kube.Mirror[agent, *agent]
-	others   *kube.Mirror[daemonSet, *daemonSet]
-	classes  *kube.Mirror[class, *class]
-	maps     *kube.Mirror[configMap, *configMap]
+	nodes    *kube.Reflector[Node, *Node]
+	policies *kube.Reflector[Policy, *Policy]
+	agents   *kube.Reflector[agent, *agent]
+	others   *kube.Reflector[daemonSet, *daemonSet]
+	classes  *kube.Reflector[class, *class]
+	maps     *kube.Reflector[configMap, *configMap]
 	metrics  *metrics
 	wake     chan struct{}
 	ready    chan struct{}
 	once     sync.Once
 
 	// Owned by Run.
-	rivals  []rival
-	told    map[string]time.Time // when a status without a change of slots was last written, by policy
-	missing map[string]time.Time // since when a node has had no agent, by node
-	news    map[string]Condition // the last condition that was compared for events, by policy and type
-	drains  *drains
-	trials  *kube.Mirror[trial, *trial]
-	classed bool                 // the priority class of validations exists
-	bare    map[string]time.Time // since when a serving node offers none of a resource, by "node resource"
-	parses  map[string]parsed    // results of parsing definitions, by text
+	rivals      []rival
+	lastWritten map[string]time.Time // when a status without a change of slots was last written, by policy
+	missing     map[string]time.Time // since when a node has had no agent, by node
+	news        map[string]Condition // the last condition that was compared for events, by policy and type
+	drains      *drains
+	trials      *kube.Reflector[trial, *trial]
+	classed     bool                 // the priority class of validations exists
+	bare        map[string]time.Time // since when a serving node offers none of a resource, by "node resource"
+	parses      map[string]parsed    // results of parsing definitions, by text
 	// again is true when a write of this pass was refused.
 	again atomic.Bool
 }
@@ -75,28 +75,28 @@ func New(o Options) (*Controller, error) {
 	}
 	c := &Controller{
 		o: o, rivals: rivals, wake: make(chan struct{}, 1), ready: make(chan struct{}),
-		told: map[string]time.Time{}, missing: map[string]time.Time{}, bare: map[string]time.Time{},
+		lastWritten: map[string]time.Time{}, missing: map[string]time.Time{}, bare: map[string]time.Time{},
 		news: map[string]Condition{}, parses: map[string]parsed{},
 	}
-	c.nodes = &kube.Mirror[Node, *Node]{API: o.API, Path: nodesPath, Changed: c.poke}
-	c.policies = &kube.Mirror[Policy, *Policy]{API: o.API, Path: kube.PoliciesPath, Changed: c.poke, Optional: true}
-	c.agents = &kube.Mirror[agent, *agent]{
+	c.nodes = &kube.Reflector[Node, *Node]{API: o.API, Path: nodesPath, Changed: c.poke}
+	c.policies = &kube.Reflector[Policy, *Policy]{API: o.API, Path: kube.PoliciesPath, Changed: c.poke, Optional: true}
+	c.agents = &kube.Reflector[agent, *agent]{
 		API: o.API, Path: "/api/v1/namespaces/" + o.Namespace + "/pods", Changed: c.poke,
 		Query: url.Values{"labelSelector": {agentSelector}},
 	}
-	c.others = &kube.Mirror[daemonSet, *daemonSet]{
+	c.others = &kube.Reflector[daemonSet, *daemonSet]{
 		API: o.API, Path: "/apis/apps/v1/daemonsets", Changed: c.poke,
 		Optional: true,
 	}
-	c.classes = &kube.Mirror[class, *class]{
+	c.classes = &kube.Reflector[class, *class]{
 		API: o.API, Path: classesPath, Changed: c.poke,
 		Query: url.Values{"labelSelector": {classLabel}},
 	}
-	c.maps = &kube.Mirror[configMap, *configMap]{
+	c.maps = &kube.Reflector[configMap, *configMap]{
 		API: o.API, Path: "/api/v1/namespaces/" + o.Namespace + "/configmaps",
 		Changed: c.poke, Optional: true,
 	}
-	c.trials = &kube.Mirror[trial, *trial]{
+	c.trials = &kube.Reflector[trial, *trial]{
 		API: o.API, Path: trialsPath, Changed: c.poke, Optional: true,
 		Query: url.Values{"labelSelector": {validationSelector}},
 	}
@@ -200,7 +200,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	if c.again.Load() {
 		due.in(settle)
 	}
-	maps.DeleteFunc(c.told, func(name string, _ time.Time) bool { return policies[name] == nil })
+	maps.DeleteFunc(c.lastWritten, func(name string, _ time.Time) bool { return policies[name] == nil })
 	return due.wait()
 }
 

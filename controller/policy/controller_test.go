@@ -27,7 +27,7 @@ const (
 	policyPath = kube.PoliciesPath + "/fleet"
 	servesKey  = kube.Prefix + "driver-container-" + kind
 	versionKey = kube.Prefix + kind + ".driver-version"
-	wordKey    = accel.WordAnnotation + kind
+	wordKey    = accel.ReportAnnotation + kind
 	grantKey   = accel.GrantAnnotation + kind
 )
 
@@ -152,17 +152,17 @@ func TestOneAfterTheOther(t *testing.T) {
 		s.edit(policyPath, fleetPolicy("2", object{}, nil))
 		c, stop := start(t, s)
 		defer stop()
-		told := func(want string) {
+		lastWritten := func(want string) {
 			t.Helper()
 			if got := gauges(t, c, "acceld_controller_policies_ready", "acceld_policy_problem"); got != want {
 				t.Errorf("the metrics say %q, want %q", got, want)
 			}
 		}
-		told("")
+		lastWritten("")
 		wait(10 * time.Second)
-		told("acceld_controller_policies_ready 1")
+		lastWritten("acceld_controller_policies_ready 1")
 		if got := status(t, s); got.Nodes != (Nodes{Matched: 2, Waiting: 2}) || len(got.Slots) != 0 ||
-			got.Blocked[0] != (Blocked{"Unheard", 2, "a: qemu-edu"}) {
+			got.Blocked[0] != (Blocked{"NotReported", 2, "a: qemu-edu"}) {
 			t.Errorf("before the nodes have it ready: %+v", got)
 		}
 		s.edit(nodePath("a"), annotate(wordKey, "waiting 2"))
@@ -202,7 +202,7 @@ func TestOneAfterTheOther(t *testing.T) {
 			got.Blocked[0].Reason != "RolledBack" || len(got.Slots) != 0 {
 			t.Errorf("%+v", got)
 		}
-		told("acceld_controller_policies_ready 1\nacceld_policy_problem Ready fleet Stopped 1")
+		lastWritten("acceld_controller_policies_ready 1\nacceld_policy_problem Ready fleet Stopped 1")
 	})
 }
 
@@ -284,7 +284,8 @@ func (f *fleet) step(a *simulated) {
 	if a.seen == nil || f.r.IntN(3) > 0 {
 		a.seen = clone(now)
 	}
-	word, grant := accel.ParseWord(annotation(a.seen, wordKey)), accel.ParseGrant(annotation(a.seen, grantKey))
+	upgradeReport, grant := accel.ParseUpgradeReport(annotation(a.seen, wordKey)),
+		accel.ParseGrant(annotation(a.seen, grantKey))
 	version := part(part(now, "metadata"), "labels")[versionKey]
 	say := func(text string, labels object) {
 		patch := annotate(wordKey, text)
@@ -307,14 +308,16 @@ func (f *fleet) step(a *simulated) {
 		if part(part(now, "metadata"), "labels")[servesKey] == "ready" {
 			say("upgrading "+a.acting, object{servesKey: "pending"})
 		}
-	case word.Phase == accel.WordUpgrading && grant.Version == word.Version && word.Version == f.want:
-		a.acting = word.Version
+	case upgradeReport.Phase == accel.ReportUpgrading && grant.Version == upgradeReport.Version &&
+		upgradeReport.Version == f.want:
+		a.acting = upgradeReport.Version
 		f.check()
-	case word.Phase == accel.WordWaiting && grant.Version == word.Version && word.Version == f.want:
+	case upgradeReport.Phase == accel.ReportWaiting && grant.Version == upgradeReport.Version &&
+		upgradeReport.Version == f.want:
 		say("upgrading "+f.want, nil)
-	case version == f.want && word != accel.Word{}:
+	case version == f.want && upgradeReport != accel.UpgradeReport{}:
 		say("", nil)
-	case version != f.want && word.Version != f.want, word.Phase == accel.WordUpgrading:
+	case version != f.want && upgradeReport.Version != f.want, upgradeReport.Phase == accel.ReportUpgrading:
 		say("waiting "+f.want, nil)
 	}
 }
@@ -341,7 +344,8 @@ func (f *fleet) check() {
 		if labels[servesKey] != "ready" {
 			without++
 		}
-		if w := accel.ParseWord(annotation(f.s.objects[nodePath(a.name)], wordKey)); w.Phase == accel.WordFailed &&
+		if w := accel.ParseUpgradeReport(annotation(f.s.objects[nodePath(a.name)],
+			wordKey)); w.Phase == accel.ReportFailed &&
 			w.Version == f.bad {
 			failed++
 		}
@@ -723,7 +727,7 @@ func TestWhatIsSaid(t *testing.T) {
 		s.edit(nodePath("a"),
 			object{"metadata": object{
 				"labels":      object{kube.Prefix + "driver-container-nvidia-gpu": "ready"},
-				"annotations": object{accel.WordAnnotation + "nvidia-gpu": "waiting 9"},
+				"annotations": object{accel.ReportAnnotation + "nvidia-gpu": "waiting 9"},
 			}})
 		wait(time.Minute)
 		got = status(t, s)

@@ -20,8 +20,8 @@ type configMap struct {
 	Data map[string]string `json:"data,omitempty"`
 }
 
-// Described returns the metadata.
-func (c *configMap) Described() *kube.Meta { return &c.Meta }
+// ObjectMeta returns the metadata.
+func (c *configMap) ObjectMeta() *kube.Meta { return &c.Meta }
 
 // Same reports whether two versions of a config map are equal for this package.
 func (c *configMap) Same(o *configMap) bool { return maps.Equal(c.Data, o.Data) }

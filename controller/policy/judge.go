@@ -275,16 +275,16 @@ func (v view) tally(d *verdict, slots []Slot) (Nodes, []Blocked) {
 		n := v.nodes[name]
 		failed, upgrading, waiting, ready := false, false, false, true
 		for _, kind := range d.members[name] {
-			w, why := n.word(kind), d.rolls[kind].plan.Waits[name]
+			w, why := n.upgradeReport(kind), d.rolls[kind].plan.Waits[name]
 			holds := slices.ContainsFunc(slots, func(s Slot) bool { return s.Node == name && s.Kind == kind })
 			rival := v.rivals(n, kind)
 			switch {
 			case rival != "":
 				b.add("OtherOperator", name, rival)
-			case w.Phase == accel.WordFailed:
+			case w.Phase == accel.ReportFailed:
 				failed = true
 				b.add(cmp.Or(string(w.Reason), "Failed"), name, kind+" "+w.Version)
-			case w.Phase == accel.WordUpgrading || holds:
+			case w.Phase == accel.ReportUpgrading || holds:
 				upgrading = true
 				if text := v.hindered[name]; text != "" {
 					b.add("Draining", name, text)

@@ -27,8 +27,8 @@ type Policy struct {
 	Status Status           `json:"status"`
 }
 
-// Described returns the metadata.
-func (p *Policy) Described() *kube.Meta { return &p.Meta }
+// ObjectMeta returns the metadata.
+func (p *Policy) ObjectMeta() *kube.Meta { return &p.Meta }
 
 func (p *Policy) asked() accel.Policy {
 	return accel.Policy{Name: p.Meta.Name, Created: p.Meta.CreationTimestamp, Spec: p.Spec, Named: p.Status.Definitions}
@@ -118,8 +118,8 @@ type taint struct {
 	TimeAdded string `json:"timeAdded,omitempty"`
 }
 
-// Described returns the metadata.
-func (n *Node) Described() *kube.Meta { return &n.Meta }
+// ObjectMeta returns the metadata.
+func (n *Node) ObjectMeta() *kube.Meta { return &n.Meta }
 
 // UnmarshalJSON reads a node and drops what this package does not use: there are thousands of nodes.
 func (n *Node) UnmarshalJSON(b []byte) error {
@@ -182,11 +182,11 @@ func (n *Node) label(p accel.Published, kind string) string {
 // has reports whether the node has a kind of accelerator or reports something about one.
 func (n *Node) has(kind string) bool {
 	return n.label(accel.DriverContainer, kind) != "" || n.Meta.Labels[kube.Prefix+kind+".count"] != "" ||
-		n.word(kind) != accel.Word{}
+		n.upgradeReport(kind) != accel.UpgradeReport{}
 }
 
-func (n *Node) word(kind string) accel.Word {
-	return accel.ParseWord(n.Meta.Annotations[accel.WordAnnotation+kind])
+func (n *Node) upgradeReport(kind string) accel.UpgradeReport {
+	return accel.ParseUpgradeReport(n.Meta.Annotations[accel.ReportAnnotation+kind])
 }
 
 func (n *Node) granted(kind string) accel.Grant {
@@ -194,7 +194,7 @@ func (n *Node) granted(kind string) accel.Grant {
 }
 
 // acts reports whether the node may be replacing the driver of a kind.
-func (n *Node) acts(kind string) bool { return n.word(kind).Phase == accel.WordUpgrading }
+func (n *Node) acts(kind string) bool { return n.upgradeReport(kind).Phase == accel.ReportUpgrading }
 
 // serves reports whether the kind's accelerators can be used.
 func (n *Node) serves(kind string) bool {
@@ -211,7 +211,7 @@ func (n *Node) up() bool {
 
 // member returns the node as a member of the rollout of version.
 func (n *Node) member(kind, version string, r accel.Rollout) rollout.Node {
-	w := n.word(kind)
+	w := n.upgradeReport(kind)
 	m := rollout.Node{
 		Name: n.Meta.Name, Version: n.Meta.Labels[kube.Prefix+kind+".driver-version"], Serving: n.serves(kind),
 		Ready: n.up(),

@@ -39,9 +39,9 @@ type KindView struct {
 	Count, Version string
 	// States are the published states.
 	States map[accel.Published]accel.Phase
-	// Word is the node's upgrade report, and Granted the version that it may upgrade to.
-	Word    accel.Word
-	Granted string
+	// UpgradeReport is the node's upgrade report, and Granted the version that it may upgrade to.
+	UpgradeReport accel.UpgradeReport
+	Granted       string
 	// Policy governs the kind on this node; empty if none does.
 	Policy string
 }
@@ -98,7 +98,8 @@ func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 		k := KindView{
 			Kind: kind, Count: n.Meta.Labels[kube.Prefix+kind+".count"],
 			Version: n.Meta.Labels[kube.Prefix+kind+".driver-version"],
-			States:  map[accel.Published]accel.Phase{}, Word: n.word(kind), Granted: n.granted(kind).Version,
+			States:  map[accel.Published]accel.Phase{}, UpgradeReport: n.upgradeReport(kind),
+			Granted: n.granted(kind).Version,
 		}
 		for _, p := range publishedStates() {
 			if phase := n.label(p, kind); phase != "" {
@@ -131,7 +132,8 @@ func (n *Node) kinds() []string {
 		}
 	}
 	for key := range n.Meta.Annotations {
-		if kind, ok := strings.CutPrefix(key, accel.WordAnnotation); ok && n.word(kind) != (accel.Word{}) {
+		if kind, ok := strings.CutPrefix(key, accel.ReportAnnotation); ok &&
+			n.upgradeReport(kind) != (accel.UpgradeReport{}) {
 			found[kind] = true
 		}
 	}

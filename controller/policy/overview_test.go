@@ -42,8 +42,9 @@ func TestOverview(t *testing.T) {
 		want := []NodeView{
 			{Name: "a", Up: true, Ready: "True", Kinds: []KindView{{
 				Kind: kind, Count: "1", Version: "1",
-				States: map[accel.Published]accel.Phase{accel.DriverContainer: accel.PhaseReady},
-				Word:   accel.Word{Phase: accel.WordWaiting, Version: "2"}, Granted: "2", Policy: "fleet",
+				States:        map[accel.Published]accel.Phase{accel.DriverContainer: accel.PhaseReady},
+				UpgradeReport: accel.UpgradeReport{Phase: accel.ReportWaiting, Version: "2"}, Granted: "2",
+				Policy: "fleet",
 			}}},
 			{Name: "b", Cordoned: true, Ready: "False", Reason: "NoSpace", Message: "full", Kinds: []KindView{{
 				Kind: kind, Count: "1", Version: "1",

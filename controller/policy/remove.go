@@ -31,8 +31,8 @@ const purgeSelector = "app.kubernetes.io/component=acceld-purge"
 // removal removes acceld from a cluster.
 type removal struct {
 	*Controller
-	sets  *kube.Mirror[purgeSet, *purgeSet]
-	purge *kube.Mirror[purgePod, *purgePod]
+	sets  *kube.Reflector[purgeSet, *purgeSet]
+	purge *kube.Reflector[purgePod, *purgePod]
 }
 
 // purgeSet is the DaemonSet that restores nodes.
@@ -45,8 +45,8 @@ type purgeSet struct {
 	} `json:"status"`
 }
 
-// Described returns the metadata.
-func (s *purgeSet) Described() *kube.Meta { return &s.Meta }
+// ObjectMeta returns the metadata.
+func (s *purgeSet) ObjectMeta() *kube.Meta { return &s.Meta }
 
 // purgePod is one of its pods.
 type purgePod struct {
@@ -72,8 +72,8 @@ type containerState struct {
 	} `json:"terminated,omitempty"`
 }
 
-// Described returns the metadata.
-func (p *purgePod) Described() *kube.Meta { return &p.Meta }
+// ObjectMeta returns the metadata.
+func (p *purgePod) ObjectMeta() *kube.Meta { return &p.Meta }
 
 // why says why the pod's node is not restored; empty if it is.
 func (p *purgePod) why() string {
@@ -104,11 +104,11 @@ func Remove(ctx context.Context, o Options) error {
 	inNamespace := func(group, resource string) string { return group + "/namespaces/" + o.Namespace + "/" + resource }
 	r := &removal{
 		Controller: c,
-		sets: &kube.Mirror[purgeSet, *purgeSet]{
+		sets: &kube.Reflector[purgeSet, *purgeSet]{
 			API: o.API, Path: inNamespace("/apis/apps/v1", "daemonsets"), Changed: c.poke,
 			Query: url.Values{"fieldSelector": {"metadata.name=" + RemovalName}},
 		},
-		purge: &kube.Mirror[purgePod, *purgePod]{
+		purge: &kube.Reflector[purgePod, *purgePod]{
 			API: o.API, Path: inNamespace("/api/v1", "pods"), Changed: c.poke,
 			Query: url.Values{"labelSelector": {purgeSelector}},
 		},
@@ -287,7 +287,7 @@ func traces(n *Node) bool {
 
 // passing reports whether an annotation is an upgrade report or a grant.
 func passing(key string) bool {
-	return strings.HasPrefix(key, accel.WordAnnotation) || strings.HasPrefix(key, accel.GrantAnnotation)
+	return strings.HasPrefix(key, accel.ReportAnnotation) || strings.HasPrefix(key, accel.GrantAnnotation)
 }
 
 // clearNode removes everything of acceld from a node. That includes labels that others may write too, unless somebody

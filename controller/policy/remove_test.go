@@ -224,7 +224,7 @@ func TestRemoveSaysWhatIsLeft(t *testing.T) {
 // Annotations of grants and reports are recognised by name.
 func TestPassing(t *testing.T) {
 	for key, want := range map[string]bool{
-		accel.WordAnnotation + "x": true, accel.GrantAnnotation + "x": true,
+		accel.ReportAnnotation + "x": true, accel.GrantAnnotation + "x": true,
 		kube.OriginAnnotation: false, "acceld.dev/cards": false, "other": false,
 	} {
 		if passing(key) != want {

@@ -42,8 +42,8 @@ type daemonSet struct {
 	} `json:"spec"`
 }
 
-// Described returns the metadata.
-func (s *daemonSet) Described() *kube.Meta { return &s.Meta }
+// ObjectMeta returns the metadata.
+func (s *daemonSet) ObjectMeta() *kube.Meta { return &s.Meta }
 
 // Same reports whether two versions of a DaemonSet are equal for this package.
 func (s *daemonSet) Same(o *daemonSet) bool {
@@ -60,7 +60,9 @@ func recognise(table []rival, sets map[string]*daemonSet) func(*Node, string) st
 	var present []found
 	for _, r := range table {
 		for _, s := range sets {
-			if slices.ContainsFunc(r.Sets, func(word string) bool { return strings.Contains(s.Meta.Name, word) }) {
+			if slices.ContainsFunc(r.Sets, func(upgradeReport string) bool {
+				return strings.Contains(s.Meta.Name, upgradeReport)
+			}) {
 				present = append(present, found{r, s})
 			}
 		}

@@ -159,8 +159,8 @@ type agent struct {
 // agentSelector selects the pods of agents in their namespace.
 const agentSelector = "app.kubernetes.io/name=acceld"
 
-// Described returns the metadata.
-func (a *agent) Described() *kube.Meta { return &a.Meta }
+// ObjectMeta returns the metadata.
+func (a *agent) ObjectMeta() *kube.Meta { return &a.Meta }
 
 // Same reports whether two versions of a pod are equal for this package.
 func (a *agent) Same(o *agent) bool { return a.Spec.NodeName == o.Spec.NodeName }
@@ -226,7 +226,8 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 	for key, text := range n.Meta.Annotations {
 		// If the agent vanished during an upgrade, its report stays, and with it the slot: the state of the driver is
 		// unknown.
-		if strings.HasPrefix(key, accel.WordAnnotation) && accel.ParseWord(text).Phase != accel.WordUpgrading {
+		if strings.HasPrefix(key, accel.ReportAnnotation) &&
+			accel.ParseUpgradeReport(text).Phase != accel.ReportUpgrading {
 			annotations[key] = nil
 		}
 	}

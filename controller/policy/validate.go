@@ -100,8 +100,8 @@ type trial struct {
 	} `json:"status"`
 }
 
-// Described returns the metadata.
-func (p *trial) Described() *kube.Meta { return &p.Meta }
+// ObjectMeta returns the metadata.
+func (p *trial) ObjectMeta() *kube.Meta { return &p.Meta }
 
 // task is a kind on a node that must be validated.
 type task struct {

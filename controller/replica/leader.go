@@ -69,12 +69,12 @@ func (o *Replica) wants() string {
 
 // service returns the keeper that points the Service to this replica. It returns nil outside a pod, where POD_IP is
 // not set.
-func (o *Replica) service() *leader.Keeper {
+func (o *Replica) service() *leader.Publisher {
 	address, err := netip.ParseAddr(os.Getenv("POD_IP"))
 	if err != nil {
 		return nil
 	}
-	k := &leader.Keeper{
+	k := &leader.Publisher{
 		API: o.documents, Namespace: o.config.Lease.Namespace, Name: service, Writer: service, Log: o.log,
 		Address: address, Pod: os.Getenv("POD_NAME"), Node: os.Getenv("NODE_NAME"),
 	}

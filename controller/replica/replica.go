@@ -46,8 +46,8 @@ type Replica struct {
 	config    *Config
 	client    *kubernetes.Clientset
 	documents kube.Documents
-	extender  *extender.Extender  // nil: the scheduler is not answered
-	keeper    *certificate.Keeper // nil: the certificates are in files
+	extender  *extender.Extender   // nil: the scheduler is not answered
+	keeper    *certificate.Manager // nil: the certificates are in files
 	log       *slog.Logger
 	identity  string
 
@@ -118,7 +118,7 @@ func (o *Replica) tls() (*tls.Config, error) {
 	} {
 		names = append(names, service+name)
 	}
-	o.keeper = &certificate.Keeper{
+	o.keeper = &certificate.Manager{
 		API: o.documents, Namespace: namespace, Name: o.config.TLS.Secret, Names: names, Log: o.log,
 	}
 	return o.keeper.TLS(), nil

@@ -66,7 +66,7 @@ type Why string
 
 // Why a node that needs the driver has no slot.
 const (
-	Unheard     Why = "Unheard"        // it has not reported that it has the driver ready
+	NotReported Why = "NotReported"    // it has not reported that it has the driver ready
 	Skipped     Why = "Skipped"        // a label keeps it out
 	DidFail     Why = "Failed"         // the upgrade failed, and is not tried again with this version
 	NotReady    Why = "NotReady"       // the node is down or takes no pods
@@ -257,7 +257,7 @@ func (d *decision) refuses(n Node, open bool) Why {
 	case n.Phase == Failed && n.For == d.wanted(n):
 		return DidFail
 	case n.Phase != Waiting || n.For != d.wanted(n):
-		return Unheard
+		return NotReported
 	case !n.Ready:
 		return NotReady
 	case d.limits.Paused:

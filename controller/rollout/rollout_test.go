@@ -103,7 +103,7 @@ func TestDecide(t *testing.T) {
 				}), with(waits("b"), func(n *Node) { n.Skip = true }),
 				waits("c"), with(waits("d"), func(n *Node) { n.For = "1.5" }),
 			},
-			waits: map[string]Why{"a": Unheard, "b": Skipped, "c": IsPaused, "d": Unheard},
+			waits: map[string]Why{"a": NotReported, "b": Skipped, "c": IsPaused, "d": NotReported},
 		},
 		{
 			name: "late", limits: Limits{MaxParallel: 5, Timeout: time.Minute},
@@ -132,7 +132,7 @@ func TestDecide(t *testing.T) {
 				{"gone", "3", start},
 			},
 			ended: map[string]Why{"gone": Gone, "knows": Withdrawn, "silent": Withdrawn}, given: []string{"knows"},
-			waits: map[string]Why{"silent": Unheard},
+			waits: map[string]Why{"silent": NotReported},
 		},
 		{
 			name: "of no version: what each node says", limits: Limits{MaxParallel: 2, StopAfter: 2},

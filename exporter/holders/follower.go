@@ -64,10 +64,10 @@ type timing struct {
 	gap time.Duration
 	ask time.Duration // deadline of one request
 	// resync is the time between requests while there are holders, if no event reports that a pod has completed.
-	resync  time.Duration
-	told    time.Duration // the same if the kubelet's stream of pods reports that
-	idle    time.Duration // between requests while there are no holders
-	confirm time.Duration // how long a hold must be missing before it counts as ended
+	resync   time.Duration
+	lastSeen time.Duration // the same if the kubelet's stream of pods reports that
+	idle     time.Duration // between requests while there are no holders
+	confirm  time.Duration // how long a hold must be missing before it counts as ended
 	// returned is the same after a kubelet's first answer: its pods still arrive from the API server.
 	returned time.Duration
 	// complete is how long a hold without UID or container waits before it is shown anyway.
@@ -80,7 +80,7 @@ type timing struct {
 func usual() timing {
 	return timing{
 		settle: 100 * time.Millisecond, gap: time.Second, ask: 2 * time.Second, resync: 15 * time.Second,
-		told: time.Minute, idle: 5 * time.Minute,
+		lastSeen: time.Minute, idle: 5 * time.Minute,
 		confirm: 2 * time.Second, returned: 30 * time.Second, complete: 3 * time.Second, again: 500 * time.Millisecond,
 		retry: time.Second, retryMax: 40 * time.Second,
 	}
@@ -205,7 +205,7 @@ func (f *Follower) look(ctx context.Context) time.Duration {
 	case f.book.empty():
 		return f.timing.idle
 	case f.pods.following():
-		return f.timing.told
+		return f.timing.lastSeen
 	}
 	return f.timing.resync
 }
@@ -223,9 +223,9 @@ func (f *Follower) uidOf() func(namespace, pod string) string {
 }
 
 // show publishes who holds what, and returns when that may change by itself.
-func (f *Follower) show(now, told time.Time) (due time.Time) {
+func (f *Follower) show(now, lastSeen time.Time) (due time.Time) {
 	by, due := f.book.holders(now)
-	f.publish(exporter.Holdings{By: by, Told: told})
+	f.publish(exporter.Holdings{By: by, Told: lastSeen})
 	return due
 }
 

@@ -194,7 +194,7 @@ func TestFollowSilence(t *testing.T) {
 				n.gives("p", "a")
 				f := n.follow(t)
 				after(t, f, time.Second, "a ns/p/main uid-p")
-				told := f.Holdings().Told
+				lastSeen := f.Holdings().Told
 				pods := n.pods
 				n.set(func() { trouble(n) })
 				before := n.questions()
@@ -203,7 +203,7 @@ func TestFollowSilence(t *testing.T) {
 					after(t, f, 25*time.Second, "a ns/p/main uid-p")
 				} else {
 					after(t, f, time.Hour, "a ns/p/main uid-p")
-					if !f.Holdings().Told.Equal(told) {
+					if !f.Holdings().Told.Equal(lastSeen) {
 						t.Error("an answer was shown that nobody gave")
 					}
 					if q := n.questions() - before; q > 160 {
@@ -212,7 +212,7 @@ func TestFollowSilence(t *testing.T) {
 				}
 				n.set(func() { n.fail, n.hangs, n.pods = nil, false, pods })
 				after(t, f, time.Minute, "a ns/p/main uid-p")
-				if !f.Holdings().Told.After(told) {
+				if !f.Holdings().Told.After(lastSeen) {
 					t.Error("the answer after the silence was not taken")
 				}
 			})

@@ -148,7 +148,7 @@ func TestConfinement(t *testing.T) {
 	for _, v := range p.Spec.Validations {
 		text.WriteString(v.Expression)
 	}
-	for _, written := range []string{accel.WordAnnotation, kube.OriginAnnotation, kube.ConditionType} {
+	for _, written := range []string{accel.ReportAnnotation, kube.OriginAnnotation, kube.ConditionType} {
 		if !strings.Contains(text.String()+fmtVariables(p), written) {
 			t.Errorf("it does not know %q", written)
 		}

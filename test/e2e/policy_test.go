@@ -66,7 +66,7 @@ func watchFleet(t *testing.T, n *bed.Node) (order func() []string) {
 			if !ok {
 				continue
 			}
-			word := node.Annotations[accel.WordAnnotation+stage.Kind]
+			word := node.Annotations[accel.ReportAnnotation+stage.Kind]
 			mu.Lock()
 			if word != words[node.Name] && strings.HasPrefix(word, "upgrading") {
 				seen = append(seen, node.Name+" "+word)
@@ -167,7 +167,7 @@ func (f *fleet) uncordoned(t *testing.T) {
 	for _, n := range f.nodes {
 		node, err := f.first.Kube().CoreV1().Nodes().Get(t.Context(), n.Name(), metav1.GetOptions{})
 		stage.Check(t, err)
-		if node.Spec.Unschedulable || node.Annotations[accel.WordAnnotation+stage.Kind] != "" {
+		if node.Spec.Unschedulable || node.Annotations[accel.ReportAnnotation+stage.Kind] != "" {
 			t.Errorf("%s is left cordoned or says something: %v", n.Name(), node.Annotations)
 		}
 	}

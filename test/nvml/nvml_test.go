@@ -45,7 +45,7 @@ type stand struct {
 	script  Script
 	player  *Player
 	def     *accel.Definition
-	keeper  *probe.Keeper
+	keeper  *probe.Supervisor
 	engine  *health.Engine
 	root    string // in which the program sees /proc and /sys
 	news    chan struct{}
@@ -214,7 +214,7 @@ func (s *stand) look() []accel.Accelerator {
 			Nodes: []accel.DeviceNode{{Path: fmt.Sprintf("/dev/nvidia%d", i), Major: 195, Minor: uint32(i)}},
 		})
 	}
-	return s.keeper.Hold(s.def, s.engine.Judge(s.def, nil, s.keeper.Complete(s.def, accs)))
+	return s.keeper.Withhold(s.def, s.engine.Judge(s.def, nil, s.keeper.Enrich(s.def, accs)))
 }
 
 // until waits for the devices to be as ok wants them, and returns them and how long it took.

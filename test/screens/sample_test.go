@@ -169,7 +169,10 @@ func sampleOverview(now time.Time) policy.Overview {
 			n.Ready, n.Reason, n.Message = "False", "DeviceFault",
 				"example-npu 0000:40:00.0 is unhealthy: fault 79: the device has fallen off the bus"
 		case 8, 9:
-			n.Kinds[0].Word, n.Cordoned, n.CordonedBy = accel.Word{Phase: accel.WordUpgrading, Version: "550.90.07"},
+			n.Kinds[0].UpgradeReport, n.Cordoned, n.CordonedBy = accel.UpgradeReport{
+				Phase:   accel.ReportUpgrading,
+				Version: "550.90.07",
+			},
 				true, "drivers"
 		case 12:
 			n.Up, n.Ready, n.Reason, n.Message = false, "False", "AgentGone",

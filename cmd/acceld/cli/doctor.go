@@ -77,7 +77,7 @@ certificates are not in it; names of the node, of pods and of devices are. Read 
 
 // printFindings writes each check with its result. Below a problem it writes the evidence, what was tried and what to
 // do.
-func printFindings(s *sheet, findings []finding) {
+func printFindings(s *tableWriter, findings []finding) {
 	about, mark := 0, len("ok")
 	for _, f := range findings {
 		about, mark = max(about, len(f.About)), max(mark, len(f.Reason))
@@ -114,7 +114,7 @@ func printFindings(s *sheet, findings []finding) {
 }
 
 // labelled writes several texts below each other, with a label before the first.
-func labelled(s *sheet, label string, texts []string) {
+func labelled(s *tableWriter, label string, texts []string) {
 	for _, t := range texts {
 		s.field(4, label, plain(t))
 		label = ""

@@ -52,7 +52,7 @@ qemu-edu driver  OtherModuleLoaded
 hooks  HooksUnread
 `,
 	} {
-		s := &sheet{width: width}
+		s := &tableWriter{width: width}
 		printFindings(s, findings)
 		if diff := cmp.Diff(want, s.String()); diff != "" {
 			t.Errorf("at %d (-want +got):\n%s", width, diff)

@@ -47,7 +47,7 @@ func divided() accel.Machine {
 
 // TestPartitionsInStatus: partitions are listed below their device, and allocatable counts what can be given out.
 func TestPartitionsInStatus(t *testing.T) {
-	var s sheet
+	var s tableWriter
 	m := divided()
 	printMachine(&s, shown{Machine: m, now: m.Taken})
 	var got []string

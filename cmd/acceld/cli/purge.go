@@ -73,7 +73,7 @@ func printPurge(out io.Writer, format outputFormat, dry bool, outcomes []ledger.
 	if format.json() {
 		return writeJSON(out, purgeReport{dry, append([]ledger.Outcome{}, outcomes...), left})
 	}
-	i := ink(colourful(out))
+	i := palette(colourful(out))
 	var b strings.Builder
 	width := 0
 	for _, o := range outcomes {

@@ -160,13 +160,13 @@ func TestEveryPageOnScreens(t *testing.T) {
 		e := newEmulated(width, 60)
 		s := screen{out: e}
 		every(func(title string, m shown) {
-			sh := &sheet{ink: true, width: width - 1}
+			sh := &tableWriter{palette: true, width: width - 1}
 			printMachine(sh, m)
 			if err := s.show(sh.String(), width, 60); err != nil {
 				t.Fatal(err)
 			}
 			squeeze := func(s string) string { return strings.Join(strings.Fields(s), "") }
-			bare := &sheet{width: width - 1}
+			bare := &tableWriter{width: width - 1}
 			printMachine(bare, m)
 			if rows := strings.Join(split(bare.String(), width), "\n"); len(strings.Split(rows, "\n")) <= 60 &&
 				squeeze(e.String()) != squeeze(bare.String()) {

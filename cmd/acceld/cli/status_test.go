@@ -104,7 +104,8 @@ func every(visit func(title string, m shown)) {
 	}
 	visit("a container runtime that does not read the spec", stood(accel.Status{State: accel.Ready},
 		accel.Have{Accelerators: anyCards(well), Runtime: accel.RuntimeHave{
-			Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json", Unread: accel.Problemf(accel.RuntimeMissingCDI,
+			Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json",
+			NotHonored: accel.Problemf(accel.RuntimeMissingCDI,
 				`docker does not read CDI specs in "/var/run/cdi"`),
 		}}))
 	for i, r := range accel.Reasons() {
@@ -164,7 +165,7 @@ func TestStatusOfEverything(t *testing.T) {
 	for _, width := range []int{60, 80, 120} {
 		var all strings.Builder
 		every(func(title string, m shown) {
-			s := &sheet{width: width}
+			s := &tableWriter{width: width}
 			printMachine(s, m)
 			fmt.Fprintf(&all, "==== %s\n%s\n", title, s)
 			fits(t, title, s.String(), width)
@@ -187,7 +188,7 @@ func TestStatusOfEverything(t *testing.T) {
 	}
 }
 
-// fits: no line is wider than the sheet, except a single word, and continuation lines are indented.
+// fits: no line is wider than the tableWriter, except a single word, and continuation lines are indented.
 func fits(t *testing.T, title, text string, width int) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -215,7 +216,7 @@ func said(t *testing.T, title, text string, m shown) {
 	if st.Blocked == nil {
 		want = append(want, stepWords(st.Next))
 	}
-	if p := have.Runtime.Unread; p != nil {
+	if p := have.Runtime.NotHonored; p != nil {
 		want = append(want, string(p.Reason)+": "+p.Message, p.Reason.Doc().Remedy+" ("+string(p.Reason.Doc().Actor)+
 			")")
 	}
@@ -237,7 +238,7 @@ func said(t *testing.T, title, text string, m shown) {
 // TestColour: without a terminal there is no colour, and a terminal adds only colour.
 func TestColour(t *testing.T) {
 	every(func(title string, m shown) {
-		plain, painted := &sheet{width: 80}, &sheet{ink: true, width: 80}
+		plain, painted := &tableWriter{width: 80}, &tableWriter{palette: true, width: 80}
 		printMachine(plain, m)
 		printMachine(painted, m)
 		if strings.Contains(plain.String(), "\x1b") {
@@ -266,7 +267,7 @@ func TestHostileText(t *testing.T) {
 	m.Have["example-npu"].Accelerators[0].Serial = hostile
 	m.holders["0000:18:00.0"][0].Pod = hostile
 	for _, width := range []int{0, 60, 200} {
-		s := &sheet{width: width}
+		s := &tableWriter{width: width}
 		printMachine(s, m)
 		if strings.ContainsAny(s.String(), "\x1b\x07") || strings.Contains(s.String(), "\nnode operator") {
 			t.Errorf("width %d: %q", width, s)

@@ -34,8 +34,10 @@ func size(out io.Writer) (width, height int) {
 	return width, height
 }
 
-// newSheet returns a sheet for out: as wide as the terminal, and without limit in a pipe.
-func newSheet(out io.Writer) *sheet { return &sheet{ink: ink(colourful(out)), width: columns(out)} }
+// newSheet returns a tableWriter for out: as wide as the terminal, and without limit in a pipe.
+func newSheet(out io.Writer) *tableWriter {
+	return &tableWriter{palette: palette(colourful(out)), width: columns(out)}
+}
 
 // printPage prints text. It wraps lines that are wider than the terminal; in a pipe it wraps none.
 func printPage(out io.Writer, text string) error {

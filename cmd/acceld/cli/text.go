@@ -11,20 +11,20 @@ import (
 	"github.com/acceld/acceld/exporter"
 )
 
-// ink colours words on a terminal and leaves them plain elsewhere.
-type ink bool
+// palette colours words on a terminal and leaves them plain elsewhere.
+type palette bool
 
-func (i ink) paint(code, s string) string {
+func (i palette) paint(code, s string) string {
 	if !i {
 		return s
 	}
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-func (i ink) good(s string) string { return i.paint("32", s) }
-func (i ink) bad(s string) string  { return i.paint("1;31", s) }
-func (i ink) wait(s string) string { return i.paint("33", s) }
-func (i ink) dim(s string) string  { return i.paint("2", s) }
+func (i palette) good(s string) string { return i.paint("32", s) }
+func (i palette) bad(s string) string  { return i.paint("1;31", s) }
+func (i palette) wait(s string) string { return i.paint("33", s) }
+func (i palette) dim(s string) string  { return i.paint("2", s) }
 
 // shown is the content of a status page.
 type shown struct {
@@ -41,7 +41,7 @@ type shown struct {
 
 // printMachine writes the page that an operator reads at night: for each kind its state, why, since when, and what
 // happens next.
-func printMachine(s *sheet, m shown) {
+func printMachine(s *tableWriter, m shown) {
 	if m.Taken.IsZero() {
 		s.line(0, s.wait("starting")+"  the host has not been read yet")
 		return
@@ -79,7 +79,7 @@ func printMachine(s *sheet, m shown) {
 }
 
 // printKind writes one kind.
-func printKind(s *sheet, m shown, kind string) {
+func printKind(s *tableWriter, m shown, kind string) {
 	st, have := m.Status[kind], m.Have[kind]
 	if st.State == "" { // the agent has only just started
 		s.line(0, kind+"  "+s.wait("not looked at yet"))
@@ -124,8 +124,8 @@ func printKind(s *sheet, m shown, kind string) {
 	if have.Runtime.Spec != "" && have.Runtime.Applied {
 		s.field(2, "runtime", have.Runtime.Spec+prefixed(", hook ", have.Runtime.Hook))
 	}
-	if p := have.Runtime.Unread; p != nil && st.Blocked == nil {
-		printProblem(s, 2, "unread", *p)
+	if p := have.Runtime.NotHonored; p != nil && st.Blocked == nil {
+		printProblem(s, 2, "not honored", *p)
 	}
 	if m.Want.Kubernetes && have.Plugin.Registered {
 		def := m.Want.Kinds[kind]
@@ -140,7 +140,7 @@ func printKind(s *sheet, m shown, kind string) {
 	if have.Monitoring.LabelProblem != "" {
 		s.field(2, "labels", s.wait(plain(have.Monitoring.LabelProblem)))
 	}
-	s.field(2, "states", published(s.ink, st))
+	s.field(2, "states", published(s.palette, st))
 	printDevices(s, m, m.picked.Have[kind])
 }
 
@@ -184,7 +184,7 @@ func offered(def *accel.Definition, accs []accel.Accelerator) (total int, names 
 }
 
 // printFailure writes a problem: why, what to do and who must act, and what was tried.
-func printFailure(s *sheet, indent int, p accel.Problem) {
+func printFailure(s *tableWriter, indent int, p accel.Problem) {
 	printProblem(s, indent, "why", p)
 	for i, t := range p.Tried {
 		label := "tried"
@@ -196,14 +196,14 @@ func printFailure(s *sheet, indent int, p accel.Problem) {
 }
 
 // printProblem writes a problem under a label, and what to do.
-func printProblem(s *sheet, indent int, label string, p accel.Problem) {
+func printProblem(s *tableWriter, indent int, label string, p accel.Problem) {
 	doc := p.Reason.Doc()
 	s.field(indent, label, s.bad(string(p.Reason))+prefixed(": ", plain(p.Message)))
 	s.field(indent, "do", doc.Remedy+" ("+string(doc.Actor)+")")
 }
 
 // printUpgrade writes which driver should replace the one in use, why it has not yet, and what to do.
-func printUpgrade(s *sheet, m shown, u *accel.Upgrade) {
+func printUpgrade(s *tableWriter, m shown, u *accel.Upgrade) {
 	words := map[accel.UpgradePhase]string{
 		accel.UpgradePending:   "pending, the old driver serves",
 		accel.UpgradePreparing: "the new driver is being got ready, the old one serves",
@@ -262,7 +262,7 @@ func driverLine(d accel.DriverHave) string {
 }
 
 // published lists the published states by phase, the worst phase first.
-func published(i ink, s accel.Status) string {
+func published(i palette, s accel.Status) string {
 	var parts []string
 	for _, phase := range []struct {
 		phase accel.Phase
@@ -284,9 +284,9 @@ func published(i ink, s accel.Status) string {
 	return strings.Join(parts, "; ")
 }
 
-// printDevices writes a table of the devices, with problems below each row. If the table is wider than the sheet, it
-// drops the serial numbers, then the NUMA nodes; if it is still too wide, each device gets a block.
-func printDevices(s *sheet, m shown, have accel.Have) {
+// printDevices writes a table of the devices, with problems below each row. If the table is wider than the tableWriter,
+// it drops the serial numbers, then the NUMA nodes; if it is still too wide, each device gets a block.
+func printDevices(s *tableWriter, m shown, have accel.Have) {
 	devices := accel.Flat(have.Accelerators)
 	if len(devices) == 0 {
 		return
@@ -318,7 +318,7 @@ func printDevices(s *sheet, m shown, have accel.Have) {
 }
 
 // printDevice writes one device as a block.
-func printDevice(s *sheet, m shown, a accel.Accelerator, row []string) {
+func printDevice(s *tableWriter, m shown, a accel.Accelerator, row []string) {
 	s.line(2, deviceName(a)+"  "+s.health(a.Health)+since("  ", m.now, a.Health.Since))
 	printTrouble(s, a, nil)
 	s.field(4, "held by", row[5])
@@ -334,7 +334,7 @@ func printDevice(s *sheet, m shown, a accel.Accelerator, row []string) {
 
 // printTrouble writes what is wrong with a device, the evidence, what to do, and the serial number if the table
 // dropped it. left are the cells that the table dropped; the serial number is the last one.
-func printTrouble(s *sheet, a accel.Accelerator, left []string) {
+func printTrouble(s *tableWriter, a accel.Accelerator, left []string) {
 	if a.WithheldAlone() {
 		s.field(4, "withheld", string(a.Withheld.Reason)+prefixed(": ", plain(a.Withheld.Message)))
 	}
@@ -350,7 +350,7 @@ func printTrouble(s *sheet, a accel.Accelerator, left []string) {
 	}
 }
 
-func (i ink) health(h accel.Health) string {
+func (i palette) health(h accel.Health) string {
 	switch {
 	case h.State == accel.Healthy:
 		return i.good(string(h.State))

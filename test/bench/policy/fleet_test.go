@@ -27,7 +27,7 @@ const (
 	servesKey  = kube.Prefix + "driver-container-" + kind
 	versionKey = kube.Prefix + kind + ".driver-version"
 	countKey   = kube.Prefix + kind + ".count"
-	wordKey    = accel.WordAnnotation + kind
+	wordKey    = accel.ReportAnnotation + kind
 	grantKey   = accel.GrantAnnotation + kind
 	canaryKey  = "canary"
 )
@@ -37,7 +37,7 @@ type limits struct{ parallel, unavailable, stop int }
 
 // seen is the last that the watch told of a node.
 type seen struct {
-	word          accel.Word
+	upgradeReport accel.UpgradeReport
 	grant         accel.Grant
 	ready, canary bool
 	version       string
@@ -179,12 +179,13 @@ func (f *fleet) note(node *corev1.Node) *seen {
 		s = &seen{}
 		f.nodes[node.Name] = s
 	}
-	before := s.word
+	before := s.upgradeReport
 	s.at = number(node.ResourceVersion)
-	s.word, s.grant = accel.ParseWord(node.Annotations[wordKey]), accel.ParseGrant(node.Annotations[grantKey])
+	s.upgradeReport, s.grant = accel.ParseUpgradeReport(node.Annotations[wordKey]),
+		accel.ParseGrant(node.Annotations[grantKey])
 	s.ready, s.version, s.canary = node.Labels[servesKey] == string(accel.Ready), node.Labels[versionKey],
 		node.Labels[canaryKey] != ""
-	if s.word.Phase == accel.WordUpgrading && before != s.word {
+	if s.upgradeReport.Phase == accel.ReportUpgrading && before != s.upgradeReport {
 		f.begin(node.Name, s)
 	}
 	return s
@@ -192,16 +193,16 @@ func (f *fleet) note(node *corev1.Node) *seen {
 
 // begin judges a node that says it is at it.
 func (f *fleet) begin(name string, s *seen) {
-	f.begun[name+" "+s.word.Version]++
-	if n := f.begun[name+" "+s.word.Version]; n > 1 {
-		f.t.Errorf("%s began %d times with version %s", name, n, s.word.Version)
+	f.begun[name+" "+s.upgradeReport.Version]++
+	if n := f.begun[name+" "+s.upgradeReport.Version]; n > 1 {
+		f.t.Errorf("%s began %d times with version %s", name, n, s.upgradeReport.Version)
 	}
 	if s.canary {
 		return
 	}
 	for other, o := range f.nodes {
-		if o.canary && o.version != s.word.Version && o.word.Phase != accel.WordFailed {
-			f.t.Errorf("%s began before %s, which comes first, had version %s", name, other, s.word.Version)
+		if o.canary && o.version != s.upgradeReport.Version && o.upgradeReport.Phase != accel.ReportFailed {
+			f.t.Errorf("%s began before %s, which comes first, had version %s", name, other, s.upgradeReport.Version)
 			return
 		}
 	}
@@ -211,13 +212,13 @@ func (f *fleet) begin(name string, s *seen) {
 func (f *fleet) judge() {
 	var now limits
 	for _, s := range f.nodes {
-		if s.word.Phase == accel.WordUpgrading {
+		if s.upgradeReport.Phase == accel.ReportUpgrading {
 			now.parallel++
 		}
 		if !s.ready {
 			now.unavailable++
 		}
-		if s.word.Phase == accel.WordFailed && s.word.Version == f.want {
+		if s.upgradeReport.Phase == accel.ReportFailed && s.upgradeReport.Version == f.want {
 			now.stop++
 		}
 	}
@@ -235,25 +236,29 @@ func (f *fleet) judge() {
 // looks only at what is as new as its own last write.
 func (f *fleet) act(ctx context.Context, name string, s *seen) {
 	want := f.want
-	granted := s.grant.Version == want && s.word.Version == want
+	granted := s.grant.Version == want && s.upgradeReport.Version == want
 	switch {
 	case s.busy || s.at < s.wrote:
-	case s.word.Phase == accel.WordUpgrading && granted:
-		labels, word := map[string]any{servesKey: string(accel.Ready), versionKey: want}, any(nil)
+	case s.upgradeReport.Phase == accel.ReportUpgrading && granted:
+		labels, upgradeReport := map[string]any{servesKey: string(accel.Ready), versionKey: want}, any(nil)
 		if f.fails(name) {
-			labels, word = map[string]any{servesKey: string(accel.Ready)}, accel.Word{
-				Phase:   accel.WordFailed,
+			labels, upgradeReport = map[string]any{servesKey: string(accel.Ready)}, accel.UpgradeReport{
+				Phase:   accel.ReportFailed,
 				Version: want, Reason: accel.RolledBack,
 			}.String()
 		}
 		f.do(ctx, name, s, time.Duration(300+rand.IntN(1200))*time.Millisecond, func() (map[string]any, any) {
-			return labels, word
+			return labels, upgradeReport
 		})
-	case s.word.Phase == accel.WordWaiting && granted:
+	case s.upgradeReport.Phase == accel.ReportWaiting && granted:
 		f.do(ctx, name, s, 0, func() (map[string]any, any) {
-			return map[string]any{servesKey: "pending"}, accel.Word{Phase: accel.WordUpgrading, Version: want}.String()
+			return map[string]any{servesKey: "pending"}, accel.UpgradeReport{
+				Phase:   accel.ReportUpgrading,
+				Version: want,
+			}.String()
 		})
-	case s.version == want && s.word == accel.Word{}, s.word.Version == want && s.word.Phase != accel.WordUpgrading:
+	case s.version == want && s.upgradeReport == accel.UpgradeReport{}, s.upgradeReport.Version == want &&
+		s.upgradeReport.Phase != accel.ReportUpgrading:
 	default: // it says nothing of what is wanted, or its grant was taken back before it acted
 		f.do(ctx, name, s, time.Duration(rand.IntN(5000))*time.Millisecond, func() (map[string]any, any) {
 			f.mu.Lock()
@@ -262,20 +267,20 @@ func (f *fleet) act(ctx context.Context, name string, s *seen) {
 			if s.version == f.want {
 				return labels, nil
 			}
-			return labels, accel.Word{Phase: accel.WordWaiting, Version: f.want}.String()
+			return labels, accel.UpgradeReport{Phase: accel.ReportWaiting, Version: f.want}.String()
 		})
 	}
 }
 
 // do writes labels and a word after d, and looks again then: what came in between was not acted on.
 func (f *fleet) do(ctx context.Context, name string, s *seen, d time.Duration, what func() (labels map[string]any,
-	word any),
+	upgradeReport any),
 ) {
 	s.busy = true
 	time.AfterFunc(d, func() {
 		f.work <- func() {
-			labels, word := what()
-			wrote := f.say(ctx, name, labels, word)
+			labels, upgradeReport := what()
+			wrote := f.say(ctx, name, labels, upgradeReport)
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			s.busy, s.wrote = false, wrote
@@ -285,10 +290,10 @@ func (f *fleet) do(ctx context.Context, name string, s *seen, d time.Duration, w
 }
 
 // say is what the agent writes, over and over until it is taken; the version that it made is returned.
-func (f *fleet) say(ctx context.Context, name string, labels map[string]any, word any) int64 {
+func (f *fleet) say(ctx context.Context, name string, labels map[string]any, upgradeReport any) int64 {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"labels":      labels,
-		"annotations": map[string]any{wordKey: word},
+		"annotations": map[string]any{wordKey: upgradeReport},
 	}})
 	if err != nil {
 		f.t.Error(err)
@@ -325,10 +330,10 @@ func (f *fleet) count() (serve, failed int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.nodes {
-		if s.version == f.want && s.word == (accel.Word{}) && s.ready {
+		if s.version == f.want && s.upgradeReport == (accel.UpgradeReport{}) && s.ready {
 			serve++
 		}
-		if s.word.Phase == accel.WordFailed && s.word.Version == f.want {
+		if s.upgradeReport.Phase == accel.ReportFailed && s.upgradeReport.Version == f.want {
 			failed++
 		}
 	}

@@ -29,7 +29,7 @@ type cluster struct {
 	pods  map[string]*corev1.Pod
 
 	extender *extender.Extender
-	books    *extender.Books
+	cache    *extender.Cache
 	stop     func()
 }
 
@@ -69,24 +69,24 @@ func (c *testCase) run() (err error) {
 func (c *cluster) start() {
 	c.extender = extender.New(&c.rules, extender.API{Pod: c.getPod, Bind: c.bindPod}, extender.Pack,
 		slog.New(slog.DiscardHandler))
-	c.books = extender.NewBooks(&c.rules)
+	c.cache = extender.NewCache(&c.rules)
 	ctx, cancel := context.WithCancel(context.Background())
 	listed, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		c.extender.During(ctx, c.books, func(ctx context.Context) {
+		c.extender.During(ctx, c.cache, func(ctx context.Context) {
 			var nodes []fit.Facts
 			for _, n := range c.nodes {
 				nodes = append(nodes, extender.Facts(&c.rules, n))
 			}
 			var pods []*extender.Pod
 			for _, p := range c.pods {
-				if t := c.books.Trim(p); t != nil {
+				if t := c.cache.Trim(p); t != nil {
 					pods = append(pods, t)
 				}
 			}
-			c.books.ListNodes(nodes)
-			c.books.ListPods(pods)
+			c.cache.ListNodes(nodes)
+			c.cache.ListPods(pods)
 			close(listed)
 			<-ctx.Done()
 		})
@@ -122,8 +122,8 @@ func (c *cluster) bindPod(_ context.Context, b *corev1.Binding) error {
 
 // show tells the books about a pod, as a watch does.
 func (c *cluster) show(p *corev1.Pod) {
-	if t := c.books.Trim(p); t != nil {
-		c.books.SetPod(t)
+	if t := c.cache.Trim(p); t != nil {
+		c.cache.SetPod(t)
 	}
 }
 
@@ -260,7 +260,7 @@ func (c *cluster) event(s step) error {
 		c.start()
 	case "deleted":
 		delete(c.pods, s.Pod)
-		c.books.DropPod(string(p.UID))
+		c.cache.DropPod(string(p.UID))
 	case "deleting":
 		now := metav1.Now()
 		p.DeletionTimestamp = &now
@@ -282,7 +282,7 @@ func (c *cluster) event(s step) error {
 		for _, key := range s.Unset {
 			delete(n.Labels, label(key))
 		}
-		c.books.SetNode(extender.Facts(&c.rules, n))
+		c.cache.SetNode(extender.Facts(&c.rules, n))
 	default:
 		return fmt.Errorf("nobody knows event %q", s.Event)
 	}

@@ -101,10 +101,10 @@ func (s *server) get() (data map[string][]byte, writes int) {
 func names() []string { return []string{"controller.ns.svc", "controller"} }
 
 // keep runs a keeper until the test ends.
-func keep(t *testing.T, s *server, log io.Writer) *Keeper {
+func keep(t *testing.T, s *server, log io.Writer) *Manager {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	k := &Keeper{API: s, Namespace: "ns", Name: "tls", Names: names(), Log: slog.New(slog.NewTextHandler(log, nil))}
+	k := &Manager{API: s, Namespace: "ns", Name: "tls", Names: names(), Log: slog.New(slog.NewTextHandler(log, nil))}
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
@@ -112,7 +112,7 @@ func keep(t *testing.T, s *server, log io.Writer) *Keeper {
 }
 
 // shake connects as the scheduler does, with what is in the Secret.
-func shake(k *Keeper, data map[string][]byte, asClient bool) error {
+func shake(k *Manager, data map[string][]byte, asClient bool) error {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
@@ -151,7 +151,7 @@ func TestMadeAndRenewed(t *testing.T) {
 		if writes != 1 || len(first) != 6 {
 			t.Fatalf("two replicas wrote %d times: %v", writes, slices.Sorted(maps.Keys(first)))
 		}
-		for i, k := range []*Keeper{one, two} {
+		for i, k := range []*Manager{one, two} {
 			if err := shake(k, first, true); err != nil {
 				t.Errorf("replica %d: %v", i, err)
 			}
@@ -176,7 +176,7 @@ func TestMadeAndRenewed(t *testing.T) {
 		}
 		time.Sleep(50 * 24 * time.Hour) // beyond the life of the first one
 		synctest.Wait()
-		for i, k := range []*Keeper{one, two} {
+		for i, k := range []*Manager{one, two} {
 			if err := shake(k, first, true); err != nil {
 				t.Errorf("replica %d with what the scheduler has copied: %v", i, err)
 			}

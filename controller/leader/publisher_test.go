@@ -151,7 +151,7 @@ func (s *server) leads() (addresses, owner string) {
 func replica(t *testing.T, s *server, address string, log io.Writer) (leave func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	k := &Keeper{
+	k := &Publisher{
 		API: s, Namespace: "ns", Name: "controller", Address: netip.MustParseAddr(address), Pod: "pod-" + address,
 		Node: "node", Writer: "w",
 		Ports: []Port{{"scheduler", 9443, "TCP"}}, Log: slog.New(slog.NewTextHandler(log, nil)),

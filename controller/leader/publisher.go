@@ -28,8 +28,8 @@ const (
 	farewell = 2 * time.Second
 )
 
-// Keeper points a Service without a selector to this replica while it is the leader.
-type Keeper struct {
+// Publisher points a Service without a selector to this replica while it is the leader.
+type Publisher struct {
 	API kube.API
 	// Namespace and Name are those of the Service and of its EndpointSlice.
 	Namespace, Name string
@@ -46,7 +46,7 @@ type Keeper struct {
 
 // Run points the Service to this replica until ctx ends with the term. It then removes the address, unless another
 // replica has already written the slice.
-func (k *Keeper) Run(ctx context.Context) {
+func (k *Publisher) Run(ctx context.Context) {
 	wake := make(chan struct{}, 1)
 	changed := func() {
 		select {
@@ -55,11 +55,11 @@ func (k *Keeper) Run(ctx context.Context) {
 		}
 	}
 	named := url.Values{"fieldSelector": {"metadata.name=" + k.Name}}
-	services := &kube.Mirror[service, *service]{
+	services := &kube.Reflector[service, *service]{
 		API: k.API, Path: "/api/v1/namespaces/" + k.Namespace + "/services",
 		Query: named, Changed: changed,
 	}
-	slices := &kube.Mirror[slice, *slice]{API: k.API, Path: k.collection(), Query: named, Changed: changed}
+	slices := &kube.Reflector[slice, *slice]{API: k.API, Path: k.collection(), Query: named, Changed: changed}
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { _ = services.Run(ctx) }) // they end only with ctx
@@ -94,12 +94,12 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-func (k *Keeper) collection() string {
+func (k *Publisher) collection() string {
 	return "/apis/discovery.k8s.io/v1/namespaces/" + k.Namespace + "/endpointslices"
 }
 
 // trouble logs an error once, and nothing while it stays the same.
-func (k *Keeper) trouble(err error) {
+func (k *Publisher) trouble(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -111,7 +111,7 @@ func (k *Keeper) trouble(err error) {
 }
 
 // pass writes the slice if its content is wrong, and returns what the API server has then.
-func (k *Keeper) pass(ctx context.Context, s *service, have *slice) (*slice, error) {
+func (k *Publisher) pass(ctx context.Context, s *service, have *slice) (*slice, error) {
 	if s == nil {
 		return nil, errors.New("it is not there, and only who installs acceld may make it: apply the manifests")
 	}
@@ -134,7 +134,7 @@ func (k *Keeper) pass(ctx context.Context, s *service, have *slice) (*slice, err
 }
 
 // slice returns the desired EndpointSlice.
-func (k *Keeper) slice(uid string) *slice {
+func (k *Publisher) slice(uid string) *slice {
 	s := &slice{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice", AddressType: "IPv4", Ports: k.Ports}
 	if k.Address.Is6() {
 		s.AddressType = "IPv6"
@@ -152,7 +152,7 @@ func (k *Keeper) slice(uid string) *slice {
 
 // leave removes the address, because another pod may get it later. The write is conditional: it does nothing if
 // somebody has written the slice since.
-func (k *Keeper) leave(ctx context.Context, ours *slice) {
+func (k *Publisher) leave(ctx context.Context, ours *slice) {
 	if ours == nil {
 		return
 	}

@@ -32,9 +32,9 @@ const (
 // errNone refuses a connection before there is a certificate.
 var errNone = errors.New("there is no certificate yet")
 
-// Keeper is the task that maintains the certificates. All replicas run it. The first one creates them, and the others
+// Manager is the task that maintains the certificates. All replicas run it. The first one creates them, and the others
 // see them by their watch.
-type Keeper struct {
+type Manager struct {
 	API kube.API
 	// Namespace and Name are those of the Secret. It must exist and may be empty.
 	Namespace, Name string
@@ -53,14 +53,14 @@ type secret struct {
 	Data map[string][]byte `json:"data,omitempty"`
 }
 
-// Described returns the metadata.
-func (s *secret) Described() *kube.Meta { return &s.Meta }
+// ObjectMeta returns the metadata.
+func (s *secret) ObjectMeta() *kube.Meta { return &s.Meta }
 
 // String names the task.
-func (k *Keeper) String() string { return "certificate" }
+func (k *Manager) String() string { return "certificate" }
 
 // TLS returns a configuration that follows the Secret. A handshake fails before there is a certificate.
-func (k *Keeper) TLS() *tls.Config {
+func (k *Manager) TLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config,
 		error,
 	) {
@@ -74,16 +74,16 @@ func (k *Keeper) TLS() *tls.Config {
 }
 
 // Has reports whether there is a certificate.
-func (k *Keeper) Has() bool {
+func (k *Manager) Has() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.config != nil
 }
 
 // Run maintains the certificates until ctx ends.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Manager) Run(ctx context.Context) error {
 	wake := make(chan struct{}, 1)
-	secrets := &kube.Mirror[secret, *secret]{
+	secrets := &kube.Reflector[secret, *secret]{
 		API: k.API, Path: k.collection(), Query: url.Values{"fieldSelector": {"metadata.name=" + k.Name}},
 		Changed: func() {
 			select {
@@ -116,10 +116,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-func (k *Keeper) collection() string { return "/api/v1/namespaces/" + k.Namespace + "/secrets" }
+func (k *Manager) collection() string { return "/api/v1/namespaces/" + k.Namespace + "/secrets" }
 
 // trouble logs an error once, and nothing while it stays the same.
-func (k *Keeper) trouble(err error) {
+func (k *Manager) trouble(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -132,7 +132,7 @@ func (k *Keeper) trouble(err error) {
 
 // pass uses what the Secret has and writes what it lacks. It returns when the next pass is due if the Secret does not
 // change.
-func (k *Keeper) pass(ctx context.Context, s *secret, now time.Time) (next time.Time, err error) {
+func (k *Manager) pass(ctx context.Context, s *secret, now time.Time) (next time.Time, err error) {
 	if s == nil {
 		return now.Add(serverLife),
 			errors.New("it is not there, and only who installs acceld may make it: apply the manifests")

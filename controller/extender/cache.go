@@ -12,7 +12,7 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// Pod is the part of a pod from the API server that is cached; see [Books.Trim].
+// Pod is the part of a pod from the API server that is cached; see [Cache.Trim].
 type Pod struct {
 	fit.Record
 	Node string
@@ -22,11 +22,11 @@ type Pod struct {
 	Over bool
 }
 
-// Books is the cache of all nodes and their pods during one term of leadership. It is safe for concurrent use.
+// Cache is the cache of all nodes and their pods during one term of leadership. It is safe for concurrent use.
 //
 // mu is taken before the lock of a node, and neither is held during a call of the API. A change of a pod's node holds
 // both. filter holds one node's lock at a time.
-type Books struct {
+type Cache struct {
 	rules *fit.Rules
 
 	mu      sync.RWMutex
@@ -43,7 +43,7 @@ type Books struct {
 	completeOnce sync.Once
 	// told is when the API server last sent something, in Unix nanoseconds. corrections counts the entries that a
 	// list or a check proved wrong.
-	told        atomic.Int64
+	lastContact atomic.Int64
 	corrections atomic.Int64
 }
 
@@ -74,28 +74,28 @@ type held struct {
 	binding bool
 }
 
-// NewBooks returns an empty cache.
-func NewBooks(r *fit.Rules) *Books {
-	return &Books{
+// NewCache returns an empty cache.
+func NewCache(r *fit.Rules) *Cache {
+	return &Cache{
 		rules: r, nodes: map[string]*entry{}, pods: map[string]*held{}, shapes: map[string]*fit.Shape{},
 		schemas: fit.Schemas{}, complete: make(chan struct{}),
 	}
 }
 
 // Complete reports whether nodes and pods have been listed.
-func (b *Books) Complete() bool { return b.nodesListed.Load() && b.podsListed.Load() }
+func (b *Cache) Complete() bool { return b.nodesListed.Load() && b.podsListed.Load() }
 
-func (b *Books) tellComplete() {
+func (b *Cache) signalComplete() {
 	if b.Complete() {
 		b.completeOnce.Do(func() { close(b.complete) })
 	}
 }
 
-// heard records that the API server sent something.
-func (b *Books) heard() { b.told.Store(time.Now().UnixNano()) }
+// contacted records that the API server sent something.
+func (b *Cache) contacted() { b.lastContact.Store(time.Now().UnixNano()) }
 
 // at returns the entry of a node and creates it if needed. mu is held.
-func (b *Books) at(node string) *entry {
+func (b *Cache) at(node string) *entry {
 	e := b.nodes[node]
 	if e == nil {
 		e = &entry{records: map[string]*fit.Record{}}
@@ -105,8 +105,8 @@ func (b *Books) at(node string) *entry {
 }
 
 // SetNode adds or updates a node.
-func (b *Books) SetNode(facts fit.Facts) {
-	b.heard()
+func (b *Cache) SetNode(facts fit.Facts) {
+	b.contacted()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.at(facts.Name)
@@ -124,8 +124,8 @@ func sameFacts(a, b fit.Facts) bool {
 }
 
 // DropNode removes a node. Its pods stay until they are gone themselves.
-func (b *Books) DropNode(name string) {
-	b.heard()
+func (b *Cache) DropNode(name string) {
+	b.contacted()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.nodes[name]
@@ -142,8 +142,8 @@ func (b *Books) DropNode(name string) {
 
 // SetPod adds or updates a pod that the API server shows, or removes it if it is over. The cards that it was bound
 // with stay in force, even if somebody edits its annotations later.
-func (b *Books) SetPod(p *Pod) {
-	b.heard()
+func (b *Cache) SetPod(p *Pod) {
+	b.contacted()
 	if p.Over || p.Node == "" {
 		b.DropPod(p.UID)
 		return
@@ -181,7 +181,7 @@ func (h *held) stands(p *Pod) bool {
 }
 
 // disputed counts the pods whose annotations no longer name the cards that they were bound with.
-func (b *Books) disputed() (n int) {
+func (b *Cache) disputed() (n int) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for _, h := range b.pods {
@@ -193,8 +193,8 @@ func (b *Books) disputed() (n int) {
 }
 
 // DropPod removes a pod.
-func (b *Books) DropPod(uid string) {
-	b.heard()
+func (b *Cache) DropPod(uid string) {
+	b.contacted()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h := b.pods[uid]; h != nil {
@@ -203,7 +203,7 @@ func (b *Books) DropPod(uid string) {
 }
 
 // put adds a record to a node. mu is held.
-func (b *Books) put(r *fit.Record, node string) {
+func (b *Cache) put(r *fit.Record, node string) {
 	e := b.at(node)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -216,7 +216,7 @@ func (b *Books) put(r *fit.Record, node string) {
 }
 
 // remove is the opposite of put. mu is held.
-func (b *Books) remove(uid string, h *held) {
+func (b *Cache) remove(uid string, h *held) {
 	delete(b.pods, uid)
 	e := b.nodes[h.node]
 	e.tell()
@@ -232,7 +232,7 @@ func (b *Books) remove(uid string, h *held) {
 }
 
 // ListNodes makes the cache hold exactly these nodes.
-func (b *Books) ListNodes(all []fit.Facts) {
+func (b *Cache) ListNodes(all []fit.Facts) {
 	there := map[string]bool{}
 	for _, f := range all {
 		there[f.Name] = true
@@ -252,11 +252,11 @@ func (b *Books) ListNodes(all []fit.Facts) {
 		b.DropNode(name)
 	}
 	b.nodesListed.Store(true)
-	b.tellComplete()
+	b.signalComplete()
 }
 
 // ListPods makes the cache hold exactly these pods, and those whose binding the API server has not shown yet.
-func (b *Books) ListPods(all []*Pod) {
+func (b *Cache) ListPods(all []*Pod) {
 	there := map[string]bool{}
 	for _, p := range all {
 		there[p.UID] = true
@@ -271,12 +271,12 @@ func (b *Books) ListPods(all []*Pod) {
 	}
 	b.mu.Unlock()
 	b.podsListed.Store(true)
-	b.tellComplete()
+	b.signalComplete()
 }
 
-// Reserve chooses cards for a pod on a node and holds them until [Books.Settle]. Behind is not nil if an earlier pod
+// Reserve chooses cards for a pod on a node and holds them until [Cache.Confirm]. Behind is not nil if an earlier pod
 // with other cards waits for the node's kubelet. Nothing is held then; try again when the channel is closed.
-func (b *Books) Reserve(q *fit.Request, node string) (record *fit.Record, cause fit.Cause, behind <-chan struct{},
+func (b *Cache) Reserve(q *fit.Request, node string) (record *fit.Record, cause fit.Cause, behind <-chan struct{},
 	err error,
 ) {
 	b.mu.Lock()
@@ -320,7 +320,7 @@ func (b *Books) Reserve(q *fit.Request, node string) (record *fit.Record, cause 
 // ahead reports whether a pod with other cards than those of record still waits for the kubelet of the node. The
 // kubelet does not tell its device plugin which pod it allocates for, so one of two such pods could get the cards of
 // the other. mu is held.
-func (b *Books) ahead(e *entry, record *fit.Record) bool {
+func (b *Cache) ahead(e *entry, record *fit.Record) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for uid, r := range e.node.Records() {
@@ -343,9 +343,9 @@ func (e *entry) tell() {
 	}
 }
 
-// Settle records the result of a reservation: bound, not bound, or unknown (nil). [Books.Doubts] lists unknown ones
-// later.
-func (b *Books) Settle(uid string, bound *bool) {
+// Confirm records the result of a reservation: bound, not bound, or unknown (nil). [Cache.Unconfirmed] lists unknown
+// ones later.
+func (b *Cache) Confirm(uid string, bound *bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.pods[uid]
@@ -361,9 +361,9 @@ func (b *Books) Settle(uid string, bound *bool) {
 	}
 }
 
-// Doubts returns the pods that have been in the cache for longer than since and that the API server has not shown
+// Unconfirmed returns the pods that have been in the cache for longer than since and that the API server has not shown
 // yet, as "namespace/name" by UID.
-func (b *Books) Doubts(since time.Duration) map[string]string {
+func (b *Cache) Unconfirmed(since time.Duration) map[string]string {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	out := map[string]string{}
@@ -379,7 +379,7 @@ func (b *Books) Doubts(since time.Duration) map[string]string {
 const maxShapes = 4096
 
 // shape returns the shape for what containers ask, shared by all pods that ask for the same.
-func (b *Books) shape(asked []fit.Asked) *fit.Shape {
+func (b *Cache) shape(asked []fit.Asked) *fit.Shape {
 	var key strings.Builder
 	for _, a := range asked {
 		fmt.Fprintf(&key, "%d %q", a.When, a.Name)
@@ -402,7 +402,7 @@ func (b *Books) shape(asked []fit.Asked) *fit.Shape {
 }
 
 // find returns the entries of nodes; nil for unknown nodes.
-func (b *Books) find(names []string) []*entry {
+func (b *Cache) find(names []string) []*entry {
 	out := make([]*entry, len(names))
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -413,7 +413,7 @@ func (b *Books) find(names []string) []*entry {
 }
 
 // findAll does the same for names as the scheduler sends them, and reuses the memory of out.
-func (b *Books) findAll(all *names, out []*entry) []*entry {
+func (b *Cache) findAll(all *names, out []*entry) []*entry {
 	out = slices.Grow(out[:0], len(all.at))[:len(all.at)]
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -424,7 +424,7 @@ func (b *Books) findAll(all *names, out []*entry) []*entry {
 }
 
 // names returns the names of all nodes, sorted.
-func (b *Books) names() []string {
+func (b *Cache) names() []string {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return slices.Sorted(maps.Keys(b.nodes))

@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// Options of a [Keeper].
+// Options of a [Supervisor].
 type Options struct {
 	Host *host.Host
 	// Beside is the directory of the agent's own programs, in this process's file system.
@@ -36,8 +36,8 @@ type Options struct {
 	Backoff pace.Backoff
 }
 
-// Keeper runs the programs of all kinds. It is a task, and safe for concurrent use.
-type Keeper struct {
+// Supervisor runs the programs of all kinds. It is a task, and safe for concurrent use.
+type Supervisor struct {
 	o     Options
 	ready chan struct{}
 	once  sync.Once
@@ -48,7 +48,7 @@ type Keeper struct {
 }
 
 // New returns a keeper that runs nothing yet.
-func New(o Options) *Keeper {
+func New(o Options) *Supervisor {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -61,18 +61,18 @@ func New(o Options) *Keeper {
 	if o.Backoff == (pace.Backoff{}) {
 		o.Backoff = pace.Backoff{First: time.Second, Max: 5 * time.Minute}
 	}
-	return &Keeper{o: o, ready: make(chan struct{}), programs: map[string]*program{}}
+	return &Supervisor{o: o, ready: make(chan struct{}), programs: map[string]*program{}}
 }
 
 // String names the task.
-func (k *Keeper) String() string { return "probe programs" }
+func (k *Supervisor) String() string { return "probe programs" }
 
 // Ready is closed when programs may run. It does not wait for their reports.
-func (k *Keeper) Ready() <-chan struct{} { return k.ready }
+func (k *Supervisor) Ready() <-chan struct{} { return k.ready }
 
 // Run runs programs until ctx ends, then kills them. A program that hangs in the kernel is left behind after a short
 // wait.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Supervisor) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	k.mu.Lock()
 	k.begin = func(p *program) {
@@ -93,9 +93,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// Complete applies the program's reports to the devices of a kind. From the devices it also learns whether the program
+// Enrich applies the program's reports to the devices of a kind. From the devices it also learns whether the program
 // is wanted: it is while the kind's driver is bound to a device. The result is accs.
-func (k *Keeper) Complete(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
+func (k *Supervisor) Enrich(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 	if def.Probe == nil {
 		return accs
 	}
@@ -114,10 +114,10 @@ func (k *Keeper) Complete(def *accel.Definition, accs []accel.Accelerator) []acc
 	return accs
 }
 
-// Hold withholds devices if it is not yet known how they are divided, or if they must be divided differently, and
+// Withhold withholds devices if it is not yet known how they are divided, or if they must be divided differently, and
 // divides the latter once no pod holds them. Call it after health has judged the devices: withholding is not a
 // verdict. The result is accs.
-func (k *Keeper) Hold(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
+func (k *Supervisor) Withhold(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 	p := k.known(def.Kind)
 	if p == nil || def.Partitions == nil || !def.Partitions.Told {
 		return accs
@@ -138,7 +138,7 @@ func (k *Keeper) Hold(def *accel.Definition, accs []accel.Accelerator) []accel.A
 }
 
 // of returns the program of a kind and creates it on first use.
-func (k *Keeper) of(def *accel.Definition) *program {
+func (k *Supervisor) of(def *accel.Definition) *program {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.programs[def.Kind]
@@ -153,14 +153,14 @@ func (k *Keeper) of(def *accel.Definition) *program {
 }
 
 // known returns the program of a kind, or nil if there is none.
-func (k *Keeper) known(kind string) *program {
+func (k *Supervisor) known(kind string) *program {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.programs[kind]
 }
 
 // Keep ends the programs of kinds that are no longer in force or no longer have a probe.
-func (k *Keeper) Keep(kinds map[string]*accel.Definition) {
+func (k *Supervisor) Keep(kinds map[string]*accel.Definition) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for kind, p := range k.programs {
@@ -174,7 +174,7 @@ func (k *Keeper) Keep(kinds map[string]*accel.Definition) {
 }
 
 // Readings returns the last readings of a device by the program of its kind; none if the program has fallen silent.
-func (k *Keeper) Readings(kind, id string) map[string]float64 {
+func (k *Supervisor) Readings(kind, id string) map[string]float64 {
 	p := k.known(kind)
 	if p == nil {
 		return nil
@@ -183,7 +183,7 @@ func (k *Keeper) Readings(kind, id string) map[string]float64 {
 }
 
 // State returns the state of the program of a kind; nil if it has none.
-func (k *Keeper) State(kind string) *accel.ProbeHave {
+func (k *Supervisor) State(kind string) *accel.ProbeHave {
 	p := k.known(kind)
 	if p == nil {
 		return nil
@@ -194,7 +194,7 @@ func (k *Keeper) State(kind string) *accel.ProbeHave {
 // Pause ends the program of a kind, because a running program keeps its devices' driver in use. It returns when the
 // program has ended, when ctx has ended, or after 10 s if the program hangs in the kernel. The program runs again
 // after resume.
-func (k *Keeper) Pause(ctx context.Context, kind string) (resume func()) {
+func (k *Supervisor) Pause(ctx context.Context, kind string) (resume func()) {
 	p := k.known(kind)
 	if p == nil {
 		return func() {}
@@ -203,7 +203,7 @@ func (k *Keeper) Pause(ctx context.Context, kind string) (resume func()) {
 }
 
 // Owns reports whether a process is one of the programs.
-func (k *Keeper) Owns(pid int) bool {
+func (k *Supervisor) Owns(pid int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, p := range k.programs {

@@ -4,15 +4,15 @@ import (
 	"slices"
 )
 
-// dive is one search on one node: depth first, cards in their order, with backtracking.
-type dive struct {
+// backtrack is one search on one node: depth first, cards in their order, with backtracking.
+type backtrack struct {
 	s      *Search
 	n      *Node
 	m      *matched
 	stride int
 	steps  int
 	// base are the amounts without this pod. free is what is left of each card after the choices so far.
-	base books
+	base capacityLeft
 	free []int64
 	// order are the cards that may be used, in the order of trying.
 	order []int
@@ -24,8 +24,8 @@ type dive struct {
 	taken  []uint64
 }
 
-func newDive(s *Search, n *Node, m *matched, b books) *dive {
-	d := &dive{
+func newBacktrack(s *Search, n *Node, m *matched, b capacityLeft) *backtrack {
+	d := &backtrack{
 		s: s, n: n, m: m, stride: len(n.schema.names), steps: min(Budget, s.total), base: b, free: slices.Clone(b.free),
 		on: make([]int, len(n.cards)), taken: make([]uint64, len(n.cards)),
 		chosen: make([][]int, len(m.needs)), tiles: make([][]uint64, len(m.needs)),
@@ -42,10 +42,10 @@ func newDive(s *Search, n *Node, m *matched, b books) *dive {
 }
 
 // row returns what is free of a card.
-func (d *dive) row(card int) []int64 { return d.free[card*d.stride : (card+1)*d.stride] }
+func (d *backtrack) row(card int) []int64 { return d.free[card*d.stride : (card+1)*d.stride] }
 
 // place chooses cards for the items from k on, and then for the init containers.
-func (d *dive) place(k int) bool {
+func (d *backtrack) place(k int) bool {
 	if k == len(d.m.items) {
 		return d.inits()
 	}
@@ -74,7 +74,7 @@ func (d *dive) place(k int) bool {
 }
 
 // balanced returns the cards that may be used, the least used of a resource first.
-func (d *dive) balanced(column int) []int {
+func (d *backtrack) balanced(column int) []int {
 	used := func(card int) int64 { return d.n.capacity[card*d.stride+column] - d.free[card*d.stride+column] }
 	order := slices.Clone(d.order)
 	slices.SortStableFunc(order, func(a, b int) int {
@@ -90,12 +90,12 @@ func (d *dive) balanced(column int) []int {
 }
 
 // inGroup returns the cards of one NUMA node.
-func (d *dive) inGroup(order []int, group int) []int {
+func (d *backtrack) inGroup(order []int, group int) []int {
 	return slices.DeleteFunc(slices.Clone(order), func(c int) bool { return d.n.numa[c] != group })
 }
 
 // pick chooses left more cards for item k, starting at position from of order.
-func (d *dive) pick(k int, order []int, from, left int) bool {
+func (d *backtrack) pick(k int, order []int, from, left int) bool {
 	if left == 0 {
 		return d.place(k + 1)
 	}
@@ -133,12 +133,12 @@ func (d *dive) pick(k int, order []int, from, left int) bool {
 
 // alike reports whether two cards are interchangeable for this pod now: if one leads to no solution, neither does the
 // other.
-func (d *dive) alike(a, b int) bool {
+func (d *backtrack) alike(a, b int) bool {
 	return slices.Equal(d.row(a), d.row(b)) && (d.on[a] > 0) == (d.on[b] > 0) && (len(d.n.numa) == 0 ||
 		d.n.numa[a] == d.n.numa[b])
 }
 
-func (d *dive) take(it *item, card int) {
+func (d *backtrack) take(it *item, card int) {
 	for _, need := range it.needs {
 		d.row(card)[need.column] -= need.count
 	}
@@ -148,7 +148,7 @@ func (d *dive) take(it *item, card int) {
 	d.on[card]++
 }
 
-func (d *dive) untake(it *item, card int) {
+func (d *backtrack) untake(it *item, card int) {
 	for _, need := range it.needs {
 		d.row(card)[need.column] += need.count
 	}
@@ -160,7 +160,7 @@ func (d *dive) untake(it *item, card int) {
 
 // pairs chooses left more cards for item k as linked pairs, starting at the link at position from. The tile at each
 // end must be free. If the container asks for tiles, it gets this one.
-func (d *dive) pairs(k int, order []int, from, left int) bool {
+func (d *backtrack) pairs(k int, order []int, from, left int) bool {
 	if left == 0 {
 		return d.place(k + 1)
 	}
@@ -195,7 +195,7 @@ func (d *dive) pairs(k int, order []int, from, left int) bool {
 }
 
 // end reports whether an item can use one end of a link.
-func (d *dive) end(it *item, order []int, card, tile int) bool {
+func (d *backtrack) end(it *item, order []int, card, tile int) bool {
 	if !slices.Contains(order, card) || slices.Contains(d.chosen[it.containers[0]], card) ||
 		!room(d.row(card), it.needs) {
 		return false
@@ -209,7 +209,7 @@ func (d *dive) end(it *item, order []int, card, tile int) bool {
 
 // freeTiles chooses tiles of a card: first the given one unless it is negative, then the preferred one, then the
 // others in order.
-func (d *dive) freeTiles(card int, count int64, given int) uint64 {
+func (d *backtrack) freeTiles(card int, count int64, given int) uint64 {
 	free := tileMask(d.n.tiles(card)) &^ d.n.tilesOff[card] &^ d.base.tilesUsed[card] &^ d.taken[card]
 	var out uint64
 	for _, t := range []int{given, d.n.tileFirst[card]} {
@@ -228,7 +228,7 @@ func (d *dive) freeTiles(card int, count int64, given int) uint64 {
 
 // inits chooses the cards of the init containers. Each runs alone with the sidecars before it, so their choices are
 // independent.
-func (d *dive) inits() bool {
+func (d *backtrack) inits() bool {
 	shape := d.s.req.Shape
 	for i, c := range shape.Containers[shape.Beside:] {
 		at := shape.Beside + i
@@ -251,7 +251,7 @@ func (d *dive) inits() bool {
 }
 
 // initRoom reports whether a card has room for container at when it runs alongside the first sidecars.
-func (d *dive) initRoom(at, sidecars, card int) bool {
+func (d *backtrack) initRoom(at, sidecars, card int) bool {
 	row := slices.Clone(d.base.free[card*d.stride : (card+1)*d.stride])
 	for j := d.s.req.Shape.Apps; j < d.s.req.Shape.Apps+sidecars; j++ {
 		if slices.Contains(d.chosen[j], card) {
@@ -265,7 +265,7 @@ func (d *dive) initRoom(at, sidecars, card int) bool {
 
 // init chooses the cards of one init container from order. It takes the pod's own cards first, and others only if the
 // container needs more than all of those. It returns nil if there are not enough.
-func (d *dive) init(order []int, count int, fits func(card int) bool) []int {
+func (d *backtrack) init(order []int, count int, fits func(card int) bool) []int {
 	own := 0
 	for _, on := range d.on {
 		if on > 0 {
@@ -293,7 +293,7 @@ func (d *dive) init(order []int, count int, fits func(card int) bool) []int {
 }
 
 // write turns the choice into a record.
-func (d *dive) write(r *Record) {
+func (d *backtrack) write(r *Record) {
 	shape := d.s.req.Shape
 	for i, c := range shape.Containers {
 		for j, card := range d.chosen[i] {
@@ -320,7 +320,7 @@ func (d *dive) write(r *Record) {
 }
 
 // sidecarTiles returns the tiles of a card that the first sidecars were given.
-func (d *dive) sidecarTiles(sidecars, card int) (out uint64) {
+func (d *backtrack) sidecarTiles(sidecars, card int) (out uint64) {
 	for i := d.s.req.Shape.Apps; i < d.s.req.Shape.Apps+sidecars; i++ {
 		if j := slices.Index(d.chosen[i], card); j >= 0 {
 			out |= d.tiles[i][j]

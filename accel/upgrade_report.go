@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// Word is a node's report on an upgrade that a policy orders, in the node's annotation "acceld.dev/upgrade-<kind>":
-// "waiting 2.0.0", "upgrading 2.0.0" or "failed 2.0.0 RolledBack". The zero Word means that it reports nothing.
-type Word struct {
-	Phase WordPhase
+// UpgradeReport is a node's report on an upgrade that a policy orders, in the node's annotation
+// "acceld.dev/upgrade-<kind>": "waiting 2.0.0", "upgrading 2.0.0" or "failed 2.0.0 RolledBack". The zero UpgradeReport
+// means that it reports nothing.
+type UpgradeReport struct {
+	Phase ReportPhase
 	// Version is the version that the node should get: the driver's, or a substitute for a driver without one.
 	Version string
 	// Reason says why the upgrade failed.
@@ -17,46 +18,46 @@ type Word struct {
 
 // The prefixes of the node annotations for the handshake between node and controller; the kind follows.
 const (
-	WordAnnotation  = "acceld.dev/upgrade-"
-	GrantAnnotation = "acceld.dev/grant-"
+	ReportAnnotation = "acceld.dev/upgrade-"
+	GrantAnnotation  = "acceld.dev/grant-"
 )
 
-// WordPhase is the phase of the upgrade that the node reports.
-type WordPhase string
+// ReportPhase is the phase of the upgrade that the node reports.
+type ReportPhase string
 
 // The phases.
 const (
-	// WordWaiting: the driver is ready in the store and the old one serves. The node does not proceed without a
+	// ReportWaiting: the driver is ready in the store and the old one serves. The node does not proceed without a
 	// grant.
-	WordWaiting WordPhase = "waiting"
-	// WordUpgrading: the node has its grant. It starts once it has read both this report and the grant in its node
+	ReportWaiting ReportPhase = "waiting"
+	// ReportUpgrading: the node has its grant. It starts once it has read both this report and the grant in its node
 	// object, and keeps the report until it has stopped.
-	WordUpgrading WordPhase = "upgrading"
-	// WordFailed: the upgrade failed. The node has the previous driver or none.
-	WordFailed WordPhase = "failed"
+	ReportUpgrading ReportPhase = "upgrading"
+	// ReportFailed: the upgrade failed. The node has the previous driver or none.
+	ReportFailed ReportPhase = "failed"
 )
 
-// String returns the text of the annotation; empty for the zero Word.
-func (w Word) String() string {
+// String returns the text of the annotation; empty for the zero UpgradeReport.
+func (w UpgradeReport) String() string {
 	return strings.TrimSpace(strings.Join([]string{string(w.Phase), w.Version, string(w.Reason)}, " "))
 }
 
-// ParseWord parses the result of String. Invalid text gives the zero Word.
-func ParseWord(text string) Word {
+// ParseUpgradeReport parses the result of String. Invalid text gives the zero UpgradeReport.
+func ParseUpgradeReport(text string) UpgradeReport {
 	f := append(strings.Fields(text), "", "", "")
-	w := Word{Phase: WordPhase(f[0]), Version: f[1], Reason: Reason(f[2])}
-	if w.Version == "" || w.Phase != WordWaiting && w.Phase != WordUpgrading && w.Phase != WordFailed {
-		return Word{}
+	w := UpgradeReport{Phase: ReportPhase(f[0]), Version: f[1], Reason: Reason(f[2])}
+	if w.Version == "" || w.Phase != ReportWaiting && w.Phase != ReportUpgrading && w.Phase != ReportFailed {
+		return UpgradeReport{}
 	}
 	return w
 }
 
 // MarshalText returns String.
-func (w Word) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+func (w UpgradeReport) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// UnmarshalText sets w to the result of [ParseWord].
-func (w *Word) UnmarshalText(text []byte) error {
-	*w = ParseWord(string(text))
+// UnmarshalText sets w to the result of [ParseUpgradeReport].
+func (w *UpgradeReport) UnmarshalText(text []byte) error {
+	*w = ParseUpgradeReport(string(text))
 	return nil
 }
 
@@ -94,7 +95,7 @@ func ParseGrant(text string) Grant {
 }
 
 // Ticket identifies a driver in reports and grants: its version in one word, or its key.
-func (r DriverRef) Ticket() string {
+func (r DriverRef) Target() string {
 	switch {
 	case r.Version != "":
 		return strings.Join(strings.Fields(r.Version), "_")

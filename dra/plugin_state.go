@@ -7,8 +7,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// standing is what the plugin knows about the kubelet and the API server and reports to the agent.
-type standing struct {
+// pluginState is what the plugin knows about the kubelet and the API server and reports to the agent.
+type pluginState struct {
 	changed func() // called without holding a lock
 
 	mu   sync.Mutex
@@ -18,7 +18,7 @@ type standing struct {
 	gone                      bool // the slices of a retired plugin are deleted
 }
 
-func (s *standing) get() (accel.PluginHave, *accel.Problem) {
+func (s *pluginState) get() (accel.PluginHave, *accel.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.registration != nil {
@@ -28,16 +28,16 @@ func (s *standing) get() (accel.PluginHave, *accel.Problem) {
 }
 
 // setRegistration records the state of the kubelet and reports whether the problem is a different one now.
-func (s *standing) setRegistration(problem *accel.Problem, change func(*accel.PluginHave)) bool {
+func (s *pluginState) setRegistration(problem *accel.Problem, change func(*accel.PluginHave)) bool {
 	return s.set(&s.registration, problem, change)
 }
 
 // setPublication does the same for the API server.
-func (s *standing) setPublication(problem *accel.Problem, change func(*accel.PluginHave)) bool {
+func (s *pluginState) setPublication(problem *accel.Problem, change func(*accel.PluginHave)) bool {
 	return s.set(&s.publication, problem, change)
 }
 
-func (s *standing) set(into **accel.Problem, problem *accel.Problem, change func(*accel.PluginHave)) bool {
+func (s *pluginState) set(into **accel.Problem, problem *accel.Problem, change func(*accel.PluginHave)) bool {
 	s.mu.Lock()
 	have := s.have
 	if change != nil {
@@ -56,20 +56,20 @@ func (s *standing) set(into **accel.Problem, problem *accel.Problem, change func
 	return other
 }
 
-func (s *standing) registered() bool {
+func (s *pluginState) registered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.have.Registered
 }
 
 // withdraw records that a retired plugin no longer offers anything.
-func (s *standing) withdraw() {
+func (s *pluginState) withdraw() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = true
 }
 
-func (s *standing) withdrawn() bool {
+func (s *pluginState) withdrawn() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.gone

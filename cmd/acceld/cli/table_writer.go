@@ -9,22 +9,24 @@ import (
 // labelWidth is the column where the text after a label begins.
 const labelWidth = 11
 
-// sheet is a text for people that fits a width. The zero sheet has no colour and no limit of width.
-type sheet struct {
-	ink
+// tableWriter is a text for people that fits a width. The zero tableWriter has no colour and no limit of width.
+type tableWriter struct {
+	palette
 	// width is the number of columns; 0 means no limit.
 	width int
 	b     strings.Builder
 }
 
 // String returns what was written.
-func (s *sheet) String() string { return s.b.String() }
+func (s *tableWriter) String() string { return s.b.String() }
 
 // line writes a line. What does not fit continues below, indented by four more columns.
-func (s *sheet) line(indent int, text string) { s.fold(strings.Repeat(" ", indent), indent+4, text) }
+func (s *tableWriter) line(indent int, text string) {
+	s.fold(strings.Repeat(" ", indent), indent+4, text)
+}
 
 // field writes a label and its text. What does not fit continues below the text.
-func (s *sheet) field(indent int, label, text string) {
+func (s *tableWriter) field(indent int, label, text string) {
 	if text == "" {
 		return
 	}
@@ -37,9 +39,9 @@ func (s *sheet) field(indent int, label, text string) {
 // it.
 const minText = 20
 
-// fold writes prefix and text. It breaks text at spaces if it is wider than the sheet, and indents further lines by
-// hang.
-func (s *sheet) fold(prefix string, hang int, text string) {
+// fold writes prefix and text. It breaks text at spaces if it is wider than the tableWriter, and indents further lines
+// by hang.
+func (s *tableWriter) fold(prefix string, hang int, text string) {
 	s.b.WriteString(prefix)
 	at := visible(prefix)
 	if s.width == 0 || s.width-hang < minText {

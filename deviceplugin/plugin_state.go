@@ -6,26 +6,26 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// standing is what the plugin knows about the kubelet's view and reports to the agent.
-type standing struct {
+// pluginState is what the plugin knows about the kubelet's view and reports to the agent.
+type pluginState struct {
 	mu      sync.Mutex
 	have    accel.PluginHave
 	problem *accel.Problem
 	changed chan struct{}
 }
 
-func newStanding() *standing {
-	return &standing{changed: make(chan struct{}, 1)}
+func newPluginState() *pluginState {
+	return &pluginState{changed: make(chan struct{}, 1)}
 }
 
-func (s *standing) get() (accel.PluginHave, *accel.Problem) {
+func (s *pluginState) get() (accel.PluginHave, *accel.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.have, s.problem
 }
 
 // set changes the state and reports whether the problem is a different one now.
-func (s *standing) set(problem *accel.Problem, change func(*accel.PluginHave)) bool {
+func (s *pluginState) set(problem *accel.Problem, change func(*accel.PluginHave)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	have := s.have
@@ -45,7 +45,7 @@ func (s *standing) set(problem *accel.Problem, change func(*accel.PluginHave)) b
 }
 
 // report calls onChange after each change until over is closed, and once more if a change is still pending then.
-func (s *standing) report(over <-chan struct{}, onChange func(accel.PluginHave)) {
+func (s *pluginState) report(over <-chan struct{}, onChange func(accel.PluginHave)) {
 	for {
 		select {
 		case <-s.changed:

@@ -17,7 +17,7 @@ func sameEvents(a, b string) bool {
 	return a == b || driver(a) && driver(b)
 }
 
-func (s sighting) source() string {
+func (s occurrence) source() string {
 	if s.probed {
 		return fromProbe
 	}
@@ -27,17 +27,17 @@ func (s sighting) source() string {
 // fault is an error of a device, counted separately for each source.
 type fault struct {
 	accel.Fault
-	logged, told uint64
+	logged, reported uint64
 }
 
-// add counts a sighting. A source may miss some errors, so the larger count is the right one.
-func (f *fault) add(s sighting) {
+// add counts a occurrence. A source may miss some errors, so the larger count is the right one.
+func (f *fault) add(s occurrence) {
 	if s.probed {
-		f.told++
+		f.reported++
 	} else {
 		f.logged++
 	}
-	f.Count = max(f.logged, f.told)
+	f.Count = max(f.logged, f.reported)
 	if s.at.After(f.Last) {
 		f.Last = s.at
 	}
@@ -46,7 +46,7 @@ func (f *fault) add(s sighting) {
 // Told records an error that the definition's program reported. Its meaning comes from the definition's rules for the
 // kernel log, by code.
 func (e *Engine) Told(def *accel.Definition, f accel.ProbeFault) {
-	s := sighting{
+	s := occurrence{
 		device: f.Device, code: f.Code, verdict: meaning(def, f.Code), line: line(f.Text), at: f.At,
 		probed: true,
 	}
@@ -56,8 +56,8 @@ func (e *Engine) Told(def *accel.Definition, f accel.ProbeFault) {
 		e.save()
 		news = true
 	}
-	if now := e.o.Now(); !news && now.Sub(e.told) >= quiet {
-		e.told, news = now, true
+	if now := e.o.Now(); !news && now.Sub(e.reported) >= quiet {
+		e.reported, news = now, true
 	}
 	e.mu.Unlock()
 	if news {
