@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -54,7 +55,7 @@ type history struct {
 
 func (h *history) add(x Event) {
 	if len(x.Message) > maxEvent {
-		x.Message = x.Message[:maxEvent] + "…"
+		x.Message = strings.ToValidUTF8(x.Message[:maxEvent], "") + "…"
 	}
 	if len(h.events) == maxEvents {
 		h.events = append(h.events[:0], h.events[1:]...)

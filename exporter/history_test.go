@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/google/go-cmp/cmp"
@@ -82,7 +83,7 @@ func TestHistoryBounded(t *testing.T) {
 	for i := range 3 * maxEvents {
 		h := accel.Health{State: accel.Healthy}
 		if i%2 == 0 {
-			h = accel.Health{State: accel.Unhealthy, Message: strings.Repeat("x", 10*maxEvent)}
+			h = accel.Health{State: accel.Unhealthy, Message: "x" + strings.Repeat("ä", 5*maxEvent)}
 		}
 		e.See(accel.Machine{
 			Taken: noon().Add(time.Duration(i) * time.Second), Status: map[string]accel.Status{"k": {}},
@@ -90,6 +91,9 @@ func TestHistoryBounded(t *testing.T) {
 		})
 	}
 	all := e.view().events
+	if !utf8.ValidString(all[0].Message) || !utf8.ValidString(all[1].Message) {
+		t.Errorf("a character was cut: %q", all[0].Message)
+	}
 	if len(all) != maxEvents || len(all[0].Message) > maxEvent+len("…") && len(all[1].Message) > maxEvent+len("…") {
 		t.Errorf("%d events, the first with %d bytes", len(all), len(all[0].Message))
 	}

@@ -14,9 +14,11 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// linkDir has a link "<major>:<minor>" for each character device. systemd uses it to find the device of a device
-// rule.
-const linkDir = "/dev/char"
+// The directories with a link "<major>:<minor>" for each device. systemd uses them to find the device of a device rule.
+const (
+	linkDir      = "/dev/char"
+	linkDirBlock = "/dev/block"
+)
 
 // link creates the links /dev/char/<major>:<minor> (or /dev/block) for those of the spec's nodes whose link is
 // missing or points elsewhere. Usually udev has created them, but not for drivers whose nodes it does not know. Then
@@ -39,19 +41,26 @@ func (r *Runtime) link(s *spec) *accel.Problem {
 	return nil
 }
 
-// unlinkStale removes our own links in linkDir that lead to one of the spec's nodes under its previous numbers: a
+// unlinkStale removes our own links that lead to one of the spec's nodes under its previous numbers: a
 // driver that is loaded again may get another major number. The device that has the old number by then would be
 // taken for ours.
 func (r *Runtime) unlinkStale(s *spec) *accel.Problem {
-	entries, err := r.host.ReadDir(linkDir)
+	if p := r.unlinkStaleIn(linkDir, s); p != nil {
+		return p
+	}
+	return r.unlinkStaleIn(linkDirBlock, s)
+}
+
+func (r *Runtime) unlinkStaleIn(dir string, s *spec) *accel.Problem {
+	entries, err := r.host.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // no links yet
 	}
 	if err != nil {
-		return r.problem("read the links", linkDir, err)
+		return r.problem("read the links", dir, err)
 	}
 	for _, e := range entries {
-		name := path.Join(linkDir, e.Name())
+		name := path.Join(dir, e.Name())
 		stale := slices.ContainsFunc(s.nodes, func(n accel.DeviceNode) bool {
 			right := r.linkName(n)
 			return right != "" && right != name && r.linked(name, n.Path)

@@ -214,7 +214,10 @@ func (d *device) listen(ctx context.Context, lib nvml.Interface, every time.Dura
 				}
 			}
 		default:
-			wait = every // for example, it is lost; the regular readings tell more
+			// For example, the device is lost. The regular readings tell more. If it comes back, it needs another set.
+			wait = every
+			_ = set.Free() // whatever the answer, nothing uses it any more
+			set = nil
 		}
 		select {
 		case events <- e:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"go/parser"
+	"go/scanner"
 	"go/token"
 	"io"
 	"os"
@@ -118,36 +119,82 @@ func check(root string, all []mutant) []string {
 
 func (m mutant) edits() []edit { return slices.Concat([]edit{m.edit}, m.Also) }
 
-// apply returns the source with the change in it, and the line where it begins.
+// apply returns the source with the change in it, and the line where it begins. Comments and white space are not compared,
+// so that an entry outlives better prose and another layout.
 func (e edit) apply(source []byte) (text []byte, line int, err error) {
-	was := trimmed(e.Was)
-	lines := strings.SplitAfter(string(source), "\n")
+	was := filled(bare(e.Was))
 	if len(was) == 0 {
 		return nil, 0, errors.New("it says no line of the file")
 	}
-	at := -1
-	for i := 0; i+len(was) <= len(lines); i++ {
-		if !slices.EqualFunc(was, lines[i:i+len(was)], func(w, l string) bool { return w == strings.TrimSpace(l) }) {
+	code := filled(bare(string(source)))
+	first, last := -1, -1
+	for i := 0; i+len(was) <= len(code); i++ {
+		if !slices.EqualFunc(was, code[i:i+len(was)], func(a, b numbered) bool { return a.text == b.text }) {
 			continue
 		}
-		if at >= 0 {
-			return nil, 0, fmt.Errorf("its lines are there twice, from line %d and from line %d", at+1, i+1)
+		if first >= 0 {
+			return nil, 0, fmt.Errorf("its lines are there twice, from line %d and from line %d", first+1, code[i].at+1)
 		}
-		at = i
+		first, last = code[i].at, code[i+len(was)-1].at
 	}
-	if at < 0 {
-		return nil, 0, fmt.Errorf("its lines are not there any more: %q", was[0])
+	if first < 0 {
+		return nil, 0, fmt.Errorf("its lines are not there any more: %q", was[0].text)
 	}
-	now := trimmed(e.Now)
-	if slices.Equal(was, now) {
+	if slices.EqualFunc(was, filled(bare(e.Now)), func(a, b numbered) bool { return a.text == b.text }) {
 		return nil, 0, errors.New("it changes nothing")
 	}
-	out := slices.Clone(lines[:at])
-	for _, l := range now {
+	lines := strings.SplitAfter(string(source), "\n")
+	out := slices.Clone(lines[:first])
+	for _, l := range trimmed(e.Now) {
 		out = append(out, l+"\n")
 	}
-	out = append(out, lines[at+len(was):]...)
-	return []byte(strings.Join(out, "")), at + 1, nil
+	out = append(out, lines[last+1:]...)
+	return []byte(strings.Join(out, "")), first + 1, nil
+}
+
+// numbered is a line with its place in its text.
+type numbered struct {
+	text string
+	at   int
+}
+
+// filled returns the lines that are not empty.
+func filled(lines []string) []numbered {
+	var out []numbered
+	for i, l := range lines {
+		if l != "" {
+			out = append(out, numbered{l, i})
+		}
+	}
+	return out
+}
+
+// bare returns the lines of Go code without comments, and with one space for white space of any length.
+func bare(text string) []string {
+	code := []byte(text)
+	var s scanner.Scanner
+	file := token.NewFileSet().AddFile("", -1, len(code))
+	s.Init(file, []byte(text), func(token.Position, string) {}, scanner.ScanComments)
+	for {
+		pos, tok, comment := s.Scan()
+		if tok == token.EOF {
+			break
+		}
+		if tok != token.COMMENT {
+			continue
+		}
+		at := file.Offset(pos)
+		for i := at; i < at+len(comment); i++ {
+			if code[i] != '\n' {
+				code[i] = ' '
+			}
+		}
+	}
+	lines := strings.Split(string(code), "\n")
+	for i, l := range lines {
+		lines[i] = strings.Join(strings.Fields(l), " ")
+	}
+	return lines
 }
 
 // trimmed returns the lines of a text without the white space around them; none for an empty text.

@@ -89,6 +89,10 @@ func TestApply(t *testing.T) {
 		},
 		"more lines": {was: "if y {", now: "z()\nif y {", line: 7, text: strings.Replace(source, "\tif y {",
 			"z()\nif y {", 1)},
+		"another layout": {
+			was: "if   y  { // why", now: "if !y {", line: 7,
+			text: strings.Replace(source, "\tif y {", "if !y {", 1),
+		},
 		"two places":       {was: "return", fail: "its lines are there twice, from line 5 and from line 8"},
 		"a part of a line": {was: "if x", fail: `its lines are not there any more: "if x"`},
 		"lines apart":      {was: "if x {\nif y {", fail: `its lines are not there any more: "if x {"`},
