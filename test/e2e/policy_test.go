@@ -232,10 +232,8 @@ func wrongVersion(t *testing.T, f *fleet) {
 	if touched != 1 || f.seen() != begun+1 {
 		t.Errorf("%d nodes were touched, want 1: %v", touched, f.order())
 	}
-	unordered := eduPolicy(stage.Version2, "")
-	apply(t, f.first, unordered) // back to what serves, and nothing is ordered any more
+	apply(t, f.first, eduPolicy(stage.Version2, "")) // back to what serves, and nothing is ordered any more
 	policyState(t, f.first, "AllReady", 2*time.Minute)
-	stage.Check(t, f.first.Delete(stage.Within(t, 2*time.Minute), unordered))
 }
 
 // daemons is a pod on each node that keeps the node's device.
@@ -357,6 +355,7 @@ func underDaemonSet(t *testing.T, f *fleet) {
 		t.Errorf("%v, want each node once", f.order()[begun:])
 	}
 	f.uncordoned(t)
+	stage.Check(t, f.first.Delete(stage.Within(t, 2*time.Minute), eduPolicy(stage.Version, "")))
 }
 
 // TestPartition: the real scheduler keeps a pod that wants no accelerator away from a node of a policy, and lets one of
