@@ -55,7 +55,7 @@ func (b Bound) key() containerKey { return containerKey{b.UID, b.Container} }
 
 func newChooser(cfg Config, k *kubelet) *chooser {
 	return &chooser{
-		resource: cfg.Resource, bound: cfg.Bound, holders: k.holders, log: cfg.Log,
+		resource: cfg.Resource, bound: cfg.Bound, holders: k.latest, log: cfg.Log,
 		given: map[containerKey]bool{},
 	}
 }

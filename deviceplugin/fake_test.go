@@ -313,6 +313,7 @@ func newPlugin(k *fakeKubelet, change func(*Config)) *Plugin {
 	p.timing.retry = 5 * time.Millisecond
 	p.timing.retryMax = 50 * time.Millisecond
 	p.watchdog.timing = p.timing
+	p.kubelet.young = 0
 	return p
 }
 

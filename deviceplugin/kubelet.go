@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -34,13 +35,23 @@ type kubelet struct {
 	former   []string // previous names of the resource
 	socket   string
 
+	// young is how long a kubelet that restarted may not know all its pods.
+	young time.Duration
+
 	mu   sync.Mutex
 	conn *grpc.ClientConn
 	last heldRefs // the last good answer of holders
+	// life is the socket of the kubelet that answered last, and since is when it was first seen; zero for the first.
+	life  os.FileInfo
+	since time.Time
 }
 
+// youngKubelet is how long a kubelet gets to learn its pods from the API server after its sockets are there. Until
+// then its list of holders lacks those that it has not heard of.
+const youngKubelet = 30 * time.Second
+
 func newKubelet(resource string, former []string, socket string) *kubelet {
-	return &kubelet{resource: resource, former: former, socket: socket}
+	return &kubelet{resource: resource, former: former, socket: socket, young: youngKubelet}
 }
 
 // maxAnswer is the maximum size of an answer in bytes, as in the kubelet's own client (podresources/client.go).
@@ -107,15 +118,58 @@ func (k *kubelet) allocatable(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(ids)), nil
 }
 
-// holders returns who holds which device. With an error it returns the last good answer.
+// holders returns who holds which device. With an error it returns the last good answer. The answer of a kubelet that
+// has just restarted can only add holders: the end of a holder is known when the kubelet knows its pods.
 func (k *kubelet) holders(ctx context.Context) (heldRefs, error) {
-	client, err := k.client()
+	held, err := k.list(ctx)
 	if err != nil {
 		return k.lastHolders(), err
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	young := k.justRestarted()
+	if young {
+		held = k.last.with(held)
+	}
+	k.last = held
+	if young {
+		return held, accel.Problemf(accel.ProbeUnanswered,
+			"the kubelet has just restarted and may not know all its pods yet")
+	}
+	return held, nil
+}
+
+// latest is holders with the answer of any kubelet, for those who choose among devices that are free anyway.
+func (k *kubelet) latest(ctx context.Context) (heldRefs, error) {
+	held, err := k.list(ctx)
+	if err != nil {
+		return k.lastHolders(), err
+	}
+	return held, nil
+}
+
+// justRestarted notes which kubelet answers, by its socket. The caller holds mu.
+func (k *kubelet) justRestarted() bool {
+	info, err := os.Stat(k.socket)
+	if err != nil {
+		return true // it answered and is gone
+	}
+	if k.life != nil && (!os.SameFile(info, k.life) || !info.ModTime().Equal(k.life.ModTime())) {
+		k.since = time.Now()
+	}
+	k.life = info
+	return !k.since.IsZero() && time.Since(k.since) < k.young
+}
+
+// list asks the kubelet who holds which device.
+func (k *kubelet) list(ctx context.Context) (heldRefs, error) {
+	client, err := k.client()
+	if err != nil {
+		return heldRefs{}, err
+	}
 	resp, err := client.List(ctx, &podresources.ListPodResourcesRequest{})
 	if err != nil {
-		return k.lastHolders(), accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet who holds devices: %s",
+		return heldRefs{}, accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet who holds devices: %s",
 			status.Convert(err).Message())
 	}
 	held := heldRefs{now: map[string]PodRef{}, before: map[string]PodRef{}}
@@ -136,9 +190,6 @@ func (k *kubelet) holders(ctx context.Context) (heldRefs, error) {
 			}
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.last = held
 	return held, nil
 }
 

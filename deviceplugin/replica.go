@@ -2,6 +2,7 @@ package deviceplugin
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -30,6 +31,17 @@ func DeviceOf(id string) string {
 type heldRefs struct {
 	now    map[string]PodRef // under the resource's name
 	before map[string]PodRef // under the resource's previous names
+}
+
+// with returns the holders of both; newer wins where they differ.
+func (h heldRefs) with(newer heldRefs) heldRefs {
+	merged := func(a, b map[string]PodRef) map[string]PodRef {
+		out := map[string]PodRef{}
+		maps.Copy(out, a)
+		maps.Copy(out, b)
+		return out
+	}
+	return heldRefs{now: merged(h.now, newer.now), before: merged(h.before, newer.before)}
 }
 
 // keep returns a row for a replica that a pod holds although the device now has fewer replicas. The row reports the

@@ -264,6 +264,37 @@ func TestRenamedResource(t *testing.T) {
 	eventually(t, "x is not offered", func() bool { return slices.Equal(k.health(), []string{"a", "b", "x!"}) })
 }
 
+// TestHeldBeforePodsArrive: a kubelet that has just restarted lists no pods until the API server has sent them. Until
+// then what a pod holds under a previous name stays withheld.
+func TestHeldBeforePodsArrive(t *testing.T) {
+	k := newFakeKubelet(t)
+	k.held = map[string]PodRef{"a": {"ns", "pod", "main"}} // fakePods adds that the pod has "x" of example.com/other
+	k.start()
+	defer func() { k.stop() }()
+	p := newPlugin(k, func(c *Config) { c.Former = []string{"example.com/other"} })
+	p.kubelet.young = 2 * time.Second
+	p.Update(append(two(), thing("x", 0, accel.Healthy)))
+	run(t, p)
+	withheld := func() bool { return slices.Equal(k.health(), []string{"a", "b", "x!"}) }
+	eventually(t, "x is not offered", withheld)
+	k.stop()
+	k.set(func() { k.held = nil })
+	k.start()
+	eventually(t, "registered again", withheld)
+	for range 20 {
+		time.Sleep(20 * time.Millisecond)
+		if !withheld() {
+			t.Fatalf("x is offered before the kubelet knows its pods: %v", k.health())
+		}
+	}
+	if _, err := p.Holders(t.Context()); err == nil {
+		t.Error("who holds devices is said to be known")
+	}
+	eventually(t, "x is offered when it is clear that nobody has it", func() bool {
+		return slices.Equal(k.health(), []string{"a", "b", "x"})
+	})
+}
+
 func BenchmarkPreferReplicas(b *testing.B) {
 	accs, _ := sixtyFour()
 	inv := shared(16, accs)
