@@ -165,7 +165,7 @@ func kindFacts(v view, k string, now time.Time) []page.Pair {
 	}
 	facts = append(facts, page.Fact("CDI spec", have.Runtime.Spec), page.Fact("Hook", have.Runtime.Hook))
 	if p := have.Runtime.NotHonored; p != nil && v.Status[k].Blocked == nil {
-		facts = append(facts, page.Fact("Not honored", string(p.Reason)+": "+p.Message))
+		facts = append(facts, page.Fact("Ignored", string(p.Reason)+": "+p.Message))
 	}
 	if v.Want.Kubernetes && len(have.Accelerators) > 0 && have.Plugin.Allocatable.Known {
 		facts = append(facts, page.Fact("Allocatable", fmt.Sprintf("%d of %d offered", have.Plugin.Allocatable.Value,

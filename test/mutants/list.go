@@ -119,8 +119,8 @@ func check(root string, all []mutant) []string {
 
 func (m mutant) edits() []edit { return slices.Concat([]edit{m.edit}, m.Also) }
 
-// apply returns the source with the change in it, and the line where it begins. Comments and white space are not compared,
-// so that an entry outlives better prose and another layout.
+// apply returns the source with the change in it, and the line where it begins. Comments and white space are not
+// compared, so that an entry outlives better prose and another layout.
 func (e edit) apply(source []byte) (text []byte, line int, err error) {
 	was := filled(bare(e.Was))
 	if len(was) == 0 {

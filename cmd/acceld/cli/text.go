@@ -125,7 +125,7 @@ func printKind(s *tableWriter, m shown, kind string) {
 		s.field(2, "runtime", have.Runtime.Spec+prefixed(", hook ", have.Runtime.Hook))
 	}
 	if p := have.Runtime.NotHonored; p != nil && st.Blocked == nil {
-		printProblem(s, 2, "not honored", *p)
+		printProblem(s, 2, "ignored", *p)
 	}
 	if m.Want.Kubernetes && have.Plugin.Registered {
 		def := m.Want.Kinds[kind]
