@@ -94,7 +94,7 @@ func ParseGrant(text string) Grant {
 	return Grant{Version: f[0], Since: since}
 }
 
-// Ticket identifies a driver in reports and grants: its version in one word, or its key.
+// Target identifies a driver in reports and grants: its version in one word, or its key.
 func (r DriverRef) Target() string {
 	switch {
 	case r.Version != "":
