@@ -105,6 +105,25 @@ func TestDrift(t *testing.T) {
 	}
 }
 
+// TestNodeAgain: the slices of a node that was deleted and registered again belong to the new node, or the garbage
+// collector would delete them without end.
+func TestNodeAgain(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin(edus(2)...)
+	b.kubelet()
+	b.run(p)
+	b.offered(p, 2)
+	b.server.mu.Lock()
+	b.server.nodeUID = "node-uid-2"
+	b.server.mu.Unlock()
+	b.server.wipe()
+	b.until("slices of the new node", func() bool {
+		all := b.server.published()
+		return len(all) == 1 && all[0].Metadata.OwnerReferences[0].UID == "node-uid-2"
+	})
+	b.offered(p, 2)
+}
+
 // TestOlderServer drops fields: that is logged once, and does not cause endless writes.
 func TestOlderServer(t *testing.T) {
 	b := newBed(t)
