@@ -187,6 +187,15 @@ func Flat(accs []Accelerator) []Accelerator {
 	return out
 }
 
+// FormerPartition reports whether a is the tombstone of a partition. A device that is gone is missing; a partition that
+// is gone is not, because somebody has divided its device differently.
+func (a Accelerator) FormerPartition() bool { return a.Parent != "" && !a.Present() }
+
+// Current returns what people count: devices, and partitions that exist, as [Flat] lists them.
+func Current(accs []Accelerator) []Accelerator {
+	return slices.DeleteFunc(Flat(accs), Accelerator.FormerPartition)
+}
+
 // Units returns what can be given to containers: devices and partitions as [Flat] lists them. A divided device is
 // withheld.
 func Units(accs []Accelerator) []Accelerator {

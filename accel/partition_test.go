@@ -39,6 +39,26 @@ func reason(a Accelerator) Reason {
 	return r
 }
 
+// TestCurrent: a device that is gone is counted, a partition that is gone is not, whether by itself or with its device.
+func TestCurrent(t *testing.T) {
+	part := func(id, device string, state HealthState) Accelerator {
+		return Accelerator{ID: id, Parent: device, Profile: "half", Health: Health{State: state}}
+	}
+	var ids []string
+	for _, a := range Current([]Accelerator{
+		{
+			ID: "a", Health: Health{State: Healthy},
+			Partitions: []Accelerator{part("a-0", "a", Unhealthy), part("a-1", "a", Gone), part("a-2", "a", "")},
+		},
+		{ID: "b", Health: Health{State: Gone}, Partitions: []Accelerator{part("b-0", "b", Healthy)}},
+	}) {
+		ids = append(ids, a.ID)
+	}
+	if want := []string{"a", "a-0", "a-2", "b"}; !slices.Equal(ids, want) {
+		t.Errorf("%v, want %v", ids, want)
+	}
+}
+
 // TestUnits: a divided device is not given out, and a fault of a device is a fault of its partitions.
 func TestUnits(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

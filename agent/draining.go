@@ -33,12 +33,18 @@ func (d *draining) Update(accs []accel.Accelerator) {
 	d.Plugin.Update(offer)
 }
 
-// Problem reports that claims hold devices, unless the device plugin has a problem of its own.
+// Problem reports that claims hold devices, or that nobody knows which, unless the device plugin has a problem of its
+// own.
 func (d *draining) Problem() *accel.Problem {
 	if p := d.Plugin.Problem(); p != nil {
 		return p
 	}
-	if held, _ := d.claims.Held(); len(held) > 0 {
+	held, known := d.claims.Held()
+	switch {
+	case !known:
+		return accel.Problemf(accel.ProbeUnanswered,
+			"no device is offered: it is not known which devices claims of pods hold")
+	case len(held) > 0:
 		return accel.Problemf(accel.DeviceHeld, "%d devices are held by claims of pods", len(held))
 	}
 	return nil

@@ -32,6 +32,9 @@ func TestDraining(t *testing.T) {
 	if n := accel.CountOffered(devices.told); n != 0 {
 		t.Errorf("%d devices are offered while nobody knows who holds them", n)
 	}
+	if p := d.Problem(); p == nil || p.Reason != accel.ProbeUnanswered {
+		t.Errorf("problem: %v", p)
+	}
 	claims.known, claims.held = true, []string{"b"}
 	d.Update(accs)
 	if n := accel.CountOffered(devices.told); n != 1 || devices.told[1].Withheld.Reason != accel.DeviceHeld {

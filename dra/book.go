@@ -111,11 +111,11 @@ func (b *book) all() []record {
 	return slices.SortedFunc(maps.Values(b.records), func(x, y record) int { return strings.Compare(x.UID, y.UID) })
 }
 
-// read reports whether open has read the records.
+// read reports whether every record has been read. While one is damaged, its claim may hold any device.
 func (b *book) read() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.opened
+	return b.opened && len(b.damaged) == 0
 }
 
 func (b *book) empty() bool {

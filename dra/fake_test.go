@@ -42,6 +42,7 @@ type server struct {
 	classes map[string]class
 	unread  bool   // classes may be created but not read
 	owner   string // of the classes' fields
+	nodeUID string
 	watched.History
 	// refuse is asked first; if it returns an error, the server answers with that.
 	refuse   func(method, path string) error
@@ -52,7 +53,7 @@ type server struct {
 func newServer() *server {
 	return &server{
 		slices: map[string]Slice{}, claims: map[string]claim{}, classes: map[string]class{}, owner: manager,
-		version: 10,
+		version: 10, nodeUID: "node-uid",
 	}
 }
 
@@ -81,7 +82,7 @@ func (s *server) answer(method, path string, body any) (any, error) {
 	missing := apierrors.NewNotFound(schema.GroupResource{Resource: resource}, name)
 	switch {
 	case path == "/api/v1/nodes/"+node:
-		return map[string]any{"metadata": meta{Name: node, UID: "node-uid"}}, nil
+		return map[string]any{"metadata": meta{Name: node, UID: s.nodeUID}}, nil
 	case resource == "namespaces": // <namespace>/resourceclaims/<name>
 		c, ok := s.claims[filepath.Base(path)]
 		if !ok {

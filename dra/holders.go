@@ -15,8 +15,10 @@ type Holder struct {
 	Claim               string
 }
 
-// Held returns the sorted ids of the devices that claims hold. Known is false until the records have been read.
+// Held returns the sorted ids of the devices that claims hold. Known is false until the records have been read, and
+// while one of them cannot be read: then claims may hold other devices, too.
 func (p *Plugin) Held() (ids []string, known bool) {
+	known = p.book.read() // before the records: one that was damaged may be put meanwhile
 	for _, r := range p.book.all() {
 		for _, g := range r.Devices {
 			if !g.Admin {
@@ -25,7 +27,7 @@ func (p *Plugin) Held() (ids []string, known bool) {
 		}
 	}
 	slices.Sort(ids)
-	return slices.Compact(ids), p.book.read()
+	return slices.Compact(ids), known
 }
 
 // Known returns the pods that the claims were reserved for when they were prepared. It makes no request.

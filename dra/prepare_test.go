@@ -283,11 +283,17 @@ func TestDamagedRecord(t *testing.T) {
 			if _, known := p.book.get("u-b"); !known {
 				t.Error("the other record is lost")
 			}
+			if held, known := p.Held(); known || len(held) != 1 {
+				t.Errorf("held: %v %v, though nobody knows what the claim holds", held, known)
+			}
 			if _, fault := prepare(t, p, "a", "u-a"); fault != "" {
 				t.Error(fault)
 			}
 			if r, known := p.book.get("u-a"); !known || len(r.Devices) != 1 {
 				t.Errorf("the record is not made again: %+v", r)
+			}
+			if held, known := p.Held(); !known || len(held) != 2 {
+				t.Errorf("held: %v %v", held, known)
 			}
 			if fault := unprepare(t, p, "u-a"); fault != "" || b.there(fmt.Sprintf(recordIn, "u-a")) {
 				t.Error(fault)

@@ -104,7 +104,7 @@ func (b *publisher) withhold(err error) {
 	}
 }
 
-// identify reads the node once, because the node owns the slices.
+// identify reads the node, which owns the slices, unless the owner is known.
 func (b *publisher) identify(ctx context.Context) error {
 	if b.owner.UID != "" {
 		return nil
@@ -185,20 +185,16 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 	return again, nil
 }
 
-// wanted returns the slices as they should be.
+// wanted returns the slices as they should be, without their owner.
 func (b *publisher) wanted() []Slice {
 	if b.retired.Load() {
 		return nil
 	}
 	m := b.cfg.Machine()
-	all := Slices(View{
+	return Slices(View{
 		Driver: b.driver, Node: b.cfg.Node, Definition: b.cfg.Definition, Accelerators: b.list.load().list(),
 		PCI: m.Facts.PCI, DriverVersion: m.Have[b.cfg.Definition.Kind].Driver.Version,
 	})
-	for i := range all {
-		all[i].Metadata.OwnerReferences = []owner{b.owner}
-	}
-	return all
 }
 
 // askElsewhere asks who holds devices in another way, until nobody does: no new device is given out in that way.
@@ -229,6 +225,17 @@ func (b *publisher) write(ctx context.Context, p plan) error {
 		b.reflector.Drop(&s)
 		delete(b.there, name)
 		delete(b.settled, name)
+	}
+	if len(p.create) > 0 {
+		// Slices may be missing because the node was deleted and registered again: the garbage collector deletes what
+		// belongs to the former node's UID.
+		b.owner = owner{}
+		if err := b.identify(ctx); err != nil {
+			return err
+		}
+		for i := range p.create {
+			p.create[i].Metadata.OwnerReferences = []owner{b.owner}
+		}
 	}
 	for _, w := range []struct {
 		verb   string

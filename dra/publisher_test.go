@@ -105,6 +105,25 @@ func TestDrift(t *testing.T) {
 	}
 }
 
+// TestNodeAgain: the slices of a node that was deleted and registered again belong to the new node, or the garbage
+// collector would delete them without end.
+func TestNodeAgain(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin(edus(2)...)
+	b.kubelet()
+	b.run(p)
+	b.offered(p, 2)
+	b.server.mu.Lock()
+	b.server.nodeUID = "node-uid-2"
+	b.server.mu.Unlock()
+	b.server.wipe()
+	b.until("slices of the new node", func() bool {
+		all := b.server.published()
+		return len(all) == 1 && all[0].Metadata.OwnerReferences[0].UID == "node-uid-2"
+	})
+	b.offered(p, 2)
+}
+
 // TestOlderServer drops fields: that is logged once, and does not cause endless writes.
 func TestOlderServer(t *testing.T) {
 	b := newBed(t)
@@ -271,7 +290,8 @@ func TestAPIServerAwayLater(t *testing.T) {
 	b.until("the fault to be published", func() bool { return p.State().Allocatable.Is(0) })
 }
 
-// TestElsewhere: no claim gets a device that a pod holds through the device plugin until that pod ends.
+// TestElsewhere: no claim gets a device that a pod holds through the device plugin until that pod ends,
+// whether or not the kubelet answers meanwhile.
 func TestElsewhere(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(2)...)
@@ -298,14 +318,28 @@ func TestElsewhere(t *testing.T) {
 	b.until("one device to be offered", func() bool {
 		return p.State().Allocatable.Is(1) && p.Problem() != nil && p.Problem().Reason == accel.DeviceHeld
 	})
-	if s := b.server.published()[0]; len(s.Spec.Devices[1].Taints) != 1 ||
-		s.Spec.Devices[1].Taints[0].Value != "DeviceHeld" {
-		t.Errorf("%+v", s.Spec.Devices)
-	}
 	b.server.allocate("c", "u-1", "r=0000-02-00-0")
-	if _, fault := prepare(t, p, "c", "u-1"); !strings.Contains(fault, "held by pod team/train") {
-		t.Errorf("%q", fault)
+	held := func(when string) {
+		t.Helper()
+		if s := b.server.published()[0]; len(s.Spec.Devices[1].Taints) != 1 ||
+			s.Spec.Devices[1].Taints[0].Value != "DeviceHeld" {
+			t.Errorf("%s: %+v", when, s.Spec.Devices)
+		}
+		if _, fault := prepare(t, p, "c", "u-1"); !strings.Contains(fault, "held by pod team/train") {
+			t.Errorf("%s: %q", when, fault)
+		}
 	}
+	held("the kubelet answers")
+	known.Store(false) // for example a kubelet that has just restarted
+	b.until("the silence to be reported again", func() bool {
+		return p.Problem() != nil && p.Problem().Reason == accel.ProbeUnanswered
+	})
+	held("the kubelet does not answer any more")
+	known.Store(true)
+	b.until("the kubelet to be asked again", func() bool {
+		return p.State().Allocatable.Is(1) && p.Problem() != nil && p.Problem().Reason == accel.DeviceHeld
+	})
+	held("the kubelet answers again")
 	ended.Store(true)
 	b.offered(p, 2)
 }

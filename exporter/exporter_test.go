@@ -163,6 +163,18 @@ func TestEndpoints(t *testing.T) {
 			return m
 		}
 	}
+	divided := func(o *Options) {
+		well(o)
+		m := o.Machine()
+		a := &m.Have["qemu-edu"].Accelerators[0]
+		a.Partitions = []accel.Accelerator{
+			{ID: a.ID + "-half-p0", Parent: a.ID, Profile: "half", Health: accel.Health{State: accel.Gone}},
+			{ID: a.ID + "-half-p1", Parent: a.ID, Profile: "half", Health: accel.Health{
+				State: accel.Unhealthy, Reason: accel.NodeMissing, Message: "no node",
+			}},
+		}
+		o.Machine = func() accel.Machine { return m }
+	}
 	for _, tt := range []struct {
 		name, path string
 		change     []func(*Options)
@@ -181,6 +193,9 @@ qemu-edu: 0000:03:00.0: gone: DeviceGone: 0000:03:00.0 left the bus
 			200,
 			"qemu-edu: ready: 1 of 3 devices can be scheduled.\n",
 		},
+		{"bad partition", "/healthz", []func(*Options){divided}, 503, `qemu-edu: ready: 1 of 3 devices can be scheduled.
+qemu-edu: 0000:01:00.0-half-p1: unhealthy: NodeMissing: no node
+`},
 		{"alive whatever the hardware", "/livez", nil, 200, "ok\n"},
 		{"loop stuck", "/livez", []func(*Options){func(o *Options) {
 			o.Live = func() error { return errors.New("the loop has not turned for 2m0s") }

@@ -9,15 +9,17 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// healthz reports whether the accelerators are healthy. It answers 503 if a kind is blocked or a device is unhealthy
-// or gone, and until the host has been read. A degraded device is listed but does not cause 503. It is for people,
-// cron and load balancers; a liveness probe must use /livez, or bad hardware would restart the agent.
+// healthz reports whether the accelerators are healthy. It answers 503 if a kind is blocked, a device is unhealthy or
+// gone or a partition is unhealthy, and until the host has been read. A degraded device is listed but does not cause
+// 503. It is for people, cron and load balancers; a liveness probe must use /livez, or bad hardware would restart the
+// agent.
 func (e *Exporter) healthz(w http.ResponseWriter, _ *http.Request) {
 	text, bad := health(e.view())
 	answer(w, !bad, text)
 }
 
-// health returns one line for every kind on the host and for every device that is withheld or not healthy.
+// health returns one line for every kind on the host and for every device and partition that is withheld or not
+// healthy.
 func health(v view) (text string, bad bool) {
 	var b strings.Builder
 	if v.Taken.IsZero() {
@@ -33,7 +35,7 @@ func health(v view) (text string, bad bool) {
 			bad = true
 			fmt.Fprintf(&b, "%s: blocked: %s: %s\n", k, p.Reason, line(p.Message))
 		}
-		for _, a := range v.Have[k].Accelerators {
+		for _, a := range accel.Current(v.Have[k].Accelerators) {
 			if a.WithheldAlone() {
 				fmt.Fprintf(&b, "%s: %s: withheld: %s: %s\n", k, a.ID, a.Withheld.Reason, line(a.Withheld.Message))
 			}

@@ -63,9 +63,10 @@ func absent(v view, k string) bool {
 	return st.State == accel.Absent && len(v.Have[k].Accelerators) == 0 && st.Blocked == nil
 }
 
-// tones returns the tone of a kind's state and of the whole kind: a ready kind may have an unhealthy device.
+// tones returns the tone of a kind's state and of the whole kind: a ready kind may have an unhealthy device or
+// partition.
 func tones(v view, k string) (state, whole page.Tone) {
-	st, accs := v.Status[k], v.Have[k].Accelerators
+	st, accs := v.Status[k], accel.Current(v.Have[k].Accelerators)
 	switch {
 	case st.Blocked != nil:
 		state = page.Bad
@@ -90,6 +91,9 @@ func tones(v view, k string) (state, whole page.Tone) {
 func verdict(v view) (page.Tone, string) {
 	healthy, degraded, total := 0, 0, 0
 	for _, d := range v.devices {
+		if d.FormerPartition() {
+			continue
+		}
 		total++
 		switch d.Health.State {
 		case accel.Healthy:

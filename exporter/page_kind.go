@@ -18,7 +18,8 @@ func kindSection(v view, k string, now time.Time) page.Node {
 		about += " · " + def.Offered()
 	}
 	head := page.El("h2", page.Text(title(v, k)+" "), page.Badge(state, stateWord(st)), page.Text(" "))
-	if n := len(have.Accelerators) - accel.CountUsable(have.Accelerators); n > 0 {
+	current := accel.Current(have.Accelerators)
+	if n := len(current) - accel.CountUsable(current); n > 0 {
 		page.Row(page.Badge(page.Bad, fmt.Sprintf("%d not healthy", n)), page.Text(" ")).Into(&head)
 	}
 	page.El("small", page.Text(about)).Into(&head)

@@ -106,6 +106,15 @@ func TestVerdicts(t *testing.T) {
 		m.Have = map[string]accel.Have{"qemu-edu": have}
 		m.Status = map[string]accel.Status{"qemu-edu": m.Status["qemu-edu"]}
 	}
+	divided := func(m *accel.Machine, parts ...accel.Health) {
+		only(m, 1)
+		a := &m.Have["qemu-edu"].Accelerators[0]
+		for _, h := range parts {
+			a.Partitions = append(a.Partitions, accel.Accelerator{
+				ID: a.ID + "-half-" + string(h.State), Parent: a.ID, Profile: "half", Health: h,
+			})
+		}
+	}
 	for _, tt := range []struct {
 		want   string
 		change func(*accel.Machine)
@@ -120,6 +129,12 @@ func TestVerdicts(t *testing.T) {
 		{"Ready. All 2 accelerators are healthy.", func(m *accel.Machine) {
 			only(m, 2)
 			m.Have["qemu-edu"].Accelerators[1].Health.State = accel.Healthy
+		}},
+		{"Needs attention: qemu-edu. 1 of 2 accelerators healthy.", func(m *accel.Machine) {
+			divided(m, accel.Health{State: accel.Unhealthy, Reason: accel.NodeMissing})
+		}},
+		{"Ready. All 2 accelerators are healthy.", func(m *accel.Machine) {
+			divided(m, accel.Health{State: accel.Healthy}, accel.Health{State: accel.Gone, Reason: accel.DeviceGone})
 		}},
 	} {
 		if got := at(tt.change); got != tt.want {

@@ -59,7 +59,8 @@ func (b *book) take(all []said, uid func(namespace, pod string) string, now time
 			b.notes[s] = n
 		}
 		n.missing = time.Time{}
-		n.uid = cmp.Or(known, uid(s.Namespace, s.Pod), n.uid)
+		// The record has the pods of the time when the claim was prepared: one of that name may have another UID now.
+		n.uid = cmp.Or(uid(s.Namespace, s.Pod), known, n.uid)
 		n.shown = n.shown || n.uid != "" && !s.vague
 	}
 	for s, n := range b.notes {

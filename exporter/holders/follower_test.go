@@ -247,6 +247,10 @@ func TestFollowClaims(t *testing.T) {
 		if h := f.Holdings().By["a"][0]; h.Claim != "c" || h.Resource != driver {
 			t.Errorf("%+v", h)
 		}
+		// Another pod of that name shares the claim, which is not prepared again for it.
+		n.set(func() { n.uids["ns/p"] = "new" })
+		f.Poke()
+		after(t, f, 2*time.Second, "a ns/p/main new")
 		n.set(func() { n.prepared, n.pods = nil, nil })
 		f.Poke()
 		after(t, f, 4*time.Second)

@@ -67,3 +67,17 @@ func TestPartitionsInStatus(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestPartitionIsNotReady: a kind with an unhealthy partition does not look ready. A partition that is gone does not
+// count.
+func TestPartitionIsNotReady(t *testing.T) {
+	m := divided()
+	for _, ready := range []bool{false, true} {
+		s := &tableWriter{palette: true}
+		printMachine(s, shown{Machine: m, now: m.Taken})
+		if green := strings.Contains(s.String(), s.good(string(accel.Ready))); green != ready || allReady(m) != ready {
+			t.Errorf("ready %v, want %v:\n%s", allReady(m), ready, s)
+		}
+		m.Have["qemu-edu"].Accelerators[0].Partitions[1].Health.State = accel.Gone
+	}
+}

@@ -82,7 +82,8 @@ func (p *parts) agent() (*asked, error) {
 	return &asked{Client: client.New(p.Config.Socket, file)}, nil
 }
 
-// allReady reports whether every kind that has a device is ready, and every device is usable and not withheld.
+// allReady reports whether every kind that has a device is ready, and every device and partition is usable
+// and not withheld.
 func allReady(m accel.Machine) bool {
 	if m.Taken.IsZero() {
 		return false // the agent has not read the host yet
@@ -91,7 +92,7 @@ func allReady(m accel.Machine) bool {
 		if s.State != accel.Ready && s.State != accel.Absent {
 			return false
 		}
-		if accs := m.Have[kind].Accelerators; accel.CountOffered(accs) != len(accs) {
+		if accs := accel.Current(m.Have[kind].Accelerators); accel.CountOffered(accs) != len(accs) {
 			return false
 		}
 	}

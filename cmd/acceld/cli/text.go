@@ -81,6 +81,7 @@ func printMachine(s *tableWriter, m shown) {
 // printKind writes one kind.
 func printKind(s *tableWriter, m shown, kind string) {
 	st, have := m.Status[kind], m.Have[kind]
+	current := accel.Current(have.Accelerators)
 	if st.State == "" { // the agent has only just started
 		s.line(0, kind+"  "+s.wait("not looked at yet"))
 		return
@@ -89,7 +90,7 @@ func printKind(s *tableWriter, m shown, kind string) {
 	switch {
 	case st.Blocked != nil:
 		state = s.bad(string(st.State) + ", blocked")
-	case st.State == accel.Ready && accel.CountUsable(have.Accelerators) == len(have.Accelerators):
+	case st.State == accel.Ready && accel.CountUsable(current) == len(current):
 		state = s.good(string(st.State))
 	}
 	s.line(0, kind+"  "+state+since("  ", m.now, st.Since))
