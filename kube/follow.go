@@ -61,7 +61,8 @@ type Reflector[T any, P Object[T]] struct {
 	Query url.Values
 	// Changed is called after something has changed, including [Reflector.Err]; it must not block.
 	Changed func()
-	// Optional resources may be unknown to the API server or forbidden; they then count as having no objects.
+	// Optional resources may be unknown to the API server; they then have no objects. Objects that may not be read
+	// count as none only until they have been read once, and [Reflector.Err] says so.
 	Optional bool
 	// Retry is the wait after a failure; zero means this package's default.
 	Retry pace.Backoff
@@ -124,12 +125,13 @@ func later(a, b string) bool {
 
 // Run follows the objects until ctx ends.
 func (m *Reflector[T, P]) Run(ctx context.Context) error {
-	retry, failures := m.Retry, 0
+	retry, failures, read := m.Retry, 0, false
 	if retry == (pace.Backoff{}) {
 		retry = pace.Backoff{First: backoffMin, Max: backoffMax}
 	}
 	for ctx.Err() == nil {
 		version, err := m.list(ctx)
+		read = read || err == nil
 		for err == nil && ctx.Err() == nil {
 			began := time.Now()
 			version, err = m.watch(ctx, version)
@@ -143,12 +145,17 @@ func (m *Reflector[T, P]) Run(ctx context.Context) error {
 		if tooOld(err) && failures == 0 {
 			continue
 		}
-		m.note(err)
 		failures++
 		wait := retry.After(failures)
-		if m.Optional && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
-			m.replace(map[string]P{})
+		switch {
+		case m.Optional && apierrors.IsNotFound(err):
+			m.replace(map[string]P{}, nil)
 			wait = absent
+		case m.Optional && apierrors.IsForbidden(err) && !read:
+			m.replace(map[string]P{}, err)
+			wait = absent
+		default:
+			m.note(err)
 		}
 		_ = pace.Sleep(ctx, wait)
 	}
@@ -186,16 +193,16 @@ func (m *Reflector[T, P]) list(ctx context.Context) (version string, err error) 
 			all[x.ObjectMeta().Key()] = x
 		}
 		if list.Metadata.Continue == "" {
-			m.replace(all)
+			m.replace(all, nil)
 			return list.Metadata.ResourceVersion, nil
 		}
 		query.Set("continue", list.Metadata.Continue)
 	}
 }
 
-func (m *Reflector[T, P]) replace(all map[string]P) {
+func (m *Reflector[T, P]) replace(all map[string]P, err error) {
 	m.mu.Lock()
-	m.all, m.synced, m.err = all, true, nil
+	m.all, m.synced, m.err = all, true, err
 	m.mu.Unlock()
 	m.Changed()
 }

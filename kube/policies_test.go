@@ -298,6 +298,43 @@ func TestMirror(t *testing.T) {
 	})
 }
 
+// TestMirrorMayNotRead: objects that have been read stay when they may not be read any more. Objects that were never
+// read count as none, and the reflector says why. If the API server has no such resource, there are none.
+func TestMirrorMayNotRead(t *testing.T) {
+	resource := schema.GroupResource{Resource: "items"}
+	refused, unknown := apierrors.NewForbidden(resource, "", nil), apierrors.NewNotFound(resource, "")
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{version: 9, err: refused}
+		m := &Reflector[item, *item]{API: s, Path: "/items", Changed: func() {}, Optional: true}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		check := func(when string, want int, problem bool) {
+			t.Helper()
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			if all, synced := m.All(); len(all) != want || !synced || (m.Err() != nil) != problem {
+				t.Errorf("%s: %v, read %v, error %v", when, all, synced, m.Err())
+			}
+		}
+		check("never read", 0, true)
+		s.set(func() { s.err, s.items = nil, []string{aThing("a", 1, 1), aThing("b", 2, 1), aThing("c", 3, 1)} })
+		check("read", 3, false)
+		s.set(func() { s.err = refused })
+		s.event(t, "", "")
+		check("refused", 3, true)
+		s.set(func() { s.err = nil })
+		check("allowed", 3, false)
+		s.set(func() { s.err, s.deaf = unknown, unknown })
+		s.event(t, "", "")
+		check("unknown", 0, false)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // The node's upgrade report is an annotation. It is written only if the node is still the one that was read. An
 // unknown report leaves the annotation, and the annotation of a removed kind is deleted.
 func TestWordOfTheNode(t *testing.T) {

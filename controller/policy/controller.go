@@ -169,6 +169,10 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	if !synced || !known || !counted || !looked || !read || !found || !tried {
 		return 0 // the last mirror to sync pokes again
 	}
+	if len(policies) == 0 && apierrors.IsForbidden(c.policies.Err()) {
+		c.once.Do(func() { close(c.ready) })
+		return 0 // it is unknown whether there are policies, so what they did stays
+	}
 	c.again.Store(false)
 	v := view{
 		now: time.Now(), nodes: nodes, rivals: recognise(c.rivals, others), hindered: c.drains.hindered(),

@@ -608,6 +608,41 @@ func TestPartition(t *testing.T) {
 	})
 }
 
+// TestPoliciesThatMayNotBeRead: a controller that starts without the right to read policies undoes nothing.
+func TestPoliciesThatMayNotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		s.edit(nodePath("a"), aNode(nil))
+		s.edit(policyPath, fleetPolicy("1", nil, object{"partition": object{
+			"taints": []any{object{"key": "edu", "effect": "NoSchedule"}},
+			"priorityClasses": object{
+				"high": object{"name": "edu-high", "value": 1000},
+				"low":  object{"name": "edu-low", "value": -10},
+			},
+		}}))
+		_, stop := start(t, s)
+		wait(time.Minute)
+		stop()
+		s.refuse = func(_, path string, _ object) error {
+			if path == kube.PoliciesPath {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "acceleratorpolicies"}, "", nil)
+			}
+			return nil
+		}
+		c, stop := start(t, s)
+		defer stop()
+		wait(10 * time.Minute)
+		select {
+		case <-c.Ready():
+		default:
+			t.Error("the controller is not ready")
+		}
+		if len(list(part(s.get(nodePath("a")), "spec")["taints"])) != 1 || s.get(classesPath+"/edu-high") == nil {
+			t.Errorf("undone: node %v, class %v", s.get(nodePath("a")), s.get(classesPath+"/edu-high"))
+		}
+	})
+}
+
 // If somebody changes the value of a policy's taint, the taint is theirs: it stays as it is, also when the policy
 // goes.
 func TestChangedTaint(t *testing.T) {
