@@ -134,11 +134,13 @@ func (m *Reflector[T, P]) Run(ctx context.Context) error {
 		read = read || err == nil
 		for err == nil && ctx.Err() == nil {
 			began := time.Now()
-			version, err = m.watch(ctx, version)
+			var problem error
+			version, problem = m.watch(ctx, version)
 			if failures++; time.Since(began) > retry.Max {
 				failures = 0
 			}
-			if err == nil {
+			if err = lasting(problem); err == nil {
+				m.note(problem)
 				_ = pace.Sleep(ctx, retry.After(failures))
 			}
 		}
@@ -162,10 +164,10 @@ func (m *Reflector[T, P]) Run(ctx context.Context) error {
 	return nil
 }
 
-// note keeps an error, and reports one that differs from the previous one.
+// note keeps an error, or nil when it is over, and reports a change.
 func (m *Reflector[T, P]) note(err error) {
 	m.mu.Lock()
-	news := err != nil && (m.err == nil || m.err.Error() != err.Error())
+	news := fmt.Sprint(err) != fmt.Sprint(m.err)
 	m.err = err
 	m.mu.Unlock()
 	if news {
@@ -211,7 +213,15 @@ func (m *Reflector[T, P]) replace(all map[string]P, err error) {
 func (m *Reflector[T, P]) watch(ctx context.Context, version string) (string, error) {
 	query := url.Values{"resourceVersion": {version}, "allowWatchBookmarks": {"true"}}
 	maps.Copy(query, m.Query)
-	err := events(ctx, m.API, m.Path, query, func(kind string, object *T) (more bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := m.API.Watch(ctx, m.Path, query)
+	if err != nil {
+		return version, err
+	}
+	defer stream.Close()
+	m.note(nil)
+	err = deliver(stream, func(kind string, object *T) (more bool) {
 		x := P(object)
 		version = x.ObjectMeta().ResourceVersion
 		if kind != "BOOKMARK" {
@@ -219,7 +229,7 @@ func (m *Reflector[T, P]) watch(ctx context.Context, version string) (string, er
 		}
 		return true
 	})
-	return version, lasting(err)
+	return version, err
 }
 
 // lasting drops errors after which the watch can resume where it was.
