@@ -1,12 +1,15 @@
 package kube
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -69,6 +72,7 @@ type Reflector[T any, P Object[T]] struct {
 
 	mu     sync.Mutex
 	all    map[string]P
+	unread map[string]error // why the last version of an object cannot be read, by key
 	synced bool
 	err    error
 }
@@ -87,11 +91,16 @@ func (m *Reflector[T, P]) All() (all map[string]P, synced bool) {
 	return maps.Clone(m.all), m.synced
 }
 
-// Err returns why the objects are not up to date; nil while they are followed.
+// Err returns why the objects are not up to date; nil while they are followed. An object that cannot be read is named;
+// the others are up to date.
 func (m *Reflector[T, P]) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.err
+	keys := slices.Sorted(maps.Keys(m.unread))
+	if m.err != nil || len(keys) == 0 {
+		return m.err
+	}
+	return m.unread[keys[0]]
 }
 
 // Put takes over the answer to the caller's own write, unless a newer version is known.
@@ -101,6 +110,7 @@ func (m *Reflector[T, P]) Put(x P) {
 	key := x.ObjectMeta().Key()
 	if old := m.all[key]; m.all != nil && (old == nil || x.ObjectMeta().after(old.ObjectMeta())) {
 		m.all[key] = x
+		delete(m.unread, key)
 	}
 }
 
@@ -151,10 +161,10 @@ func (m *Reflector[T, P]) Run(ctx context.Context) error {
 		wait := retry.After(failures)
 		switch {
 		case m.Optional && apierrors.IsNotFound(err):
-			m.replace(map[string]P{}, nil)
+			m.replace(map[string]P{}, nil, nil)
 			wait = absent
 		case m.Optional && apierrors.IsForbidden(err) && !read:
-			m.replace(map[string]P{}, err)
+			m.replace(map[string]P{}, nil, err)
 			wait = absent
 		default:
 			m.note(err)
@@ -177,13 +187,13 @@ func (m *Reflector[T, P]) note(err error) {
 
 // list reads all objects.
 func (m *Reflector[T, P]) list(ctx context.Context) (version string, err error) {
-	all := map[string]P{}
+	all, unread := map[string]P{}, map[string]error{}
 	query := url.Values{"limit": {strconv.Itoa(page)}}
 	maps.Copy(query, m.Query)
 	for {
 		var list struct {
-			Metadata metav1.ListMeta `json:"metadata"`
-			Items    []P             `json:"items"`
+			Metadata metav1.ListMeta   `json:"metadata"`
+			Items    []json.RawMessage `json:"items"`
 		}
 		limited, cancel := context.WithTimeout(ctx, 6*deadline)
 		err := m.API.Do(limited, http.MethodGet, m.Path, query, nil, &list)
@@ -191,20 +201,60 @@ func (m *Reflector[T, P]) list(ctx context.Context) (version string, err error) 
 		if err != nil {
 			return "", err
 		}
-		for _, x := range list.Items {
-			all[x.ObjectMeta().Key()] = x
+		for _, raw := range list.Items {
+			x, problem := m.read(raw)
+			key := x.ObjectMeta().Key()
+			all[key] = x
+			if problem != nil {
+				unread[key] = problem
+			}
 		}
 		if list.Metadata.Continue == "" {
-			m.replace(all, nil)
+			m.replace(all, unread, nil)
 			return list.Metadata.ResourceVersion, nil
 		}
 		query.Set("continue", list.Metadata.Continue)
 	}
 }
 
-func (m *Reflector[T, P]) replace(all map[string]P, err error) {
+// read returns an object. If it cannot be read, as a custom resource with a field of the wrong type, only its metadata
+// is, and problem names it.
+func (m *Reflector[T, P]) read(raw json.RawMessage) (x P, problem error) {
+	x = P(new(T))
+	err := json.Unmarshal(raw, x)
+	if err == nil {
+		return x, nil
+	}
+	var object struct {
+		Metadata Meta `json:"metadata"`
+	}
+	_ = json.Unmarshal(raw, &object) // it reads what it can
+	x = P(new(T))
+	*x.ObjectMeta() = object.Metadata
+	return x, fmt.Errorf("cannot read %q of %s: %v", object.Metadata.Key(), m.Path, err)
+}
+
+// renew gives an object that cannot be read the content of its last version that could be read, if there is one. With
+// the new metadata, a write is no conflict and a deletion is seen. m is locked.
+func (m *Reflector[T, P]) renew(all map[string]P, x P) {
+	key := x.ObjectMeta().Key()
+	old := m.all[key]
+	if old == nil || old.ObjectMeta().UID != x.ObjectMeta().UID {
+		delete(all, key)
+		return
+	}
+	all[key] = P(new(T))
+	*all[key] = *old
+	*all[key].ObjectMeta() = *x.ObjectMeta()
+}
+
+// replace takes over all objects. Those in unread have only their metadata.
+func (m *Reflector[T, P]) replace(all map[string]P, unread map[string]error, err error) {
 	m.mu.Lock()
-	m.all, m.synced, m.err = all, true, err
+	for key := range unread {
+		m.renew(all, all[key])
+	}
+	m.all, m.unread, m.synced, m.err = all, unread, true, err
 	m.mu.Unlock()
 	m.Changed()
 }
@@ -221,11 +271,11 @@ func (m *Reflector[T, P]) watch(ctx context.Context, version string) (string, er
 	}
 	defer stream.Close()
 	m.note(nil)
-	err = deliver(stream, func(kind string, object *T) (more bool) {
-		x := P(object)
-		version = x.ObjectMeta().ResourceVersion
+	err = deliver(stream, func(kind string, raw *json.RawMessage) (more bool) {
+		x, problem := m.read(*raw)
+		version = cmp.Or(x.ObjectMeta().ResourceVersion, version)
 		if kind != "BOOKMARK" {
-			m.take(kind, x)
+			m.take(kind, x, problem)
 		}
 		return true
 	})
@@ -241,7 +291,8 @@ func lasting(err error) error {
 	return nil
 }
 
-func (m *Reflector[T, P]) take(kind string, x P) {
+// take takes over an event. With a problem, x has only its metadata.
+func (m *Reflector[T, P]) take(kind string, x P, problem error) {
 	m.mu.Lock()
 	key := x.ObjectMeta().Key()
 	old := m.all[key]
@@ -250,10 +301,15 @@ func (m *Reflector[T, P]) take(kind string, x P) {
 	switch {
 	case kind == "DELETED" && (newer || old.ObjectMeta().UID == x.ObjectMeta().UID):
 		delete(m.all, key)
+		delete(m.unread, key)
+	case newer && problem != nil:
+		m.unread[key] = problem
+		m.renew(m.all, x)
 	case newer:
 		m.all[key] = x
 		s, can := any(x).(interface{ Same(P) bool })
-		news = old == nil || !can || !s.Same(old)
+		news = old == nil || !can || !s.Same(old) || m.unread[key] != nil
+		delete(m.unread, key)
 	}
 	m.mu.Unlock()
 	if news {

@@ -52,6 +52,7 @@ type Controller struct {
 	classed     bool                 // the priority class of validations exists
 	bare        map[string]time.Time // since when a serving node offers none of a resource, by "node resource"
 	parses      map[string]parsed    // results of parsing definitions, by text
+	said        string               // why policies are not up to date, as it was logged last
 	// again is true when a write of this pass was refused.
 	again atomic.Bool
 }
@@ -169,6 +170,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	if !synced || !known || !counted || !looked || !read || !found || !tried {
 		return 0 // the last mirror to sync pokes again
 	}
+	c.trouble(c.policies.Err())
 	if len(policies) == 0 && apierrors.IsForbidden(c.policies.Err()) {
 		c.once.Do(func() { close(c.ready) })
 		return 0 // it is unknown whether there are policies, so what they did stays
@@ -206,6 +208,18 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	}
 	maps.DeleteFunc(c.lastWritten, func(name string, _ time.Time) bool { return policies[name] == nil })
 	return due.wait()
+}
+
+// trouble logs once why policies are not up to date, and nothing while that stays the same.
+func (c *Controller) trouble(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != c.said {
+		c.o.Log.Warn("policies are not up to date; what was read last holds", "error", err)
+	}
+	c.said = text
 }
 
 // due is when the next pass must happen if no event comes first.
