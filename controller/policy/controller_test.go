@@ -608,6 +608,56 @@ func TestPartition(t *testing.T) {
 	})
 }
 
+// TestMistakeElsewhere: a mistake in one section of a policy takes away nothing of another section.
+func TestMistakeElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		s.edit(nodePath("a"), aNode(nil))
+		s.edit(nodePath("a"), offering("1"))
+		more := validating(false, nil)["spec"].(object)
+		more["partition"] = object{
+			"taints": []any{object{"key": "edu", "effect": "NoSchedule"}},
+			"priorityClasses": object{
+				"high": object{"name": "edu-high", "value": 1000},
+				"low":  object{"name": "edu-low", "value": -10},
+			},
+		}
+		window := func(zone string) object {
+			return object{"windows": []any{object{"from": "22:00", "to": "04:00", "timeZone": zone}}}
+		}
+		s.edit(policyPath, fleetPolicy("1", window("UTC"), more))
+		_, stop := start(t, s)
+		defer stop()
+		wait(10 * time.Second)
+		s.edit(trialsOf(s)[0], phase("Succeeded", ""))
+		wait(time.Minute)
+		check := func(when string, there bool) {
+			t.Helper()
+			if taints := list(part(s.get(nodePath("a")), "spec")["taints"]); (len(taints) == 1) != there {
+				t.Errorf("%s: taints %v", when, taints)
+			}
+			if class := s.get(classesPath + "/edu-high"); (class != nil) != there {
+				t.Errorf("%s: class %v", when, class)
+			}
+		}
+		check("valid", true)
+		s.edit(policyPath, object{"spec": object{"upgrade": window("Middle/Earth")}})
+		wait(time.Minute)
+		check("with a bad time zone", true)
+		if got := status(t, s).Conditions[0]; got.Status != "False" {
+			t.Errorf("the policy is accepted: %+v", got)
+		}
+		if got := outcomeOf(t, s); got.Outcome != validationPassed {
+			t.Errorf("the validation is forgotten: %+v", got)
+		}
+		s.edit(policyPath, object{"spec": object{"partition": object{
+			"priorityClasses": object{"high": object{"value": -20}},
+		}}})
+		wait(time.Minute)
+		check("with a mistake of its own", false)
+	})
+}
+
 // TestPoliciesThatMayNotBeRead: a controller that starts without the right to read policies undoes nothing.
 func TestPoliciesThatMayNotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

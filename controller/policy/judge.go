@@ -231,6 +231,12 @@ func (p *Policy) problems() []string {
 	return out
 }
 
+// broken reports whether something is wrong with a section of the policy: a mistake in another section takes nothing
+// away that this one has put in force.
+func (p *Policy) broken(section string) bool {
+	return slices.ContainsFunc(p.problems(), func(text string) bool { return strings.HasPrefix(text, section+".") })
+}
+
 // blocks collects reasons, each with the number of nodes and an example.
 type blocks map[string]*Blocked
 

@@ -48,7 +48,7 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 	want := map[string][]accel.Taint{}
 	for _, d := range verdicts {
 		p := d.policy
-		if p.Spec.Partition == nil || p.Spec.DryRun || p.Meta.DeletionTimestamp != nil || len(p.problems()) > 0 {
+		if p.Spec.Partition == nil || p.Spec.DryRun || p.Meta.DeletionTimestamp != nil || p.broken("partition") {
 			continue
 		}
 		for name := range d.members {
