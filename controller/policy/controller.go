@@ -53,8 +53,9 @@ type Controller struct {
 	bare        map[string]time.Time // since when a serving node offers none of a resource, by "node resource"
 	parses      map[string]parsed    // results of parsing definitions, by text
 	said        string               // why policies are not up to date, as it was logged last
-	// again is true when a write of this pass was refused.
-	again atomic.Bool
+	denials     int                  // how many passes in a row had a denied write
+	// again is true when a write of this pass failed, denied when one failed for another reason than a conflict.
+	again, denied atomic.Bool
 }
 
 const (
@@ -176,6 +177,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 		return 0 // it is unknown whether there are policies, so what they did stays
 	}
 	c.again.Store(false)
+	c.denied.Store(false)
 	v := view{
 		now: time.Now(), nodes: nodes, rivals: recognise(c.rivals, others), hindered: c.drains.hindered(),
 		defined: map[string]defined{},
@@ -203,9 +205,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	}
 	c.metrics.show(verdicts)
 	c.once.Do(func() { close(c.ready) })
-	if c.again.Load() {
-		due.in(settle)
-	}
+	c.retry(due)
 	maps.DeleteFunc(c.lastWritten, func(name string, _ time.Time) bool { return policies[name] == nil })
 	return due.wait()
 }
@@ -220,6 +220,20 @@ func (c *Controller) trouble(err error) {
 		c.o.Log.Warn("policies are not up to date; what was read last holds", "error", err)
 	}
 	c.said = text
+}
+
+// retry makes a pass due after a failed write: soon after a conflict, and less and less often while the API server
+// refuses writes.
+func (c *Controller) retry(due *due) {
+	if !c.denied.Load() {
+		c.denials = 0
+		if c.again.Load() {
+			due.in(settle)
+		}
+		return
+	}
+	c.denials++
+	due.in(pace.Backoff{First: settle, Max: time.Minute}.After(c.denials))
 }
 
 // due is when the next pass must happen if no event comes first.
@@ -249,6 +263,7 @@ func (c *Controller) failed(ctx context.Context, what, name string, err error) {
 		c.metrics.conflicts.Inc()
 		c.o.Log.Debug("something is newer than what was read", "what", what, "name", name, "error", err)
 	default:
+		c.denied.Store(true)
 		c.metrics.failures.Inc()
 		c.o.Log.Warn("the API server does not take a write", "what", what, "name", name, "error", err)
 	}

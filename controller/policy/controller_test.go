@@ -608,6 +608,53 @@ func TestPartition(t *testing.T) {
 	})
 }
 
+// TestRefusedWrites: a write that the API server refuses is repeated less and less often. It keeps a deleted policy
+// whose taint is on the node, and no other one.
+func TestRefusedWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		s.edit(nodePath("a"), aNode(nil))
+		other := kube.PoliciesPath + "/other"
+		tainting := func(key string) object {
+			return object{"partition": object{"taints": []any{object{"key": key, "effect": "NoSchedule"}}}}
+		}
+		s.edit(policyPath, fleetPolicy("1", nil, tainting("edu")))
+		s.edit(other, fleetPolicy("1", nil, tainting("lab")))
+		s.edit(other, object{"spec": object{"nodeSelector": object{"pool": "lab"}}})
+		refusing, refused := false, 0
+		s.refuse = func(method, path string, _ object) error {
+			if refusing && method == "PATCH" && path == nodePath("a") {
+				refused++
+				return apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "a", nil)
+			}
+			return nil
+		}
+		_, stop := start(t, s)
+		defer stop()
+		wait(time.Minute)
+		s.mu.Lock()
+		refusing = true
+		s.mu.Unlock()
+		for _, name := range []string{policyPath, other} {
+			s.edit(name, object{"metadata": object{"deletionTimestamp": "2026-03-04T13:00:00Z"}})
+		}
+		wait(10 * time.Minute)
+		s.mu.Lock()
+		if refused < 10 || refused >= 50 {
+			t.Errorf("%d writes in ten minutes", refused)
+		}
+		refusing = false
+		s.mu.Unlock()
+		if s.get(policyPath) == nil || s.get(other) != nil {
+			t.Errorf("the policy with a taint on the node: %v; the other: %v", s.get(policyPath), s.get(other))
+		}
+		wait(2 * time.Minute)
+		if s.get(policyPath) != nil || len(list(part(s.get(nodePath("a")), "spec")["taints"])) > 0 {
+			t.Errorf("policy %v, node %v", s.get(policyPath), s.get(nodePath("a")))
+		}
+	})
+}
+
 // TestMistakeElsewhere: a mistake in one section of a policy takes away nothing of another section.
 func TestMistakeElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
