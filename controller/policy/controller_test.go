@@ -555,6 +555,60 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// TestDrainFollowsPolicy: a drain ends when its policy asks for none any more, and goes on under the policy's new rules
+// when they change.
+func TestDrainFollowsPolicy(t *testing.T) {
+	for name, c := range map[string]struct {
+		drain   any // the drain that the policy asks for later
+		evicts  bool
+		granted bool
+	}{
+		"no drain":   {nil, false, true},
+		"other pods": {object{"podSelector": object{"app": "batch"}}, false, true},
+		"it waits":   {object{"waitFor": object{"app": "web"}}, false, false},
+		"for a time": {object{"waitFor": object{"app": "web"}, "waitTimeout": "5m"}, true, false},
+		"the same":   {object{}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(1)
+				s.edit(nodePath("a"), aNode(nil))
+				s.edit(nodePath("a"), annotate(wordKey, "waiting 2"))
+				s.edit("/api/v1/namespaces/team/pods/web", object{
+					"metadata": object{"namespace": "team", "labels": object{"app": "web"}},
+					"spec":     object{"nodeName": "a"}, "status": object{"phase": "Running"},
+				})
+				s.edit(policyPath, fleetPolicy("2", object{"drain": object{}}, nil))
+				asked := 0
+				s.refuse = func(_, path string, _ object) error {
+					if strings.HasSuffix(path, "/eviction") {
+						asked++
+						return fmt.Errorf("the budget forbids it")
+					}
+					return nil
+				}
+				count := func() int {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return asked
+				}
+				_, stop := start(t, s)
+				defer stop()
+				wait(4*time.Minute - refusedAgain/2) // between two rounds
+				before := count()
+				s.edit(policyPath, object{"spec": object{"upgrade": object{"drain": c.drain}}})
+				wait(3 * time.Minute) // longer than what is left of the five
+				if n := count(); before == 0 || (n > before) != c.evicts {
+					t.Errorf("asked %d times, then %d times", before, n-before)
+				}
+				if got := annotation(s.get(nodePath("a")), grantKey) != ""; got != c.granted {
+					t.Errorf("granted: %v", got)
+				}
+			})
+		})
+	}
+}
+
 // Taints and classes come and go with a policy; those of others stay.
 func TestPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -168,7 +168,7 @@ func TestDrainEnds(t *testing.T) {
 		}
 		d := newDrains(s, slog.New(slog.DiscardHandler), func() {})
 		defer d.end()
-		d.done(t.Context(), "a", accel.Drain{})
+		d.done(t.Context(), "a", "fleet", accel.Drain{})
 		wait(time.Minute)
 		d.keep(map[string]bool{"a": true})
 		s.mu.Lock()
