@@ -109,8 +109,8 @@ func (a *Agent) followPolicies() Task {
 	if a.documents == nil || !a.Config.Policies {
 		return nil
 	}
-	_, known := a.o.Policies.Now()
-	return kube.NewPolicies(*a.documents, a.Log, known, func(all []accel.Policy) {
+	now, known := a.o.Policies.Now()
+	return kube.NewPolicies(*a.documents, a.Log, now.All, known, func(all []accel.Policy) {
 		a.policiesKept(a.o.Policies.setPolicies(all))
 	})
 }

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -90,6 +91,41 @@ func TestBoundPods(t *testing.T) {
 		}
 		if api.asked[len(api.asked)-1] != "WATCH /api/v1/pods from 5" {
 			t.Errorf("%v", api.asked)
+		}
+	})
+}
+
+// TestBoundPodsUnreachable: while no watch can be opened, the last known pods count as unknown. A watch that opens
+// makes them known, without another list.
+func TestBoundPodsUnreachable(t *testing.T) {
+	api := &shelf{version: 5, items: []string{boundPod("one", 3, "200", `"phase":"Pending"`)}}
+	inBubble(t, api, func(p *BoundPods, reported func() int) {
+		p.Need()
+		before := reported()
+		_, changed, _ := p.Now()
+		api.set(func() { api.deaf = errors.New("connection refused") })
+		api.event(t, "", "")
+		time.Sleep(10 * time.Second)
+		if n := reported(); n != before+1 {
+			t.Errorf("told %d times that the API server does not answer", n-before)
+		}
+		if pods, _, known := p.Now(); known || names(pods) != "one" {
+			t.Errorf("known: %v, pods %s", known, names(pods))
+		}
+		select {
+		case <-changed:
+		default:
+			t.Error("no change is reported")
+		}
+		api.set(func() { api.deaf = nil })
+		api.requests()
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if _, _, known := p.Now(); !known || reported() != before+2 {
+			t.Errorf("known: %v, told %d times", known, reported()-before)
+		}
+		if got := api.requests(); !slices.Equal(got, []string{"WATCH /api/v1/pods from 5"}) {
+			t.Errorf("%v", got)
 		}
 	})
 }

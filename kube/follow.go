@@ -1,12 +1,15 @@
 package kube
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -61,13 +64,15 @@ type Reflector[T any, P Object[T]] struct {
 	Query url.Values
 	// Changed is called after something has changed, including [Reflector.Err]; it must not block.
 	Changed func()
-	// Optional resources may be unknown to the API server or forbidden; they then count as having no objects.
+	// Optional resources may be unknown to the API server; they then have no objects. Objects that may not be read
+	// count as none only until they have been read once, and [Reflector.Err] says so.
 	Optional bool
 	// Retry is the wait after a failure; zero means this package's default.
 	Retry pace.Backoff
 
 	mu     sync.Mutex
 	all    map[string]P
+	unread map[string]error // why the last version of an object cannot be read, by key
 	synced bool
 	err    error
 }
@@ -86,11 +91,16 @@ func (m *Reflector[T, P]) All() (all map[string]P, synced bool) {
 	return maps.Clone(m.all), m.synced
 }
 
-// Err returns why the objects are not up to date; nil while they are followed.
+// Err returns why the objects are not up to date; nil while they are followed. An object that cannot be read is named;
+// the others are up to date.
 func (m *Reflector[T, P]) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.err
+	keys := slices.Sorted(maps.Keys(m.unread))
+	if m.err != nil || len(keys) == 0 {
+		return m.err
+	}
+	return m.unread[keys[0]]
 }
 
 // Put takes over the answer to the caller's own write, unless a newer version is known.
@@ -100,6 +110,7 @@ func (m *Reflector[T, P]) Put(x P) {
 	key := x.ObjectMeta().Key()
 	if old := m.all[key]; m.all != nil && (old == nil || x.ObjectMeta().after(old.ObjectMeta())) {
 		m.all[key] = x
+		delete(m.unread, key)
 	}
 }
 
@@ -124,41 +135,49 @@ func later(a, b string) bool {
 
 // Run follows the objects until ctx ends.
 func (m *Reflector[T, P]) Run(ctx context.Context) error {
-	retry, failures := m.Retry, 0
+	retry, failures, read := m.Retry, 0, false
 	if retry == (pace.Backoff{}) {
 		retry = pace.Backoff{First: backoffMin, Max: backoffMax}
 	}
 	for ctx.Err() == nil {
 		version, err := m.list(ctx)
+		read = read || err == nil
 		for err == nil && ctx.Err() == nil {
 			began := time.Now()
-			version, err = m.watch(ctx, version)
+			var problem error
+			version, problem = m.watch(ctx, version)
 			if failures++; time.Since(began) > retry.Max {
 				failures = 0
 			}
-			if err == nil {
+			if err = lasting(problem); err == nil {
+				m.note(problem)
 				_ = pace.Sleep(ctx, retry.After(failures))
 			}
 		}
 		if tooOld(err) && failures == 0 {
 			continue
 		}
-		m.note(err)
 		failures++
 		wait := retry.After(failures)
-		if m.Optional && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
-			m.replace(map[string]P{})
+		switch {
+		case m.Optional && apierrors.IsNotFound(err):
+			m.replace(map[string]P{}, nil, nil)
 			wait = absent
+		case m.Optional && apierrors.IsForbidden(err) && !read:
+			m.replace(map[string]P{}, nil, err)
+			wait = absent
+		default:
+			m.note(err)
 		}
 		_ = pace.Sleep(ctx, wait)
 	}
 	return nil
 }
 
-// note keeps an error, and reports one that differs from the previous one.
+// note keeps an error, or nil when it is over, and reports a change.
 func (m *Reflector[T, P]) note(err error) {
 	m.mu.Lock()
-	news := err != nil && (m.err == nil || m.err.Error() != err.Error())
+	news := fmt.Sprint(err) != fmt.Sprint(m.err)
 	m.err = err
 	m.mu.Unlock()
 	if news {
@@ -168,13 +187,13 @@ func (m *Reflector[T, P]) note(err error) {
 
 // list reads all objects.
 func (m *Reflector[T, P]) list(ctx context.Context) (version string, err error) {
-	all := map[string]P{}
+	all, unread := map[string]P{}, map[string]error{}
 	query := url.Values{"limit": {strconv.Itoa(page)}}
 	maps.Copy(query, m.Query)
 	for {
 		var list struct {
-			Metadata metav1.ListMeta `json:"metadata"`
-			Items    []P             `json:"items"`
+			Metadata metav1.ListMeta   `json:"metadata"`
+			Items    []json.RawMessage `json:"items"`
 		}
 		limited, cancel := context.WithTimeout(ctx, 6*deadline)
 		err := m.API.Do(limited, http.MethodGet, m.Path, query, nil, &list)
@@ -182,20 +201,60 @@ func (m *Reflector[T, P]) list(ctx context.Context) (version string, err error) 
 		if err != nil {
 			return "", err
 		}
-		for _, x := range list.Items {
-			all[x.ObjectMeta().Key()] = x
+		for _, raw := range list.Items {
+			x, problem := m.read(raw)
+			key := x.ObjectMeta().Key()
+			all[key] = x
+			if problem != nil {
+				unread[key] = problem
+			}
 		}
 		if list.Metadata.Continue == "" {
-			m.replace(all)
+			m.replace(all, unread, nil)
 			return list.Metadata.ResourceVersion, nil
 		}
 		query.Set("continue", list.Metadata.Continue)
 	}
 }
 
-func (m *Reflector[T, P]) replace(all map[string]P) {
+// read returns an object. If it cannot be read, as a custom resource with a field of the wrong type, only its metadata
+// is, and problem names it.
+func (m *Reflector[T, P]) read(raw json.RawMessage) (x P, problem error) {
+	x = P(new(T))
+	err := json.Unmarshal(raw, x)
+	if err == nil {
+		return x, nil
+	}
+	var object struct {
+		Metadata Meta `json:"metadata"`
+	}
+	_ = json.Unmarshal(raw, &object) // it reads what it can
+	x = P(new(T))
+	*x.ObjectMeta() = object.Metadata
+	return x, fmt.Errorf("cannot read %q of %s: %v", object.Metadata.Key(), m.Path, err)
+}
+
+// renew gives an object that cannot be read the content of its last version that could be read, if there is one. With
+// the new metadata, a write is no conflict and a deletion is seen. m is locked.
+func (m *Reflector[T, P]) renew(all map[string]P, x P) {
+	key := x.ObjectMeta().Key()
+	old := m.all[key]
+	if old == nil || old.ObjectMeta().UID != x.ObjectMeta().UID {
+		delete(all, key)
+		return
+	}
+	all[key] = P(new(T))
+	*all[key] = *old
+	*all[key].ObjectMeta() = *x.ObjectMeta()
+}
+
+// replace takes over all objects. Those in unread have only their metadata.
+func (m *Reflector[T, P]) replace(all map[string]P, unread map[string]error, err error) {
 	m.mu.Lock()
-	m.all, m.synced, m.err = all, true, nil
+	for key := range unread {
+		m.renew(all, all[key])
+	}
+	m.all, m.unread, m.synced, m.err = all, unread, true, err
 	m.mu.Unlock()
 	m.Changed()
 }
@@ -204,15 +263,23 @@ func (m *Reflector[T, P]) replace(all map[string]P) {
 func (m *Reflector[T, P]) watch(ctx context.Context, version string) (string, error) {
 	query := url.Values{"resourceVersion": {version}, "allowWatchBookmarks": {"true"}}
 	maps.Copy(query, m.Query)
-	err := events(ctx, m.API, m.Path, query, func(kind string, object *T) (more bool) {
-		x := P(object)
-		version = x.ObjectMeta().ResourceVersion
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := m.API.Watch(ctx, m.Path, query)
+	if err != nil {
+		return version, err
+	}
+	defer stream.Close()
+	m.note(nil)
+	err = deliver(stream, func(kind string, raw *json.RawMessage) (more bool) {
+		x, problem := m.read(*raw)
+		version = cmp.Or(x.ObjectMeta().ResourceVersion, version)
 		if kind != "BOOKMARK" {
-			m.take(kind, x)
+			m.take(kind, x, problem)
 		}
 		return true
 	})
-	return version, lasting(err)
+	return version, err
 }
 
 // lasting drops errors after which the watch can resume where it was.
@@ -224,7 +291,8 @@ func lasting(err error) error {
 	return nil
 }
 
-func (m *Reflector[T, P]) take(kind string, x P) {
+// take takes over an event. With a problem, x has only its metadata.
+func (m *Reflector[T, P]) take(kind string, x P, problem error) {
 	m.mu.Lock()
 	key := x.ObjectMeta().Key()
 	old := m.all[key]
@@ -233,10 +301,15 @@ func (m *Reflector[T, P]) take(kind string, x P) {
 	switch {
 	case kind == "DELETED" && (newer || old.ObjectMeta().UID == x.ObjectMeta().UID):
 		delete(m.all, key)
+		delete(m.unread, key)
+	case newer && problem != nil:
+		m.unread[key] = problem
+		m.renew(m.all, x)
 	case newer:
 		m.all[key] = x
 		s, can := any(x).(interface{ Same(P) bool })
-		news = old == nil || !can || !s.Same(old)
+		news = old == nil || !can || !s.Same(old) || m.unread[key] != nil
+		delete(m.unread, key)
 	}
 	m.mu.Unlock()
 	if news {

@@ -2,11 +2,13 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,8 +37,9 @@ type Policies struct {
 	Log           *slog.Logger
 	// Tell is called with all policies, first after they are read and then when they have changed.
 	Tell func([]accel.Policy)
-	// Kept is true if there are policies from earlier, which apply until others are read.
+	// Kept is true if there are policies from earlier, which apply until others are read: Last.
 	Kept bool
+	Last []accel.Policy
 
 	ready    chan struct{}
 	once     sync.Once
@@ -53,9 +56,11 @@ const (
 	spread = 5 * time.Second
 )
 
-// NewPolicies returns a task that has not contacted the API server yet.
-func NewPolicies(d Documents, log *slog.Logger, kept bool, tell func([]accel.Policy)) *Policies {
-	return &Policies{API: d, Outlines: d.Outlines(), Log: log, Kept: kept, Tell: tell, ready: make(chan struct{})}
+// NewPolicies returns a task that has not contacted the API server yet. last are the policies from earlier, if kept.
+func NewPolicies(d Documents, log *slog.Logger, last []accel.Policy, kept bool, tell func([]accel.Policy)) *Policies {
+	return &Policies{
+		API: d, Outlines: d.Outlines(), Log: log, Kept: kept, Last: last, Tell: tell, ready: make(chan struct{}),
+	}
 }
 
 // String names the task.
@@ -76,7 +81,7 @@ func (p *Policies) Run(ctx context.Context) error {
 			if !p.reported {
 				p.Log.Debug("the cluster has no accelerator policies; their definition is awaited")
 			}
-			p.reported = true
+			p.reported, p.Last = true, nil
 			p.Tell(nil)
 			began := time.Now()
 			p.await(ctx)
@@ -101,37 +106,56 @@ func (p *Policies) Run(ctx context.Context) error {
 	return nil
 }
 
-// read passes all policies to Tell. It returns their resource version and, by UID, a text that changes when what a
-// policy requests changes.
+// read passes all policies to Tell; one that cannot be read stays as it was. It returns their resource version and, by
+// UID, a text that changes when what a policy requests changes.
 func (p *Policies) read(ctx context.Context) (generations map[string]string, version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	var list struct {
-		Metadata metav1.ListMeta `json:"metadata"`
-		Items    []struct {
-			Metadata Meta             `json:"metadata"`
-			Spec     accel.PolicySpec `json:"spec"`
-			Status   struct {
-				Definitions []accel.NamedDefinition `json:"definitions"`
-			} `json:"status"`
-		} `json:"items"`
+		Metadata metav1.ListMeta   `json:"metadata"`
+		Items    []json.RawMessage `json:"items"`
 	}
 	if err := p.API.Do(ctx, http.MethodGet, PoliciesPath, nil, nil, &list); err != nil {
 		return nil, "", err
 	}
 	all := []accel.Policy{}
 	generations = map[string]string{}
-	for _, x := range list.Items {
+	for _, raw := range list.Items {
+		var x struct {
+			Metadata Meta `json:"metadata"`
+		}
+		if err := json.Unmarshal(raw, &x); err != nil { // the API server checks metadata, and not all of a policy
+			return nil, "", err
+		}
+		var content struct {
+			Spec   accel.PolicySpec `json:"spec"`
+			Status struct {
+				Definitions []accel.NamedDefinition `json:"definitions"`
+			} `json:"status"`
+		}
+		problem := json.Unmarshal(raw, &content)
 		generations[x.Metadata.UID] = x.Metadata.asked()
-		if x.Metadata.DeletionTimestamp == nil {
+		switch {
+		case x.Metadata.DeletionTimestamp != nil:
+		case problem != nil:
+			p.Log.Warn("cannot read a policy; the last version that could be read holds", "policy", x.Metadata.Name,
+				"problem", problem)
+			all = append(all, p.last(x.Metadata.Name)...)
+		default:
 			all = append(all, accel.Policy{
-				Name: x.Metadata.Name, Created: x.Metadata.CreationTimestamp, Spec: x.Spec,
-				Named: x.Status.Definitions,
+				Name: x.Metadata.Name, Created: x.Metadata.CreationTimestamp, Spec: content.Spec,
+				Named: content.Status.Definitions,
 			})
 		}
 	}
+	p.Last = all
 	p.Tell(all)
 	return generations, list.Metadata.ResourceVersion, nil
+}
+
+// last returns the last version of a policy; none if it is unknown.
+func (p *Policies) last(name string) []accel.Policy {
+	return slices.DeleteFunc(slices.Clone(p.Last), func(x accel.Policy) bool { return x.Name != name })
 }
 
 // await returns when the policies' CRD is created or changed, or exists but is not served yet. If watching it is

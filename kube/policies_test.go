@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -232,6 +233,32 @@ func TestPoliciesThatAreNotThere(t *testing.T) {
 	}
 }
 
+// TestPolicyThatCannotBeRead: a policy with a field of the wrong type stays as it was, also as it was kept from
+// earlier. The others are followed.
+func TestPolicyThatCannotBeRead(t *testing.T) {
+	unreadable := func(name string) string {
+		return strings.Replace(aPolicy(name, 9, 20, ""), `"spec":{`, `"spec":{"kinds":7,`, 1)
+	}
+	s := &shelf{items: []string{unreadable("a"), aPolicy("b", 2, 21, ""), unreadable("c")}}
+	var reported []accel.Policy
+	p := &Policies{
+		API: s, Log: slog.New(slog.DiscardHandler), Kept: true,
+		Last: []accel.Policy{{Name: "a", Spec: accel.PolicySpec{Priority: 3}}, {Name: "gone"}},
+		Tell: func(all []accel.Policy) { reported = all },
+	}
+	for _, want := range []string{"a 3 b 2 ", "a 3 b 5 "} {
+		generations, _, err := p.read(t.Context())
+		got := ""
+		for _, x := range reported {
+			got += fmt.Sprint(x.Name, " ", x.Spec.Priority, " ")
+		}
+		if err != nil || got != want || len(generations) != 3 || generations["uid-a"] != (&Meta{Generation: 9}).asked() {
+			t.Errorf("%q, want %q; %v, %v", got, want, generations, err)
+		}
+		s.items[1] = aPolicy("b", 5, 22, "")
+	}
+}
+
 type item struct {
 	Meta Meta `json:"metadata"`
 	Spec struct {
@@ -291,6 +318,99 @@ func TestMirror(t *testing.T) {
 		if all, _ := m.All(); len(all) != 1 || all["e"] == nil {
 			t.Errorf("after one that was too old: %v", all)
 		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestMirrorCannotRead: an object that cannot be read keeps its content and is named, and the others are followed.
+func TestMirrorCannotRead(t *testing.T) {
+	unreadable := func(name string, version int) string {
+		return strings.Replace(aThing(name, version, 7), `"x":7`, `"x":"seven"`, 1)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{version: 9, items: []string{aThing("a", 1, 1), unreadable("b", 2), aThing("c", 3, 1)}}
+		woken := 0
+		m := &Reflector[item, *item]{API: s, Path: "/items", Changed: func() { woken++ }}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		check := func(when, want, problem string) {
+			t.Helper()
+			synctest.Wait()
+			all, _ := m.All()
+			got := ""
+			for _, key := range slices.Sorted(maps.Keys(all)) {
+				got += fmt.Sprint(key, all[key].Meta.ResourceVersion, "=", all[key].Spec.X, " ")
+			}
+			if err := fmt.Sprint(m.Err()); got != want || !strings.Contains(err, problem) {
+				t.Errorf("%s: %s, want %s; %s, want %s", when, got, want, err, problem)
+			}
+		}
+		check("listed", "a1=1 c3=1 ", `cannot read "b" of /items`)
+		s.event(t, "MODIFIED", unreadable("a", 11))
+		s.event(t, "ADDED", aThing("d", 12, 1))
+		check("one event cannot be read", "a11=1 c3=1 d12=1 ", `cannot read "a" of /items`)
+		s.requests()
+		s.event(t, "", "")
+		time.Sleep(5 * time.Second)
+		if got := s.requests(); !slices.Equal(got, []string{"WATCH /items from 12"}) {
+			t.Errorf("%v", got)
+		}
+		before := woken
+		s.event(t, "MODIFIED", aThing("a", 13, 1))
+		s.event(t, "DELETED", unreadable("b", 14))
+		if check("all can be read", "a13=1 c3=1 d12=1 ", "<nil>"); woken != before+2 {
+			t.Errorf("woken %d times", woken-before)
+		}
+		s.set(func() {
+			s.items, s.version = []string{unreadable("a", 20), unreadable("c", 21), aThing("d", 22, 2)}, 23
+		})
+		s.event(t, "ERROR", `{"code":410,"reason":"Expired"}`)
+		time.Sleep(10 * time.Second)
+		check("listed again", "a20=1 c21=1 d22=2 ", `cannot read "a" of /items`)
+		s.event(t, "DELETED", unreadable("a", 24))
+		s.event(t, "DELETED", aThing("c", 25, 1))
+		check("deleted", "d22=2 ", "<nil>")
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestMirrorMayNotRead: objects that have been read stay when they may not be read any more. Objects that were never
+// read count as none, and the reflector says why. If the API server has no such resource, there are none.
+func TestMirrorMayNotRead(t *testing.T) {
+	resource := schema.GroupResource{Resource: "items"}
+	refused, unknown := apierrors.NewForbidden(resource, "", nil), apierrors.NewNotFound(resource, "")
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{version: 9, err: refused}
+		m := &Reflector[item, *item]{API: s, Path: "/items", Changed: func() {}, Optional: true}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		check := func(when string, want int, problem bool) {
+			t.Helper()
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			if all, synced := m.All(); len(all) != want || !synced || (m.Err() != nil) != problem {
+				t.Errorf("%s: %v, read %v, error %v", when, all, synced, m.Err())
+			}
+		}
+		check("never read", 0, true)
+		s.set(func() { s.err, s.items = nil, []string{aThing("a", 1, 1), aThing("b", 2, 1), aThing("c", 3, 1)} })
+		check("read", 3, false)
+		s.set(func() { s.err = refused })
+		s.event(t, "", "")
+		check("refused", 3, true)
+		s.set(func() { s.err = nil })
+		check("allowed", 3, false)
+		s.set(func() { s.err, s.deaf = unknown, unknown })
+		s.event(t, "", "")
+		check("unknown", 0, false)
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/url"
 	"time"
 
@@ -25,6 +26,11 @@ func events[T any](ctx context.Context, api API, path string, query url.Values,
 		return err
 	}
 	defer stream.Close()
+	return deliver(stream, take)
+}
+
+// deliver does what [events] does with a watch that is open.
+func deliver[T any](stream io.Reader, take func(kind string, x *T) (more bool)) error {
 	for d := json.NewDecoder(stream); ; {
 		var e struct {
 			Type   string          `json:"type"`

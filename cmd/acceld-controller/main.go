@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // the image has no time zones, and policies name them
 
 	"github.com/acceld/acceld/cmd/acceld-controller/cli"
 )

@@ -140,6 +140,9 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 		return // already granted, or the slot is over and this read is stale
 	}
 	u := p.Spec.Upgrade
+	if u.Drain == nil {
+		c.drains.drop(n.Meta.Name, p.Meta.Name)
+	}
 	if (u.Cordon || u.Drain != nil) && !n.Spec.Unschedulable {
 		if err := c.patchNode(ctx, n, map[string]any{cordonAnnotation: p.Meta.Name},
 			map[string]any{"unschedulable": true}); err != nil {
@@ -149,7 +152,7 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 		c.o.Log.Info("node cordoned", "policy", p.Meta.Name, "node", n.Meta.Name)
 		n = c.node(n.Meta.Name)
 	}
-	if n == nil || u.Drain != nil && !c.drains.done(ctx, n.Meta.Name, *u.Drain) {
+	if n == nil || u.Drain != nil && !c.drains.done(ctx, n.Meta.Name, p.Meta.Name, *u.Drain) {
 		return // the end of the drain requests a pass
 	}
 	if err := c.patchNode(ctx, n, map[string]any{accel.GrantAnnotation + s.Kind: s.grant().String()}, nil); err != nil {

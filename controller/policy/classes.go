@@ -31,7 +31,7 @@ func (c *Controller) makeClasses(ctx context.Context, policies []*Policy, have m
 	want, unmade := map[string]int32{}, map[string]string{}
 	for _, p := range ordered(policies) {
 		if p.Spec.Partition == nil || p.Spec.Partition.PriorityClasses == nil || p.Spec.DryRun ||
-			p.Meta.DeletionTimestamp != nil || len(p.problems()) > 0 {
+			p.Meta.DeletionTimestamp != nil || p.broken("partition") {
 			continue
 		}
 		both := p.Spec.Partition.PriorityClasses

@@ -52,8 +52,10 @@ type Controller struct {
 	classed     bool                 // the priority class of validations exists
 	bare        map[string]time.Time // since when a serving node offers none of a resource, by "node resource"
 	parses      map[string]parsed    // results of parsing definitions, by text
-	// again is true when a write of this pass was refused.
-	again atomic.Bool
+	said        string               // why policies are not up to date, as it was logged last
+	denials     int                  // how many passes in a row had a denied write
+	// again is true when a write of this pass failed, denied when one failed for another reason than a conflict.
+	again, denied atomic.Bool
 }
 
 const (
@@ -169,7 +171,13 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	if !synced || !known || !counted || !looked || !read || !found || !tried {
 		return 0 // the last mirror to sync pokes again
 	}
+	c.trouble(c.policies.Err())
+	if len(policies) == 0 && apierrors.IsForbidden(c.policies.Err()) {
+		c.once.Do(func() { close(c.ready) })
+		return 0 // it is unknown whether there are policies, so what they did stays
+	}
 	c.again.Store(false)
+	c.denied.Store(false)
 	v := view{
 		now: time.Now(), nodes: nodes, rivals: recognise(c.rivals, others), hindered: c.drains.hindered(),
 		defined: map[string]defined{},
@@ -197,11 +205,35 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	}
 	c.metrics.show(verdicts)
 	c.once.Do(func() { close(c.ready) })
-	if c.again.Load() {
-		due.in(settle)
-	}
+	c.retry(due)
 	maps.DeleteFunc(c.lastWritten, func(name string, _ time.Time) bool { return policies[name] == nil })
 	return due.wait()
+}
+
+// trouble logs once why policies are not up to date, and nothing while that stays the same.
+func (c *Controller) trouble(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != c.said {
+		c.o.Log.Warn("policies are not up to date; what was read last holds", "error", err)
+	}
+	c.said = text
+}
+
+// retry makes a pass due after a failed write: soon after a conflict, and less and less often while the API server
+// refuses writes.
+func (c *Controller) retry(due *due) {
+	if !c.denied.Load() {
+		c.denials = 0
+		if c.again.Load() {
+			due.in(settle)
+		}
+		return
+	}
+	c.denials++
+	due.in(pace.Backoff{First: settle, Max: time.Minute}.After(c.denials))
 }
 
 // due is when the next pass must happen if no event comes first.
@@ -231,6 +263,7 @@ func (c *Controller) failed(ctx context.Context, what, name string, err error) {
 		c.metrics.conflicts.Inc()
 		c.o.Log.Debug("something is newer than what was read", "what", what, "name", name, "error", err)
 	default:
+		c.denied.Store(true)
 		c.metrics.failures.Inc()
 		c.o.Log.Warn("the API server does not take a write", "what", what, "name", name, "error", err)
 	}

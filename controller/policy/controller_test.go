@@ -555,6 +555,60 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// TestDrainFollowsPolicy: a drain ends when its policy asks for none any more, and goes on under the policy's new rules
+// when they change.
+func TestDrainFollowsPolicy(t *testing.T) {
+	for name, c := range map[string]struct {
+		drain   any // the drain that the policy asks for later
+		evicts  bool
+		granted bool
+	}{
+		"no drain":   {nil, false, true},
+		"other pods": {object{"podSelector": object{"app": "batch"}}, false, true},
+		"it waits":   {object{"waitFor": object{"app": "web"}}, false, false},
+		"for a time": {object{"waitFor": object{"app": "web"}, "waitTimeout": "5m"}, true, false},
+		"the same":   {object{}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(1)
+				s.edit(nodePath("a"), aNode(nil))
+				s.edit(nodePath("a"), annotate(wordKey, "waiting 2"))
+				s.edit("/api/v1/namespaces/team/pods/web", object{
+					"metadata": object{"namespace": "team", "labels": object{"app": "web"}},
+					"spec":     object{"nodeName": "a"}, "status": object{"phase": "Running"},
+				})
+				s.edit(policyPath, fleetPolicy("2", object{"drain": object{}}, nil))
+				asked := 0
+				s.refuse = func(_, path string, _ object) error {
+					if strings.HasSuffix(path, "/eviction") {
+						asked++
+						return fmt.Errorf("the budget forbids it")
+					}
+					return nil
+				}
+				count := func() int {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return asked
+				}
+				_, stop := start(t, s)
+				defer stop()
+				wait(4*time.Minute - refusedAgain/2) // between two rounds
+				before := count()
+				s.edit(policyPath, object{"spec": object{"upgrade": object{"drain": c.drain}}})
+				wait(3 * time.Minute) // longer than what is left of the five
+				if n := count(); before == 0 || (n > before) != c.evicts {
+					t.Errorf("asked %d times, then %d times", before, n-before)
+				}
+				if got := annotation(s.get(nodePath("a")), grantKey) != ""; got != c.granted {
+					t.Errorf("granted: %v", got)
+				}
+			})
+		})
+	}
+}
+
 // Taints and classes come and go with a policy; those of others stay.
 func TestPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -604,6 +658,138 @@ func TestPartition(t *testing.T) {
 		}
 		if s.get(classesPath+"/edu-high") != nil || s.get(classesPath+"/taken") == nil || s.get(policyPath) != nil {
 			t.Errorf("class %v, policy %v", s.get(classesPath+"/edu-high"), s.get(policyPath))
+		}
+	})
+}
+
+// TestRefusedWrites: a write that the API server refuses is repeated less and less often. It keeps a deleted policy
+// whose taint is on the node, and no other one.
+func TestRefusedWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		s.edit(nodePath("a"), aNode(nil))
+		other := kube.PoliciesPath + "/other"
+		tainting := func(key string) object {
+			return object{"partition": object{"taints": []any{object{"key": key, "effect": "NoSchedule"}}}}
+		}
+		s.edit(policyPath, fleetPolicy("1", nil, tainting("edu")))
+		s.edit(other, fleetPolicy("1", nil, tainting("lab")))
+		s.edit(other, object{"spec": object{"nodeSelector": object{"pool": "lab"}}})
+		refusing, refused := false, 0
+		s.refuse = func(method, path string, _ object) error {
+			if refusing && method == "PATCH" && path == nodePath("a") {
+				refused++
+				return apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "a", nil)
+			}
+			return nil
+		}
+		_, stop := start(t, s)
+		defer stop()
+		wait(time.Minute)
+		s.mu.Lock()
+		refusing = true
+		s.mu.Unlock()
+		for _, name := range []string{policyPath, other} {
+			s.edit(name, object{"metadata": object{"deletionTimestamp": "2026-03-04T13:00:00Z"}})
+		}
+		wait(10 * time.Minute)
+		s.mu.Lock()
+		if refused < 10 || refused >= 50 {
+			t.Errorf("%d writes in ten minutes", refused)
+		}
+		refusing = false
+		s.mu.Unlock()
+		if s.get(policyPath) == nil || s.get(other) != nil {
+			t.Errorf("the policy with a taint on the node: %v; the other: %v", s.get(policyPath), s.get(other))
+		}
+		wait(2 * time.Minute)
+		if s.get(policyPath) != nil || len(list(part(s.get(nodePath("a")), "spec")["taints"])) > 0 {
+			t.Errorf("policy %v, node %v", s.get(policyPath), s.get(nodePath("a")))
+		}
+	})
+}
+
+// TestMistakeElsewhere: a mistake in one section of a policy takes away nothing of another section.
+func TestMistakeElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		s.edit(nodePath("a"), aNode(nil))
+		s.edit(nodePath("a"), offering("1"))
+		more := validating(false, nil)["spec"].(object)
+		more["partition"] = object{
+			"taints": []any{object{"key": "edu", "effect": "NoSchedule"}},
+			"priorityClasses": object{
+				"high": object{"name": "edu-high", "value": 1000},
+				"low":  object{"name": "edu-low", "value": -10},
+			},
+		}
+		window := func(zone string) object {
+			return object{"windows": []any{object{"from": "22:00", "to": "04:00", "timeZone": zone}}}
+		}
+		s.edit(policyPath, fleetPolicy("1", window("UTC"), more))
+		_, stop := start(t, s)
+		defer stop()
+		wait(10 * time.Second)
+		s.edit(trialsOf(s)[0], phase("Succeeded", ""))
+		wait(time.Minute)
+		check := func(when string, there bool) {
+			t.Helper()
+			if taints := list(part(s.get(nodePath("a")), "spec")["taints"]); (len(taints) == 1) != there {
+				t.Errorf("%s: taints %v", when, taints)
+			}
+			if class := s.get(classesPath + "/edu-high"); (class != nil) != there {
+				t.Errorf("%s: class %v", when, class)
+			}
+		}
+		check("valid", true)
+		s.edit(policyPath, object{"spec": object{"upgrade": window("Middle/Earth")}})
+		wait(time.Minute)
+		check("with a bad time zone", true)
+		if got := status(t, s).Conditions[0]; got.Status != "False" {
+			t.Errorf("the policy is accepted: %+v", got)
+		}
+		if got := outcomeOf(t, s); got.Outcome != validationPassed {
+			t.Errorf("the validation is forgotten: %+v", got)
+		}
+		s.edit(policyPath, object{"spec": object{"partition": object{
+			"priorityClasses": object{"high": object{"value": -20}},
+		}}})
+		wait(time.Minute)
+		check("with a mistake of its own", false)
+	})
+}
+
+// TestPoliciesThatMayNotBeRead: a controller that starts without the right to read policies undoes nothing.
+func TestPoliciesThatMayNotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		s.edit(nodePath("a"), aNode(nil))
+		s.edit(policyPath, fleetPolicy("1", nil, object{"partition": object{
+			"taints": []any{object{"key": "edu", "effect": "NoSchedule"}},
+			"priorityClasses": object{
+				"high": object{"name": "edu-high", "value": 1000},
+				"low":  object{"name": "edu-low", "value": -10},
+			},
+		}}))
+		_, stop := start(t, s)
+		wait(time.Minute)
+		stop()
+		s.refuse = func(_, path string, _ object) error {
+			if path == kube.PoliciesPath {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "acceleratorpolicies"}, "", nil)
+			}
+			return nil
+		}
+		c, stop := start(t, s)
+		defer stop()
+		wait(10 * time.Minute)
+		select {
+		case <-c.Ready():
+		default:
+			t.Error("the controller is not ready")
+		}
+		if len(list(part(s.get(nodePath("a")), "spec")["taints"])) != 1 || s.get(classesPath+"/edu-high") == nil {
+			t.Errorf("undone: node %v, class %v", s.get(nodePath("a")), s.get(classesPath+"/edu-high"))
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -33,11 +34,12 @@ type drains struct {
 
 // draining is one node. Its fields are read and written under the lock of drains.
 type draining struct {
-	how   accel.Drain
-	stop  context.CancelFunc
-	done  bool
-	stays string // what keeps pods on the node
-	since time.Time
+	policy string // the policy that asked for the drain
+	how    accel.Drain
+	stop   context.CancelFunc
+	done   bool
+	stays  string // what keeps pods on the node
+	since  time.Time
 }
 
 // refusedAgain is how soon the eviction of a pod is retried after its disruption budget refused it. No event says
@@ -48,15 +50,21 @@ func newDrains(api kube.API, log *slog.Logger, poke func()) *drains {
 	return &drains{api: api, log: log, poke: poke, nodes: map[string]*draining{}}
 }
 
-// done reports whether all pods that must leave the node have left. It starts the drain if none is running.
-func (d *drains) done(ctx context.Context, node string, how accel.Drain) bool {
+// done reports whether all pods that must leave the node have left. It starts the drain if none is running, and starts
+// it again if its policy has other rules now. If another policy drains the node, its rules hold.
+func (d *drains) done(ctx context.Context, node, policy string, how accel.Drain) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	since := time.Now()
 	if x := d.nodes[node]; x != nil {
-		return x.done
+		if x.policy != policy || reflect.DeepEqual(x.how, how) {
+			return x.done
+		}
+		x.stop()
+		since = x.since
 	}
 	ctx, stop := context.WithCancel(ctx)
-	x := &draining{how: how, stop: stop, since: time.Now()}
+	x := &draining{policy: policy, how: how, stop: stop, since: since}
 	d.nodes[node] = x
 	d.group.Go(func() {
 		for done := false; ctx.Err() == nil && !done; {
@@ -64,6 +72,16 @@ func (d *drains) done(ctx context.Context, node string, how accel.Drain) bool {
 		}
 	})
 	return false
+}
+
+// drop ends the drain of a node if its policy asks for none any more.
+func (d *drains) drop(node, policy string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if x := d.nodes[node]; x != nil && x.policy == policy {
+		x.stop()
+		delete(d.nodes, node)
+	}
 }
 
 // keep ends the drains of nodes that no longer have a slot.

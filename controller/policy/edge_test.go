@@ -77,6 +77,20 @@ func TestUnclearPolicyPauses(t *testing.T) {
 	}
 }
 
+// TestTaintProblems: a taint that the API server would refuse is a problem of its policy.
+func TestTaintProblems(t *testing.T) {
+	for _, c := range []struct {
+		key, value string
+		problems   int
+	}{{"example.com/edu", "only", 0}, {"edu", "", 0}, {"example.com/e d u", "", 1}, {"edu", "-only-", 1}} {
+		p := &Policy{}
+		p.Spec.Partition = &accel.Partition{Taints: []accel.Taint{{Key: c.key, Value: c.value, Effect: "NoSchedule"}}}
+		if got := p.problems(); len(got) != c.problems || p.broken("partition") != (c.problems > 0) {
+			t.Errorf("%s=%s: %q", c.key, c.value, got)
+		}
+	}
+}
+
 // TestStatusIsShort: the reasons that block nodes are sorted by frequency and cut off.
 func TestStatusIsShort(t *testing.T) {
 	b := blocks{}
@@ -154,7 +168,7 @@ func TestDrainEnds(t *testing.T) {
 		}
 		d := newDrains(s, slog.New(slog.DiscardHandler), func() {})
 		defer d.end()
-		d.done(t.Context(), "a", accel.Drain{})
+		d.done(t.Context(), "a", "fleet", accel.Drain{})
 		wait(time.Minute)
 		d.keep(map[string]bool{"a": true})
 		s.mu.Lock()

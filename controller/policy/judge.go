@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/controller/rollout"
 	"github.com/acceld/acceld/kube"
@@ -220,6 +222,16 @@ func limits(p *Policy, total int) rollout.Limits {
 // problems are what is wrong with the policy.
 func (p *Policy) problems() []string {
 	out := p.Spec.Problems()
+	if p.Spec.Partition != nil {
+		for i, t := range p.Spec.Partition.Taints {
+			for _, text := range validation.IsQualifiedName(t.Key) {
+				out = append(out, fmt.Sprintf("partition.taints[%d].key: %s", i, text))
+			}
+			for _, text := range validation.IsValidLabelValue(t.Value) {
+				out = append(out, fmt.Sprintf("partition.taints[%d].value: %s", i, text))
+			}
+		}
+	}
 	if p.Spec.Upgrade == nil {
 		return out
 	}
@@ -229,6 +241,12 @@ func (p *Policy) problems() []string {
 		}
 	}
 	return out
+}
+
+// broken reports whether something is wrong with a section of the policy: a mistake in another section takes nothing
+// away that this one has put in force.
+func (p *Policy) broken(section string) bool {
+	return slices.ContainsFunc(p.problems(), func(text string) bool { return strings.HasPrefix(text, section+".") })
 }
 
 // blocks collects reasons, each with the number of nodes and an example.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
@@ -217,6 +219,25 @@ func TestRemoveSaysWhatIsLeft(t *testing.T) {
 		}
 		if strings.Contains(err.Error(), "node well") {
 			t.Error(err)
+		}
+	})
+}
+
+// TestRemoveUnread: a removal that may not read policies does not take that for none.
+func TestRemoveUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(4)
+		s.edit(policyPath, fleetPolicy("2", object{}, nil))
+		s.edit(definitionPath, object{})
+		s.refuse = func(_, path string, _ object) error {
+			if path == kube.PoliciesPath {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "acceleratorpolicies"}, "", nil)
+			}
+			return nil
+		}
+		err := <-remove(t, s, 5*time.Minute)
+		if err == nil || !strings.Contains(err.Error(), "cannot read policies: ") || s.get(definitionPath) == nil {
+			t.Errorf("it ended with %v; the definition of policies: %v", err, s.get(definitionPath))
 		}
 	})
 }

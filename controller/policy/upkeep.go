@@ -48,7 +48,7 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 	want := map[string][]accel.Taint{}
 	for _, d := range verdicts {
 		p := d.policy
-		if p.Spec.Partition == nil || p.Spec.DryRun || p.Meta.DeletionTimestamp != nil || len(p.problems()) > 0 {
+		if p.Spec.Partition == nil || p.Spec.DryRun || p.Meta.DeletionTimestamp != nil || p.broken("partition") {
 			continue
 		}
 		for name := range d.members {
@@ -78,13 +78,18 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 	})
 }
 
+// added returns the taints that acceld added to the node.
+func (n *Node) added() (taints []accel.Taint) {
+	_ = json.Unmarshal([]byte(n.Meta.Annotations[taintsAnnotation]), &taints) // unreadable counts as none
+	return taints
+}
+
 // keepTaints returns the annotations and fields to change so that a node has the wanted taints, and none that acceld
 // added earlier and no longer wants. A taint that somebody else added or changed is left alone.
 func keepTaints(n *Node, want []accel.Taint) (annotations, spec map[string]any) {
 	annotations, spec = map[string]any{}, map[string]any{}
-	var mine []accel.Taint
+	mine := n.added()
 	text, marked := n.Meta.Annotations[taintsAnnotation]
-	_ = json.Unmarshal([]byte(text), &mine) // an unreadable one counts as empty
 	is := func(t accel.Taint) func(taint) bool {
 		return func(x taint) bool { return x.Key == t.Key && x.Effect == t.Effect }
 	}
@@ -127,7 +132,7 @@ func (c *Controller) release(ctx context.Context, d *verdict) {
 	switch {
 	case p.Meta.DeletionTimestamp == nil && leaves && !marked:
 		finalizers = append(finalizers, finalizer)
-	case p.Meta.DeletionTimestamp != nil && marked && !c.again.Load() && len(p.Status.Slots) == 0:
+	case p.Meta.DeletionTimestamp != nil && marked && len(p.Status.Slots) == 0 && (!c.again.Load() || c.undone(p)):
 		finalizers = slices.DeleteFunc(finalizers, func(s string) bool { return s == finalizer })
 	default:
 		return
@@ -146,6 +151,29 @@ func (c *Controller) release(ctx context.Context, d *verdict) {
 	if answer.Meta.DeletionTimestamp == nil {
 		c.policies.Put(answer)
 	}
+}
+
+// undone reports whether no node has a cordon or a taint for the policy, and none of its classes exists. Another policy
+// may want the same: release asks only after a write has failed, which may have been of this policy.
+func (c *Controller) undone(p *Policy) bool {
+	var taints []accel.Taint
+	if part := p.Spec.Partition; part != nil {
+		taints = part.Taints
+		classes, _ := c.classes.All()
+		both := part.PriorityClasses
+		if both != nil && (classes[both.High.Name] != nil || classes[both.Low.Name] != nil) {
+			return false
+		}
+	}
+	nodes, _ := c.nodes.All()
+	for _, n := range nodes {
+		added := n.added()
+		if n.Meta.Annotations[cordonAnnotation] == p.Meta.Name ||
+			slices.ContainsFunc(taints, func(t accel.Taint) bool { return slices.Contains(added, t) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // agent is the pod of an agent.

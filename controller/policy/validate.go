@@ -137,7 +137,7 @@ func (v view) tasks(verdicts []*verdict, held map[string]bool) (all []task, aske
 	asked, parallel = map[string]bool{}, validationParallel
 	for _, d := range verdicts {
 		p := d.policy
-		if p.Spec.Validation == nil || p.Spec.DryRun || p.Meta.DeletionTimestamp != nil || len(p.problems()) > 0 {
+		if p.Spec.Validation == nil || p.Spec.DryRun || p.Meta.DeletionTimestamp != nil || p.broken("validation") {
 			continue
 		}
 		if n := p.Spec.Validation.MaxParallel; n > 0 {
