@@ -206,6 +206,66 @@ func TestOneAfterTheOther(t *testing.T) {
 	})
 }
 
+// TestOneAfterTheOtherOfTwoKinds: the limits hold for all kinds of a policy together.
+func TestOneAfterTheOtherOfTwoKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const other = "other-gpu" // it is decided before kind
+		s := newServer(1)
+		waiting := func(name, kind string) {
+			s.edit(nodePath(name), object{
+				"metadata": object{
+					"labels": object{
+						kube.Prefix + "driver-container-" + kind: "ready",
+						kube.Prefix + kind + ".driver-version":   "1",
+					},
+					"annotations": object{accel.ReportAnnotation + kind: "waiting 2"},
+				},
+				"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}},
+			})
+		}
+		done := func(name, kind string) {
+			s.edit(nodePath(name), object{"metadata": object{
+				"labels":      object{kube.Prefix + kind + ".driver-version": "2"},
+				"annotations": object{accel.ReportAnnotation + kind: nil},
+			}})
+		}
+		holds := func(want string) {
+			t.Helper()
+			wait(10 * time.Second)
+			got := ""
+			for _, x := range status(t, s).Slots {
+				got += x.Node
+			}
+			if got != want {
+				t.Errorf("%q have slots, want %q: %+v", got, want, status(t, s))
+			}
+		}
+		waiting("a", kind)
+		waiting("b", other)
+		s.edit(policyPath, fleetPolicy("2", object{"maxParallel": 1},
+			object{"kinds": object{other: object{"driver": object{"version": "2"}}}}))
+		_, stop := start(t, s)
+		defer stop()
+		holds("b")
+		done("b", other)
+		holds("a")
+		waiting("c", other)
+		holds("a")
+		done("a", kind)
+		holds("c")
+		done("c", other)
+		holds("")
+		waiting("d", kind)
+		holds("d")
+		s.edit(nodePath("d"), annotate(wordKey, "failed 2 RolledBack"))
+		waiting("e", other)
+		holds("")
+		if got := status(t, s); got.Conditions[1].Reason != "Stopped" {
+			t.Errorf("a node has failed: %+v", got)
+		}
+	})
+}
+
 // TestChangedWhileActing: whatever happens to the policy, a node that replaces its driver keeps its slot until it has
 // finished, so that the limits are kept when the policy is reverted.
 func TestChangedWhileActing(t *testing.T) {
