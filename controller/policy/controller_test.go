@@ -319,6 +319,40 @@ func TestChangedWhileActing(t *testing.T) {
 	}
 }
 
+// TestDeletedWhileActing: a node that is replacing its driver when its policy is deleted counts for the next policy.
+func TestDeletedWhileActing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		for _, name := range []string{"a", "b"} {
+			s.edit(nodePath(name), aNode(nil))
+			s.edit(nodePath(name), annotate(wordKey, "waiting 2"))
+		}
+		before := kube.PoliciesPath + "/before"
+		s.edit(before, fleetPolicy("2", object{"maxParallel": 1}, object{"priority": 5}))
+		s.edit(policyPath, fleetPolicy("2", object{"maxParallel": 1}, nil))
+		_, stop := start(t, s)
+		defer stop()
+		wait(time.Minute)
+		if g := accel.ParseGrant(annotation(s.get(nodePath("a")), grantKey)); g.Version != "2" {
+			t.Fatalf("a has %+v", g)
+		}
+		s.edit(nodePath("a"), annotate(wordKey, "upgrading 2"))
+		s.edit(before, object{"metadata": object{"deletionTimestamp": "2026-03-04T13:00:00Z"}})
+		wait(time.Minute)
+		if got := status(t, s); s.get(before) != nil || len(got.Slots) != 0 || got.Nodes.Matched != 2 {
+			t.Errorf("while a is acting: %+v, policy %v", got, s.get(before))
+		}
+		s.edit(nodePath("a"), object{"metadata": object{
+			"labels":      object{versionKey: "2"},
+			"annotations": object{wordKey: nil},
+		}})
+		wait(time.Minute)
+		if got := status(t, s).Slots; len(got) != 1 || got[0].Node != "b" {
+			t.Errorf("when a serves: %+v", got)
+		}
+	})
+}
+
 // simulated is a node's agent. It acts when it has read one node object that has both the grant and its own report.
 type simulated struct {
 	name   string

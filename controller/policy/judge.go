@@ -133,7 +133,7 @@ func (v view) decide(d *verdict) {
 			continue
 		}
 		version := p.Spec.Kinds[kind].Driver.Version
-		l.Busy = d.busy(kind)
+		l.Busy = v.busy(d, kind)
 		plan := rollout.Decide(v.now, version, l, team, byKind[kind])
 		d.rolls[kind] = roll{version, plan}
 		for _, s := range byKind[kind] {
@@ -158,9 +158,10 @@ func (v view) decide(d *verdict) {
 	}
 }
 
-// busy returns the nodes that have slots of the policy's other kinds. Slots of kinds that are decided after kind count
-// even if they will end.
-func (d *verdict) busy(kind string) map[string]bool {
+// busy returns the nodes that have slots of the policy's other kinds, and those that are replacing a driver, even if
+// they began with a slot of another policy, which may be deleted by now. Slots of kinds that are decided after kind
+// count even if they will end.
+func (v view) busy(d *verdict, kind string) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range slices.Concat(d.slots, d.given) {
 		out[s.Node] = true
@@ -168,6 +169,11 @@ func (d *verdict) busy(kind string) map[string]bool {
 	for _, s := range d.policy.Status.Slots {
 		if s.Kind > kind {
 			out[s.Node] = true
+		}
+	}
+	for name, kinds := range d.members {
+		if slices.ContainsFunc(kinds, v.nodes[name].acts) {
+			out[name] = true
 		}
 	}
 	return out

@@ -27,9 +27,9 @@ type Limits struct {
 	Windows []Window
 	// Paused stops new slots.
 	Paused bool
-	// Busy are the nodes that have slots of other rollouts under the same limits. They count against MaxParallel and
-	// as unavailable, each once, even if it also has a slot of this rollout. Failed are the nodes that have failed in
-	// other rollouts under the same limits.
+	// Busy are the nodes that have slots of other rollouts under the same limits, or replace a driver without a slot.
+	// They count against MaxParallel and as unavailable, each once, even if it also has a slot of this rollout. Failed
+	// are the nodes that have failed in other rollouts under the same limits.
 	Busy, Failed map[string]bool
 }
 
@@ -147,8 +147,8 @@ type decision struct {
 	limits  Limits
 	nodes   map[string]Node
 	plan    Plan
-	// busy are the nodes that have slots, of this rollout or another. unavailable are those without accelerators or
-	// about to be. failed are those that have failed, here or in another rollout.
+	// busy are the nodes that have slots of this rollout, and Limits.Busy. unavailable are those without accelerators
+	// or about to be. failed are those that have failed, here or in another rollout.
 	busy, unavailable, failed map[string]bool
 	// canaries is how many canary nodes are not done.
 	canaries int
