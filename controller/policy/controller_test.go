@@ -206,6 +206,66 @@ func TestOneAfterTheOther(t *testing.T) {
 	})
 }
 
+// TestOneAfterTheOtherOfTwoKinds: the limits hold for all kinds of a policy together.
+func TestOneAfterTheOtherOfTwoKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const other = "other-gpu" // it is decided before kind
+		s := newServer(1)
+		waiting := func(name, kind string) {
+			s.edit(nodePath(name), object{
+				"metadata": object{
+					"labels": object{
+						kube.Prefix + "driver-container-" + kind: "ready",
+						kube.Prefix + kind + ".driver-version":   "1",
+					},
+					"annotations": object{accel.ReportAnnotation + kind: "waiting 2"},
+				},
+				"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}},
+			})
+		}
+		done := func(name, kind string) {
+			s.edit(nodePath(name), object{"metadata": object{
+				"labels":      object{kube.Prefix + kind + ".driver-version": "2"},
+				"annotations": object{accel.ReportAnnotation + kind: nil},
+			}})
+		}
+		holds := func(want string) {
+			t.Helper()
+			wait(10 * time.Second)
+			got := ""
+			for _, x := range status(t, s).Slots {
+				got += x.Node
+			}
+			if got != want {
+				t.Errorf("%q have slots, want %q: %+v", got, want, status(t, s))
+			}
+		}
+		waiting("a", kind)
+		waiting("b", other)
+		s.edit(policyPath, fleetPolicy("2", object{"maxParallel": 1},
+			object{"kinds": object{other: object{"driver": object{"version": "2"}}}}))
+		_, stop := start(t, s)
+		defer stop()
+		holds("b")
+		done("b", other)
+		holds("a")
+		waiting("c", other)
+		holds("a")
+		done("a", kind)
+		holds("c")
+		done("c", other)
+		holds("")
+		waiting("d", kind)
+		holds("d")
+		s.edit(nodePath("d"), annotate(wordKey, "failed 2 RolledBack"))
+		waiting("e", other)
+		holds("")
+		if got := status(t, s); got.Conditions[1].Reason != "Stopped" {
+			t.Errorf("a node has failed: %+v", got)
+		}
+	})
+}
+
 // TestChangedWhileActing: whatever happens to the policy, a node that replaces its driver keeps its slot until it has
 // finished, so that the limits are kept when the policy is reverted.
 func TestChangedWhileActing(t *testing.T) {
@@ -257,6 +317,40 @@ func TestChangedWhileActing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDeletedWhileActing: a node that is replacing its driver when its policy is deleted counts for the next policy.
+func TestDeletedWhileActing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		for _, name := range []string{"a", "b"} {
+			s.edit(nodePath(name), aNode(nil))
+			s.edit(nodePath(name), annotate(wordKey, "waiting 2"))
+		}
+		before := kube.PoliciesPath + "/before"
+		s.edit(before, fleetPolicy("2", object{"maxParallel": 1}, object{"priority": 5}))
+		s.edit(policyPath, fleetPolicy("2", object{"maxParallel": 1}, nil))
+		_, stop := start(t, s)
+		defer stop()
+		wait(time.Minute)
+		if g := accel.ParseGrant(annotation(s.get(nodePath("a")), grantKey)); g.Version != "2" {
+			t.Fatalf("a has %+v", g)
+		}
+		s.edit(nodePath("a"), annotate(wordKey, "upgrading 2"))
+		s.edit(before, object{"metadata": object{"deletionTimestamp": "2026-03-04T13:00:00Z"}})
+		wait(time.Minute)
+		if got := status(t, s); s.get(before) != nil || len(got.Slots) != 0 || got.Nodes.Matched != 2 {
+			t.Errorf("while a is acting: %+v, policy %v", got, s.get(before))
+		}
+		s.edit(nodePath("a"), object{"metadata": object{
+			"labels":      object{versionKey: "2"},
+			"annotations": object{wordKey: nil},
+		}})
+		wait(time.Minute)
+		if got := status(t, s).Slots; len(got) != 1 || got[0].Node != "b" {
+			t.Errorf("when a serves: %+v", got)
+		}
+	})
 }
 
 // simulated is a node's agent. It acts when it has read one node object that has both the grant and its own report.

@@ -63,6 +63,28 @@ func TestSlotIsLater(t *testing.T) {
 	}
 }
 
+// TestSlotOfAnotherKindEnds: kinds that were decided before a slot of another kind ended are decided again, although
+// no event may follow.
+func TestSlotOfAnotherKindEnds(t *testing.T) {
+	v := view{now: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC), rivals: func(*Node, string) string { return "" }}
+	for _, kinds := range [][]string{{kind}, {"other-gpu", kind}} {
+		p := &Policy{}
+		p.Spec.Kinds, p.Spec.Upgrade = map[string]accel.KindConfig{}, &accel.Rollout{}
+		for _, x := range kinds {
+			p.Spec.Kinds[x] = accel.KindConfig{}
+		}
+		p.Status.Slots = []Slot{{Node: "gone", Kind: kind, Version: "2", Since: v.now}}
+		v.policies = []*Policy{p}
+		want := time.Time{}
+		if len(kinds) > 1 {
+			want = v.now.Add(settle)
+		}
+		if d := judge(v)[0]; len(d.ended) != 1 || !d.next.Equal(want) {
+			t.Errorf("%v: %d slots ended, the next pass is at %s, want %s", kinds, len(d.ended), d.next, want)
+		}
+	}
+}
+
 // TestUnclearPolicyPauses: an invalid policy gives no slot.
 func TestUnclearPolicyPauses(t *testing.T) {
 	p := &Policy{}

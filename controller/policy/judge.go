@@ -115,20 +115,28 @@ func (v view) decide(d *verdict) {
 		byKind[s.Kind] = append(byKind[s.Kind], rollout.Slot{Node: s.Node, Version: s.Version, Since: s.Since})
 	}
 	ordered := p.Spec.Upgrade != nil && p.Meta.DeletionTimestamp == nil && !p.Spec.DryRun
+	var l rollout.Limits // for all kinds together
+	teams := map[string][]rollout.Node{}
 	if ordered {
-		for kind := range p.Spec.Kinds {
-			byKind[kind] = byKind[kind] //nolint:staticcheck // that it is there counts
+		l = limits(p, len(d.members))
+		l.Failed = map[string]bool{}
+		for kind, config := range p.Spec.Kinds {
+			slots, version := byKind[kind], config.Driver.Version
+			byKind[kind], teams[kind] = slots, v.team(d, kind, version, slots) // a kind without slots is decided too
+			for _, name := range rollout.Failures(v.now, version, l, teams[kind], slots) {
+				l.Failed[name] = true
+			}
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
-		_, named := p.Spec.Kinds[kind]
-		if !ordered || !named {
+		team, named := teams[kind]
+		if !named {
 			v.wind(d, kind, byKind[kind])
 			continue
 		}
 		version := p.Spec.Kinds[kind].Driver.Version
-		plan := rollout.Decide(v.now, version, limits(p, len(d.members)), v.team(d, kind, version, byKind[kind]),
-			byKind[kind])
+		l.Busy = v.busy(d, kind)
+		plan := rollout.Decide(v.now, version, l, team, byKind[kind])
 		d.rolls[kind] = roll{version, plan}
 		for _, s := range byKind[kind] {
 			if why, over := plan.Ended[s.Node]; over {
@@ -147,6 +155,30 @@ func (v view) decide(d *verdict) {
 			d.next = plan.Next
 		}
 	}
+	if len(d.ended) > 0 && len(byKind) > 1 { // kinds decided earlier still counted the slots that ended later
+		d.next = v.now.Add(settle)
+	}
+}
+
+// busy returns the nodes that have slots of the policy's other kinds, and those that are replacing a driver, even if
+// they began with a slot of another policy, which may be deleted by now. Slots of kinds that are decided after kind
+// count even if they will end.
+func (v view) busy(d *verdict, kind string) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range slices.Concat(d.slots, d.given) {
+		out[s.Node] = true
+	}
+	for _, s := range d.policy.Status.Slots {
+		if s.Kind > kind {
+			out[s.Node] = true
+		}
+	}
+	for name, kinds := range d.members {
+		if slices.ContainsFunc(kinds, v.nodes[name].acts) {
+			out[name] = true
+		}
+	}
+	return out
 }
 
 // wind ends the slots of a kind whose upgrades the policy no longer orders. A slot that its node acts on stays,

@@ -232,6 +232,7 @@ func (r *removal) policiesGo(ctx context.Context, nodes map[string]*Node, polici
 		r.carryOut(ctx, v, d, held, &due{now: v.now})
 	}
 	r.upkeep(ctx, verdicts, held)
+	r.forget(ctx, v, nil)
 	for _, d := range verdicts {
 		r.release(ctx, d)
 	}
@@ -323,8 +324,8 @@ func (r *removal) clearNode(ctx context.Context, n *Node) error {
 	return r.clear(ctx, answer)
 }
 
-// sweep deletes the other objects that agents created: leases of builds, and the ResourceSlices and DeviceClasses of
-// claims.
+// sweep deletes the other objects of acceld: leases of builds, the ResourceSlices and DeviceClasses of claims, and the
+// PriorityClass of validations.
 func (r *removal) sweep(ctx context.Context) error {
 	leases := "/apis/coordination.k8s.io/v1/namespaces/" + r.o.Namespace + "/leases"
 	const resources = "/apis/resource.k8s.io/v1/"
@@ -337,6 +338,9 @@ func (r *removal) sweep(ctx context.Context) error {
 		r.drop(ctx, resources+"deviceclasses", func(m *made) bool {
 			// one that an administrator created stays
 			return strings.HasSuffix(m.Meta.Name, ofDriver) && m.by(kube.FieldManager)
+		}),
+		r.drop(ctx, classesPath, func(m *made) bool {
+			return m.Meta.Name == validationClass && m.by(fieldManager)
 		}),
 	)
 }
@@ -355,7 +359,7 @@ func (r *removal) undefine(ctx context.Context) error {
 // ofDriver is the suffix of the names of acceld's drivers for claims, and of their classes.
 const ofDriver = ".acceld.dev"
 
-// made holds the fields that are read of an object that an agent may have created.
+// made holds the fields that are read of an object that acceld may have created.
 type made struct {
 	Meta struct {
 		Name    string `json:"name"`

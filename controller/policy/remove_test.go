@@ -38,7 +38,7 @@ func managed(manager string, labels ...string) object {
 }
 
 // inUse sets up a cluster: two nodes of a policy with taints, classes and a rollout, one node that is being drained,
-// one whose agent is a unit, and the other objects that agents create.
+// one whose agent is a unit, nodes that have been validated, and the other objects that acceld creates.
 func inUse(t *testing.T, s *server) (before map[string]object) {
 	t.Helper()
 	pci, kernel := "feature.node.kubernetes.io/pci-1234.present", "feature.node.kubernetes.io/kernel-version.full"
@@ -85,6 +85,13 @@ func inUse(t *testing.T, s *server) (before map[string]object) {
 		annotation(a, grantKey) == "" || s.get(classesPath+"/edu-high") == nil {
 		t.Fatalf("the cluster is not in use: %v", a)
 	}
+	for _, name := range []string{"a", "unit"} {
+		s.edit(nodePath(name), object{"metadata": object{
+			"labels":      object{validationLabel + kind: string(validationPassed)},
+			"annotations": object{validationAnnotation + kind: `{"of":"1 0123","outcome":"passed"}`},
+		}})
+	}
+	s.edit(classesPath+"/"+validationClass, object{"metadata": object{"managedFields": []any{managed(fieldManager)}}})
 	return before
 }
 

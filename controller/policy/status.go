@@ -65,11 +65,15 @@ func (v view) status(d *verdict, slots []Slot) Status {
 // ready is the condition that people look at first.
 func (v view) ready(d *verdict, s Status) Condition {
 	c := Condition{Type: ConditionReady, Status: "False"}
-	var stopped, late []string
+	var failures, late []string
+	failed := map[string]bool{}
 	for _, kind := range slices.Sorted(maps.Keys(d.rolls)) {
 		r := d.rolls[kind]
-		if r.plan.Failures >= max(1, d.policy.Spec.Upgrade.StopAfter) {
-			stopped = append(stopped, fmt.Sprintf("%s: %d failed", kind, r.plan.Failures))
+		if n := len(r.plan.Failures); n > 0 {
+			failures = append(failures, fmt.Sprintf("%s: %d failed", kind, n))
+		}
+		for _, name := range r.plan.Failures {
+			failed[name] = true
 		}
 		late = append(late, r.plan.Late...)
 	}
@@ -81,9 +85,9 @@ func (v view) ready(d *verdict, s Status) Condition {
 		c.Status, c.Reason = "Unknown", "DryRun"
 	case n.Matched == 0:
 		c.Status, c.Reason, c.Message = "True", "NoNodes", "no node has a kind that the policy holds for"
-	case len(stopped) > 0:
+	case d.policy.Spec.Upgrade != nil && len(failed) >= max(1, d.policy.Spec.Upgrade.StopAfter):
 		c.Reason = "Stopped"
-		c.Message += "; no other node begins: " + strings.Join(stopped, ", ")
+		c.Message += "; no other node begins: " + strings.Join(failures, ", ")
 		if len(late) > 0 {
 			c.Message += "; too late: " + strings.Join(late, ", ")
 		}

@@ -90,6 +90,7 @@ type trial struct {
 		} `json:"conditions,omitempty"`
 		ContainerStatuses []struct {
 			State struct {
+				Running    *struct{} `json:"running,omitempty"`
 				Terminated *struct {
 					ExitCode int    `json:"exitCode"`
 					Reason   string `json:"reason,omitempty"`
@@ -287,10 +288,11 @@ func (c *Controller) follow(ctx context.Context, x task, p *trial, due *due) {
 		if c.conclude(ctx, x, validated{Outcome: validationPassed, Alone: alone}) {
 			c.drop(ctx, p)
 		}
-	case p.Status.Phase == "Failed" && p.ending() == "": // the kubelet rejected it: another pod took the device
+	case p.Status.Phase == "Failed" && (p.ending() == "" || p.disturbed()):
+		// the kubelet rejected it, because another pod took the device, or Kubernetes ended it
 		if c.conclude(ctx, x, validated{
 			Outcome: validationSkipped,
-			Why:     strings.TrimSpace(p.Status.Reason + " " + p.Status.Message), Alone: alone,
+			Why:     cmp.Or(strings.TrimSpace(p.Status.Reason+" "+p.Status.Message), p.ending()), Alone: alone,
 		}) {
 			c.drop(ctx, p)
 		}
@@ -334,6 +336,31 @@ func (p *trial) ending() string {
 		}
 	}
 	return ""
+}
+
+// disturbed reports whether the pod ended for a reason that says nothing about the node's devices: the node restarted,
+// Kubernetes needed its place, or its image did not come.
+func (p *trial) disturbed() bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == "DisruptionTarget" && c.Status == "True" {
+			return true
+		}
+	}
+	ran := false
+	for _, s := range p.Status.ContainerStatuses {
+		t := s.State.Terminated
+		if t != nil && (t.Reason == "ContainerStatusUnknown" || t.Reason == "Unknown") {
+			return true // what the kubelet and containerd say of a container that did not survive a restart of the node
+		}
+		ran = ran || t != nil || s.State.Running != nil
+	}
+	switch p.Status.Reason {
+	case "Evicted", "NodeShutdown", "Terminated", "Preempting":
+		return true
+	case "DeadlineExceeded":
+		return !ran
+	}
+	return false
 }
 
 // unscheduled returns the scheduler's message.

@@ -53,6 +53,16 @@ func phase(name, message string) object {
 	return o
 }
 
+// ended returns the status of a pod that failed, and whose container was killed.
+func ended(reason, message, container string) object {
+	return object{"spec": object{"nodeName": "a"}, "status": object{
+		"phase": "Failed", "reason": reason, "message": message,
+		"containerStatuses": []any{object{
+			"state": object{"terminated": object{"exitCode": 137, "reason": container}},
+		}},
+	}}
+}
+
 // trialsOf returns the paths of the pods that validate.
 func trialsOf(s *server) []string {
 	s.mu.Lock()
@@ -210,6 +220,34 @@ func TestValidationSkipped(t *testing.T) {
 			},
 			"UnexpectedAdmissionError no healthy devices",
 		},
+		{"the node shut down", func(*server) {}, ended("NodeShutdown", "it shuts down", "Error"), "it shuts down"},
+		{"the pod was evicted", func(*server) {}, ended("Evicted", "low on memory", "Error"), "low on memory"},
+		{"the node restarted", func(*server) {}, ended("", "", "Unknown"), "exit status 137: Unknown"},
+		{
+			"the kubelet lost the container", func(*server) {}, ended("", "", "ContainerStatusUnknown"),
+			"ContainerStatusUnknown",
+		},
+		{
+			"somebody more important needed the place", func(*server) {},
+			func() object {
+				o := ended("", "preempted", "Error")
+				part(o, "status")["conditions"] = []any{object{"type": "DisruptionTarget", "status": "True"}}
+				return o
+			}(),
+			"preempted",
+		},
+		{
+			"the registry is away", func(*server) {},
+			object{
+				"spec": object{"nodeName": "a"},
+				"status": object{
+					"phase": "Failed", "reason": "DeadlineExceeded", "containerStatuses": []any{object{
+						"state": object{"waiting": object{"reason": "ImagePullBackOff"}},
+					}},
+				},
+			},
+			"DeadlineExceeded",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -248,6 +286,27 @@ func TestValidationSkipped(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestDisturbed: a pod whose container ran too long or ended by itself was not disturbed.
+func TestDisturbed(t *testing.T) {
+	for name, o := range map[string]object{
+		"it hung and was killed": ended("DeadlineExceeded", "", "Error"),
+		"it hangs still": {"status": object{
+			"phase": "Failed", "reason": "DeadlineExceeded",
+			"containerStatuses": []any{object{"state": object{"running": object{}}}},
+		}},
+		"it failed": ended("", "", "Error"),
+	} {
+		b, err := json.Marshal(o)
+		p := &trial{}
+		if err == nil {
+			err = json.Unmarshal(b, p)
+		}
+		if err != nil || p.disturbed() {
+			t.Errorf("%s: disturbed %v, %v", name, p.disturbed(), err)
+		}
 	}
 }
 

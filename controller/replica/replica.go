@@ -205,8 +205,8 @@ func name(identity string) string {
 	return host + "_" + string(uuid.NewUUID())
 }
 
-// stand stands for election repeatedly until ctx ends, and does the leader's work while elected. When ctx ends, it
-// stops that work before it releases the lease, so that two replicas never bind at the same time.
+// stand stands for election repeatedly until ctx ends, and does the leader's work while elected. It stops that work
+// before it releases the lease, so that two replicas never bind at the same time.
 func (o *Replica) stand(ctx context.Context, identity string) error {
 	l, log := o.config.Lease, o.log
 	lock := &resourcelock.LeaseLock{
@@ -219,12 +219,14 @@ func (o *Replica) stand(ctx context.Context, identity string) error {
 		election, end := context.WithCancel(context.WithoutCancel(ctx))
 		left := make(chan struct{})
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-			Lock: lock, LeaseDuration: lease, RenewDeadline: deadline, RetryPeriod: retry, ReleaseOnCancel: true,
-			Name: l.Name,
+			Lock: lock, LeaseDuration: lease, RenewDeadline: deadline, RetryPeriod: retry, Name: l.Name,
+			// client-go would release the lease before it ends the term. If the API server does not answer, that
+			// takes until after the lease has expired.
+			ReleaseOnCancel: false,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(term context.Context) {
-					defer close(left)
 					defer end()
+					defer close(left)
 					log.Info("became the leader", "identity", identity)
 					term, leave := context.WithCancel(term)
 					defer leave()
@@ -252,8 +254,32 @@ func (o *Replica) stand(ctx context.Context, identity string) error {
 			<-left
 		}
 		end()
+		select {
+		case <-left:
+			o.giveBack(ctx, lock)
+		default: // it has not led
+		}
 	}
 	return nil
+}
+
+// giveBackLimit is how long a replica tries to release its lease. If it fails, the lease expires by itself.
+const giveBackLimit = 2 * time.Second
+
+// giveBack releases the lease if this replica still holds it, so that the next leader need not wait until it expires.
+func (o *Replica) giveBack(ctx context.Context, lock resourcelock.Interface) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackLimit)
+	defer cancel()
+	held, _, err := lock.Get(ctx)
+	if err == nil && held.HolderIdentity == lock.Identity() {
+		now := metav1.Now()
+		err = lock.Update(ctx, resourcelock.LeaderElectionRecord{
+			LeaseDurationSeconds: 1, AcquireTime: now, RenewTime: now, LeaderTransitions: held.LeaderTransitions,
+		})
+	}
+	if err != nil {
+		o.log.Warn("cannot release the lease", "error", err)
+	}
 }
 
 // fleet returns the page for people.

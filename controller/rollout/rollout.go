@@ -27,6 +27,10 @@ type Limits struct {
 	Windows []Window
 	// Paused stops new slots.
 	Paused bool
+	// Busy are the nodes that have slots of other rollouts under the same limits, or replace a driver without a slot.
+	// They count against MaxParallel and as unavailable, each once, even if it also has a slot of this rollout. Failed
+	// are the nodes that have failed in other rollouts under the same limits.
+	Busy, Failed map[string]bool
 }
 
 // Phase is the progress that a node reports of its upgrade.
@@ -97,8 +101,8 @@ type Plan struct {
 	Waits map[string]Why
 	// Late are nodes that have had their slot for longer than the timeout.
 	Late []string
-	// Failures is how many nodes have failed with the version, including the late ones.
-	Failures int
+	// Failures are the nodes that have failed with the version, including the late ones.
+	Failures []string
 	// Next is when the passing of time alone will change the plan; zero if it will not.
 	Next time.Time
 }
@@ -106,20 +110,35 @@ type Plan struct {
 // Decide gives and ends slots for a version, as of now. If version is empty, each node gets the version that it
 // reports as its own target. Nodes must be all nodes that belong to the rollout, each once.
 func Decide(now time.Time, version string, l Limits, nodes []Node, slots []Slot) Plan {
-	d := decision{
-		now: now, version: version, limits: l, plan: Plan{Ended: map[string]Why{}, Waits: map[string]Why{}},
-		nodes: map[string]Node{},
-	}
-	for _, n := range nodes {
-		d.nodes[n.Name] = n
-	}
-	d.keep(slots)
-	d.count()
+	d := before(now, version, l, nodes, slots)
 	d.give()
 	slices.SortFunc(d.plan.Slots, func(a, b Slot) int { return cmp.Compare(a.Node, b.Node) })
 	slices.Sort(d.plan.Given)
 	slices.Sort(d.plan.Late)
+	slices.Sort(d.plan.Failures)
 	return d.plan
+}
+
+// Failures returns the nodes that have failed with a version, including the late ones.
+func Failures(now time.Time, version string, l Limits, nodes []Node, slots []Slot) []string {
+	return before(now, version, l, nodes, slots).plan.Failures
+}
+
+// before returns the decision as it is before any new slot is given.
+func before(now time.Time, version string, l Limits, nodes []Node, slots []Slot) *decision {
+	d := &decision{
+		now: now, version: version, limits: l, plan: Plan{Ended: map[string]Why{}, Waits: map[string]Why{}},
+		nodes: map[string]Node{}, busy: map[string]bool{}, unavailable: map[string]bool{}, failed: map[string]bool{},
+	}
+	for _, n := range nodes {
+		d.nodes[n.Name] = n
+	}
+	maps.Copy(d.busy, l.Busy)
+	maps.Copy(d.unavailable, l.Busy)
+	maps.Copy(d.failed, l.Failed)
+	d.keep(slots)
+	d.count()
+	return d
 }
 
 type decision struct {
@@ -128,9 +147,11 @@ type decision struct {
 	limits  Limits
 	nodes   map[string]Node
 	plan    Plan
-	// unavailable is how many nodes are without accelerators or about to be. canaries is how many canary nodes are
-	// not done.
-	unavailable, canaries int
+	// busy are the nodes that have slots of this rollout, and Limits.Busy. unavailable are those without accelerators
+	// or about to be. failed are those that have failed, here or in another rollout.
+	busy, unavailable, failed map[string]bool
+	// canaries is how many canary nodes are not done.
+	canaries int
 }
 
 // keep carries over the slots that remain valid.
@@ -141,6 +162,7 @@ func (d *decision) keep(slots []Slot) {
 			continue
 		}
 		d.plan.Slots = append(d.plan.Slots, s)
+		d.busy[s.Node] = true
 		if t := d.limits.Timeout; t > 0 {
 			if over := s.Since.Add(t); d.now.Before(over) {
 				d.wake(over)
@@ -195,17 +217,20 @@ func (d *decision) changed(n Node) bool {
 }
 
 func (d *decision) count() {
-	d.plan.Failures = len(d.plan.Late)
+	d.plan.Failures = slices.Clone(d.plan.Late)
 	for _, n := range d.nodes {
 		if !n.Serving || !n.Ready || d.hasSlot(n.Name) || n.Phase == Upgrading {
-			d.unavailable++
+			d.unavailable[n.Name] = true
 		}
-		if n.Phase == Failed && n.For == d.wanted(n) {
-			d.plan.Failures++
+		if n.Phase == Failed && n.For == d.wanted(n) && !slices.Contains(d.plan.Late, n.Name) {
+			d.plan.Failures = append(d.plan.Failures, n.Name)
 		}
 		if n.Canary && !n.Skip && !d.changed(n) {
 			d.canaries++
 		}
+	}
+	for _, name := range d.plan.Failures {
+		d.failed[name] = true
 	}
 }
 
@@ -227,9 +252,7 @@ func (d *decision) give() {
 		if why == "" {
 			d.plan.Slots = append(d.plan.Slots, Slot{Node: name, Version: d.wanted(n), Since: d.now})
 			d.plan.Given = append(d.plan.Given, name)
-			if n.Serving {
-				d.unavailable++
-			}
+			d.busy[name], d.unavailable[name] = true, true
 			if d.limits.Timeout > 0 {
 				d.wake(d.now.Add(d.limits.Timeout))
 			}
@@ -262,15 +285,15 @@ func (d *decision) refuses(n Node, open bool) Why {
 		return NotReady
 	case d.limits.Paused:
 		return IsPaused
-	case d.plan.Failures >= max(1, d.limits.StopAfter):
+	case len(d.failed) >= max(1, d.limits.StopAfter):
 		return Stopped
 	case !n.Canary && d.canaries > 0:
 		return CanaryFirst
 	case !open:
 		return Closed
-	case len(d.plan.Slots) >= max(1, d.limits.MaxParallel):
+	case !d.busy[n.Name] && len(d.busy) >= max(1, d.limits.MaxParallel):
 		return Parallel
-	case n.Serving && d.limits.MaxUnavailable > 0 && d.unavailable >= d.limits.MaxUnavailable:
+	case !d.unavailable[n.Name] && d.limits.MaxUnavailable > 0 && len(d.unavailable) >= d.limits.MaxUnavailable:
 		return Unavailable
 	}
 	return ""

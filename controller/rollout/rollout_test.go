@@ -54,6 +54,28 @@ func TestDecide(t *testing.T) {
 			given: []string{"a", "down"}, waits: map[string]Why{"b": Unavailable},
 		},
 		{
+			name:   "slots of another rollout count, and their nodes may have one here too",
+			limits: Limits{MaxParallel: 2, Busy: map[string]bool{"b": true, "x": true}},
+			nodes:  []Node{waits("a"), waits("b")}, given: []string{"b"}, waits: map[string]Why{"a": Parallel},
+		},
+		{
+			name:   "nodes with a slot of another rollout are unavailable, each once",
+			limits: Limits{MaxParallel: 5, MaxUnavailable: 3, Busy: map[string]bool{"b": true, "x": true}},
+			nodes:  []Node{waits("a"), waits("b"), waits("c")}, given: []string{"a", "b"},
+			waits: map[string]Why{"c": Unavailable},
+		},
+		{
+			name:   "nodes that failed in another rollout count",
+			limits: Limits{MaxParallel: 5, StopAfter: 2, Failed: map[string]bool{"x": true}},
+			nodes:  []Node{waits("a"), with(waits("b"), failed)}, waits: map[string]Why{"a": Stopped, "b": DidFail},
+		},
+		{
+			name:   "a node that failed here and there counts once",
+			limits: Limits{MaxParallel: 5, StopAfter: 2, Failed: map[string]bool{"b": true}},
+			nodes:  []Node{waits("a"), with(waits("b"), failed)}, given: []string{"a"},
+			waits: map[string]Why{"b": DidFail},
+		},
+		{
 			name: "a node that is down counts and gets none", limits: Limits{MaxParallel: 5, MaxUnavailable: 1},
 			nodes: []Node{waits("a"), with(waits("down"), func(n *Node) { n.Ready = false })},
 			waits: map[string]Why{"a": Unavailable, "down": NotReady},
