@@ -164,6 +164,8 @@ func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem 
 func (r *Runtime) rollBack(ctx context.Context, c engine.Change, files []string, since time.Time, before []string,
 	failed error,
 ) *accel.Problem {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restartLimit) // its end may be what failed
+	defer cancel()
 	p := accel.Problemf(accel.RuntimeDown, "%s did not come back after a change of its configuration: %v",
 		r.engine.Unit, failed)
 	if r.units.FirstError != nil {

@@ -537,6 +537,30 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
+// TestRollBackAfterTimeout: the end of the call's context ends the restart, but not the roll-back.
+func TestRollBackAfterTimeout(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	r, starts := d.agent(RestartNow), 0
+	r.units.Restart = func(ctx context.Context, unit string) error {
+		if starts++; starts == 1 {
+			<-ctx.Done()
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return d.restart(ctx, unit)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, p := r.ApplyConfig(ctx)
+	if reason(p) != accel.RuntimeDown || !strings.Contains(strings.Join(p.Tried, "\n"), "and it runs again") {
+		t.Fatalf("%v, after %d starts", p, starts)
+	}
+	if diff := cmp.Diff(old, d.file("/etc/c.toml")); diff != "" || d.read != d.files() {
+		t.Errorf("the file:\n%s, and the daemon has read\n%s", diff, d.read)
+	}
+}
+
 // A hooks directory that was created again is no longer read, and one broken file makes CRI-O's next start fail.
 // Both are reported; nothing is changed.
 func TestHookProblems(t *testing.T) {
