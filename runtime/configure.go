@@ -49,7 +49,7 @@ func (r *Runtime) report() (Report, *accel.Problem) {
 	rep.Change, p = engine.Plan(r.host, r.engine, specDir, r.edit)
 	rep.Diff = rep.Change.Diff()
 	if p == nil && len(rep.Change.Files) == 0 {
-		p = r.waiting()
+		p = r.waiting(r.engine)
 	}
 	return rep, p
 }
@@ -88,6 +88,8 @@ func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
 	if p := r.takeOver(ctx, rep.Change); p != nil {
 		return rep, p
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	c, p := engine.Read(r.host, r.engine)
 	if p == nil {
 		rep.Config, rep.Offers = c, c.Offers(specDir)

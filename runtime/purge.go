@@ -16,7 +16,7 @@ import (
 func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 	r.begin()
 	defer r.mu.Unlock()
-	if n, waits := r.noted(); !r.running() || waits && !n.Back {
+	if n, waits := r.noted(r.engine); !r.running() || waits && !n.Back {
 		return nil
 	}
 	dirs := []string{path.Dir(r.engine.Config)}
@@ -44,9 +44,10 @@ func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 func (r *Runtime) AfterPurge(ctx context.Context) *accel.Problem {
 	r.applying.Lock()
 	defer r.applying.Unlock()
-	r.begin()
-	r.mu.Unlock() // begin only looks for the runtime
-	if n, waits := r.noted(); !waits || !n.Back {
+	r.begin() // it looks for the runtime
+	n, waits := r.noted(r.engine)
+	r.mu.Unlock()
+	if !waits || !n.Back {
 		return nil
 	}
 	return r.takeOver(ctx, engine.Change{})

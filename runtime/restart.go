@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"path"
@@ -86,90 +87,89 @@ func (r *Runtime) noteRestartFor(c engine.Change, back bool) *accel.Problem {
 // forgetRestart is best effort: a file that remains names a daemon that no longer runs.
 func (r *Runtime) forgetRestart() { _ = r.remove(restartFile) }
 
-// noted returns the change that waits for a restart, and whether it waits for the daemon that runs now.
-func (r *Runtime) noted() (pending, bool) {
+// noted returns the change that waits for a restart, and whether it waits for the daemon that runs now: e, or the one
+// that has been started since.
+func (r *Runtime) noted(e accel.ContainerEngine) (pending, bool) {
 	var n pending
 	b, err := r.host.ReadAttribute(restartFile)
 	if err != nil || json.Unmarshal([]byte(b), &n) != nil {
 		return pending{}, false
 	}
-	now := r.engine
 	if r.look != nil {
-		now = r.look() // it may have been restarted since
+		e = r.look() // it may have been restarted since
 	}
-	return n, n.Engine == now.Name && n.PID == now.PID && n.Started.Sub(now.Started).Abs() < time.Second
+	return n, n.Engine == e.Name && n.PID == e.PID && n.Started.Sub(e.Started).Abs() < time.Second
 }
 
 // waiting is the problem of a change that the daemon has not read; nil if there is none.
-func (r *Runtime) waiting() *accel.Problem {
-	n, ok := r.noted()
+func (r *Runtime) waiting(e accel.ContainerEngine) *accel.Problem {
+	n, ok := r.noted(e)
 	if !ok {
 		return nil
 	}
-	return accel.Problemf(accel.RuntimeRestartNeeded, "%s must be restarted to read %s", r.unit(),
+	return accel.Problemf(accel.RuntimeRestartNeeded, "%s must be restarted to read %s", unitOf(e),
 		strings.Join(n.Files, " and "))
 }
 
-// unit names what people restart.
-func (r *Runtime) unit() string {
-	if r.engine.Unit != "" {
-		return r.engine.Unit
-	}
-	return r.engine.Name
-}
+// unitOf names what people restart.
+func unitOf(e accel.ContainerEngine) string { return cmp.Or(e.Unit, e.Name) }
 
-// takeOver makes the running daemon read its files, as far as the policy allows.
+// takeOver makes the running daemon read its files, as far as the policy allows. While it is down, a Check finds
+// another runtime or none, so all of it is about the one that was there at the start.
 func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem {
-	if !r.running() {
+	r.mu.Lock()
+	e, running := r.engine, r.running()
+	r.mu.Unlock()
+	if !running {
 		return nil
 	}
-	n, ok := r.noted()
+	n, ok := r.noted(e)
 	if !ok { // the daemon was restarted meanwhile
 		r.forgetRestart()
 		return nil
 	}
-	if r.units.Restart == nil || r.engine.Unit == "" {
-		return r.waiting()
+	if r.units.Restart == nil || e.Unit == "" {
+		return r.waiting(e)
 	}
-	before, asked := r.pods(ctx)
+	before, asked := r.pods(ctx, e)
 	act := r.units.Restart
 	switch {
-	case n.Reload && r.units.Reload != nil && r.reloadable(n.Files):
+	case n.Reload && r.units.Reload != nil && r.reloadable(e, n.Files):
 		act = r.units.Reload
 	case r.restart == RestartNow:
 	case r.restart == RestartIdle:
-		if asked != nil || !r.idle(ctx, before) {
-			p := r.waiting()
+		if asked != nil || !r.idle(ctx, e, before) {
+			p := r.waiting(e)
 			p.Message += "; it is creating pods, so the restart is tried again later"
 			return p
 		}
 	default:
-		return r.waiting()
+		return r.waiting(e)
 	}
 	since := time.Now()
-	failed := act(ctx, r.engine.Unit)
+	failed := act(ctx, e.Unit)
 	if failed == nil {
-		failed = r.back(ctx, before)
+		failed = r.back(ctx, e, before)
 	}
 	if failed == nil {
-		r.log.Info("container runtime has read its configuration", "unit", r.engine.Unit)
+		r.log.Info("container runtime has read its configuration", "unit", e.Unit)
 		r.forgetRestart()
 		return nil
 	}
-	return r.rollBack(ctx, c, n.Files, since, before, failed)
+	return r.rollBack(ctx, e, c, n.Files, since, before, failed)
 }
 
 // rollBack gives the files their previous bytes and starts the runtime once more. If the change is from an earlier
 // call, only its paths are known, and the ledger undoes it.
-func (r *Runtime) rollBack(ctx context.Context, c engine.Change, files []string, since time.Time, before []string,
-	failed error,
+func (r *Runtime) rollBack(ctx context.Context, e accel.ContainerEngine, c engine.Change, files []string,
+	since time.Time, before []string, failed error,
 ) *accel.Problem {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restartLimit) // its end may be what failed
 	defer cancel()
 	p := accel.Problemf(accel.RuntimeDown, "%s did not come back after a change of its configuration: %v",
-		r.engine.Unit, failed)
+		e.Unit, failed)
 	if r.units.FirstError != nil {
-		if line := r.units.FirstError(ctx, r.engine.Unit, since); line != "" {
+		if line := r.units.FirstError(ctx, e.Unit, since); line != "" {
 			p.Tried = append(p.Tried, "its first error: "+line)
 		}
 	}
@@ -181,15 +181,15 @@ func (r *Runtime) rollBack(ctx context.Context, c engine.Change, files []string,
 		p.Tried = append(p.Tried, back.Message)
 		return p
 	}
-	if err := r.units.Restart(ctx, r.engine.Unit); err != nil {
+	if err := r.units.Restart(ctx, e.Unit); err != nil {
 		p.Tried = append(p.Tried, "restart with what was there before: "+err.Error())
-	} else if err := r.back(ctx, before); err != nil {
+	} else if err := r.back(ctx, e, before); err != nil {
 		p.Tried = append(p.Tried, "restart with what was there before: "+err.Error())
 	} else {
 		p.Tried = append(p.Tried, "every file was given its bytes back, and it runs again")
 	}
 	r.forgetRestart()
-	r.giveUp(c, p)
+	r.giveUp(e, c, p)
 	return p
 }
 
@@ -214,13 +214,13 @@ func (r *Runtime) undo(files []string) *accel.Problem {
 // reloadable reports whether a reload is safe. At SIGHUP CRI-O forgets command-line options that override the files
 // (cri-o#7586), so a reload is safe only if it has no options. Also, at SIGHUP it reads drop-ins only from a
 // directory that existed when it started (seen with 1.34.0: pkg/config/config.go, UpdateFromPath).
-func (r *Runtime) reloadable(files []string) bool {
+func (r *Runtime) reloadable(e accel.ContainerEngine, files []string) bool {
 	for _, f := range files {
-		if made := r.host.Born(path.Dir(f)); made.IsZero() || made.After(r.engine.Started) {
+		if made := r.host.Born(path.Dir(f)); made.IsZero() || made.After(e.Started) {
 			return false
 		}
 	}
-	b, err := r.host.ReadBinary(path.Join("/proc", itoa(r.engine.PID), "cmdline"))
+	b, err := r.host.ReadBinary(path.Join("/proc", itoa(e.PID), "cmdline"))
 	if err != nil {
 		return false
 	}
@@ -229,24 +229,24 @@ func (r *Runtime) reloadable(files []string) bool {
 }
 
 // idle looks twice, settle apart, whether nothing is being created and the pods are the same.
-func (r *Runtime) idle(ctx context.Context, before []string) bool {
-	if r.creating(ctx) {
+func (r *Runtime) idle(ctx context.Context, e accel.ContainerEngine, before []string) bool {
+	if r.creating(ctx, e) {
 		return false
 	}
 	if pace.Sleep(ctx, r.patience.settle) != nil {
 		return false
 	}
-	after, err := r.pods(ctx)
-	return err == nil && slices.Equal(before, after) && !r.creating(ctx)
+	after, err := r.pods(ctx, e)
+	return err == nil && slices.Equal(before, after) && !r.creating(ctx, e)
 }
 
 // back waits until the runtime answers and has the pods that it had before.
-func (r *Runtime) back(ctx context.Context, before []string) error {
+func (r *Runtime) back(ctx context.Context, e accel.ContainerEngine, before []string) error {
 	ctx, cancel := context.WithTimeout(ctx, r.patience.comeback)
 	defer cancel()
 	var err error
 	for {
-		if err = r.alive(ctx, before); err == nil {
+		if err = r.alive(ctx, e, before); err == nil {
 			return nil
 		}
 		if pace.Sleep(ctx, r.patience.again) != nil {

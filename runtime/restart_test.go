@@ -561,6 +561,34 @@ func TestRollBackAfterTimeout(t *testing.T) {
 	}
 }
 
+// TestCheckDuringRestart: what a Check finds while the runtime is down changes nothing about the roll-back.
+func TestCheckDuringRestart(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	r := d.agent(RestartNow)
+	var units []string
+	r.units.Restart = func(ctx context.Context, unit string) error {
+		units = append(units, unit)
+		return d.restart(ctx, unit)
+	}
+	d.spoil = func() error {
+		if len(units) > 1 {
+			return nil
+		}
+		saved := d.e
+		d.e.PID, d.e.Unit = 0, ""
+		_, _ = r.CheckConfig() // what it says is about the moment
+		d.e = saved
+		return errors.New("the job ended as \"failed\"")
+	}
+	_, p := r.ApplyConfig(t.Context())
+	if reason(p) != accel.RuntimeDown || d.read != d.files() {
+		t.Errorf("%v, the daemon has read\n%s", p, d.read)
+	}
+	if diff := cmp.Diff([]string{"containerd.service", "containerd.service"}, units); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A hooks directory that was created again is no longer read, and one broken file makes CRI-O's next start fail.
 // Both are reported; nothing is changed.
 func TestHookProblems(t *testing.T) {
