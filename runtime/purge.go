@@ -10,7 +10,7 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// BeforePurge records that a running container runtime has read configuration files, among those at the given paths,
+// BeforePurge records that a running container runtime has read configuration files, among those with the given keys,
 // that a purge is about to restore. A runtime that never read them, because its restart was still outstanding, needs
 // no record.
 func (r *Runtime) BeforePurge(files []string) *accel.Problem {
@@ -19,11 +19,17 @@ func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 	if n, waits := r.noted(r.engine); !r.running() || waits && !n.Back {
 		return nil
 	}
-	dirs := []string{path.Dir(r.engine.Config)}
+	names := []string{r.engine.Config}
 	if c, p := engine.Read(r.host, r.engine); p == nil {
-		dirs = append(dirs, path.Dir(c.Top))
+		names = append(names, c.Top)
 		if top, p := r.real(c.Top); p == nil {
-			dirs = append(dirs, path.Dir(top))
+			names = append(names, top)
+		}
+	}
+	var dirs []string
+	for _, name := range names {
+		if key, err := r.ledger.Key(name); err == nil { // as in files
+			dirs = append(dirs, path.Dir(key))
 		}
 	}
 	back := engine.Change{Reload: r.engine.Name == "cri-o"}

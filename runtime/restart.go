@@ -195,18 +195,26 @@ func (r *Runtime) rollBack(ctx context.Context, e accel.ContainerEngine, c engin
 
 // undo undoes, through the ledger, what acceld did to files.
 func (r *Runtime) undo(files []string) *accel.Problem {
-	var real []string
+	var keys []string
 	for _, f := range files {
 		name, p := r.real(f)
 		if p != nil {
 			return p
 		}
-		real = append(real, name)
+		key, err := r.ledger.Key(name)
+		if err != nil {
+			return r.problem("resolve", name, err)
+		}
+		keys = append(keys, key)
 	}
-	if _, err := r.ledger.Undo(ledger.UndoOptions{Only: func(path string) bool {
-		return slices.Contains(real, path)
-	}}); err != nil {
+	all, err := r.ledger.Undo(ledger.UndoOptions{Only: func(path string) bool { return slices.Contains(keys, path) }})
+	if err != nil {
 		return accel.AsProblem(err)
+	}
+	for _, o := range all {
+		if o.Action == ledger.Left {
+			return accel.Problemf(o.Reason, "%q still has the change: %s", o.Path, o.Detail)
+		}
 	}
 	return nil
 }

@@ -537,6 +537,47 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
+// TestRollBackOfAnEarlierCall: the change of an earlier call is undone even if a link is in the path of the file. A
+// file that somebody has changed since is not reported as restored.
+func TestRollBackOfAnEarlierCall(t *testing.T) {
+	for name, changed := range map[string]bool{"a link in its directory": false, "changed since": true} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, "containerd", "/etc/c.toml", old)
+			if err := os.Symlink("etc", filepath.Join(d.root, "conf")); err != nil {
+				t.Fatal(err)
+			}
+			d.e.Config = "/conf/c.toml"
+			if _, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
+				t.Fatal(p)
+			}
+			want, restored := old, true
+			if changed {
+				want, restored = d.file("/etc/c.toml")+"# mine\n", false
+				if err := os.WriteFile(filepath.Join(d.root, "etc/c.toml"), []byte(want), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			starts := 0
+			d.spoil = func() error {
+				if starts++; starts == 1 {
+					return errors.New("the job ended as \"failed\"")
+				}
+				return nil
+			}
+			_, p := d.agent(RestartNow).ApplyConfig(t.Context())
+			if reason(p) != accel.RuntimeDown {
+				t.Fatalf("got %v", p)
+			}
+			if diff := cmp.Diff(want, d.file("/etc/c.toml")); diff != "" {
+				t.Errorf("the file:\n%s", diff)
+			}
+			if strings.Contains(strings.Join(p.Tried, "\n"), "every file was given its bytes back") != restored {
+				t.Errorf("tried %q", p.Tried)
+			}
+		})
+	}
+}
+
 // TestRollBackAfterTimeout: the end of the call's context ends the restart, but not the roll-back.
 func TestRollBackAfterTimeout(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
