@@ -65,6 +65,32 @@ func TestRestartedWithTheSameNumber(t *testing.T) {
 	}
 }
 
+// TestClockIsSet: a change still waits after somebody has set the clock, and the same daemon seems to have started at
+// another time. A daemon with another start after the boot is a different one, whatever the clock says.
+func TestClockIsSet(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	start := func(ticks string) {
+		stat := "1000 (containerd) S" + strings.Repeat(" 0", 18) + " " + ticks + " 0\n"
+		if err := os.WriteFile(filepath.Join(d.root, "proc/1000/stat"), []byte(stat), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start("4711")
+	if _, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
+		t.Fatal(p)
+	}
+	before := d.e.Started
+	d.e.Started = before.Add(5 * time.Second)
+	if _, p := d.agent(RestartNever).CheckConfig(); reason(p) != accel.RuntimeRestartNeeded {
+		t.Errorf("after a step of the clock: %v", p)
+	}
+	d.e.Started = before
+	start("4712")
+	if _, p := d.agent(RestartNever).CheckConfig(); p != nil {
+		t.Errorf("another daemon with the same number: %v", p)
+	}
+}
+
 // TestRestartIdleLooksAtOnce: a container that is being created at the first look is enough to postpone the restart.
 func TestRestartIdleLooksAtOnce(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)

@@ -59,9 +59,11 @@ const restartFile = "/run/acceld/runtime-restart.json"
 // pending is the content of restartFile.
 type pending struct {
 	Engine string `json:"engine"`
-	// PID and Started identify the daemon that has not read the files.
-	PID     int       `json:"pid"`
-	Started time.Time `json:"started"`
+	// PID and AfterBoot, the time from the boot to its start, identify the daemon that has not read the files. Started
+	// takes the place of an AfterBoot that is not known, but it moves when somebody sets the clock.
+	PID       int           `json:"pid"`
+	AfterBoot time.Duration `json:"afterBoot,omitempty"` // in nanoseconds
+	Started   time.Time     `json:"started"`
 	// Reload is true if a reload is enough.
 	Reload bool     `json:"reload,omitempty"`
 	Files  []string `json:"files"`
@@ -73,7 +75,11 @@ type pending struct {
 func (r *Runtime) noteRestart(c engine.Change) *accel.Problem { return r.noteRestartFor(c, false) }
 
 func (r *Runtime) noteRestartFor(c engine.Change, back bool) *accel.Problem {
-	n := pending{Engine: r.engine.Name, PID: r.engine.PID, Started: r.engine.Started, Reload: c.Reload, Back: back}
+	after, _ := r.host.StartedAfterBoot(itoa(r.engine.PID)) // 0 if it is not known
+	n := pending{
+		Engine: r.engine.Name, PID: r.engine.PID, AfterBoot: after, Started: r.engine.Started, Reload: c.Reload,
+		Back: back,
+	}
 	for _, f := range c.Files {
 		n.Files = append(n.Files, f.Path)
 	}
@@ -98,7 +104,11 @@ func (r *Runtime) noted(e accel.ContainerEngine) (pending, bool) {
 	if r.look != nil {
 		e = r.look() // it may have been restarted since
 	}
-	return n, n.Engine == e.Name && n.PID == e.PID && n.Started.Sub(e.Started).Abs() < time.Second
+	same := n.Started.Sub(e.Started).Abs() < time.Second
+	if after, err := r.host.StartedAfterBoot(itoa(e.PID)); err == nil && n.AfterBoot > 0 {
+		same = n.AfterBoot == after
+	}
+	return n, n.Engine == e.Name && n.PID == e.PID && same
 }
 
 // waiting is the problem of a change that the daemon has not read; nil if there is none.
