@@ -13,6 +13,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // TestChangeKeepsLinkAndMode: the file behind an administrator's link is changed, and the link and the file's mode
@@ -49,6 +50,26 @@ func TestChangeThatTheProgramRefuses(t *testing.T) {
 	}
 	if d.file("/etc/c.toml") != old || d.calls != nil {
 		t.Errorf("after %q the file is\n%s", d.calls, d.file("/etc/c.toml"))
+	}
+}
+
+// TestChangeKeepsLinkOfThisMachine: a link is followed on the machine itself, too, where this process needs no other
+// path.
+func TestChangeKeepsLinkOfThisMachine(t *testing.T) {
+	h, err := host.New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, link := filepath.Join(dir, "real.toml"), filepath.Join(dir, "c.toml")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink("real.toml", link)); err != nil {
+		t.Fatal(err)
+	}
+	if got, p := New(h, Options{}).real(link); p != nil || got != file {
+		t.Errorf("%q leads to %q, %v", link, got, p)
 	}
 }
 

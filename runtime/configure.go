@@ -3,9 +3,7 @@ package runtime
 import (
 	"context"
 	"io/fs"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -162,11 +160,11 @@ func (r *Runtime) real(name string) (string, *accel.Problem) {
 	if text, _ := r.host.Readlink(name); text == "" { // no link, or it does not exist
 		return name, nil
 	}
-	p, err := r.host.Path(name)
+	file, err := r.host.Follow(name)
 	if err != nil {
 		return "", r.problem("resolve", name, err)
 	}
-	return path.Clean("/" + strings.TrimPrefix(p, strings.TrimSuffix(r.host.Root(), "/"))), nil
+	return file, nil
 }
 
 // mode returns the mode of the file, or the usual one for a new file.
