@@ -70,9 +70,9 @@ func (r *Runtime) newer(c *engine.Config) []string {
 //
 // A running runtime must take over the change: by a reload if that is enough, otherwise by a restart if the policy
 // allows one. If it does not, the problem is RuntimeRestartNeeded. If the runtime does not come back within 30
-// seconds with the pods that it had, every file gets its previous bytes, the runtime is restarted once more, and the
-// problem is RuntimeDown. The same change is then not tried again before the next boot unless a person asks for it:
-// a node must not lose its runtime every few minutes.
+// seconds with the pods that it had, every file gets its previous bytes, the runtime is restarted once more (or
+// reloaded, if the policy allows no restart), and the problem is RuntimeDown. The same change is then not tried again
+// before the next boot unless a person asks for it: a node must not lose its runtime every few minutes.
 //
 // A RuntimeRestartNeeded comes with the change that waits; the next call does not write it again.
 func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {

@@ -169,8 +169,8 @@ func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem 
 	return r.rollBack(ctx, e, c, n.Files, since, before, failed)
 }
 
-// rollBack gives the files their previous bytes and starts the runtime once more. If the change is from an earlier
-// call, only its paths are known, and the ledger undoes it.
+// rollBack gives the files their previous bytes and makes the runtime read them: by a restart, unless the policy
+// allows none. If the change is from an earlier call, only its paths are known, and the ledger undoes it.
 func (r *Runtime) rollBack(ctx context.Context, e accel.ContainerEngine, c engine.Change, files []string,
 	since time.Time, before []string, failed error,
 ) *accel.Problem {
@@ -191,10 +191,16 @@ func (r *Runtime) rollBack(ctx context.Context, e accel.ContainerEngine, c engin
 		p.Tried = append(p.Tried, back.Message)
 		return p
 	}
-	if err := r.units.Restart(ctx, e.Unit); err != nil {
-		p.Tried = append(p.Tried, "restart with what was there before: "+err.Error())
-	} else if err := r.back(ctx, e, before); err != nil {
-		p.Tried = append(p.Tried, "restart with what was there before: "+err.Error())
+	again, verb := r.units.Restart, "restart"
+	if r.restart == RestartNever { // then it was a reload
+		again, verb = r.units.Reload, "reload"
+	}
+	err := again(ctx, e.Unit)
+	if err == nil {
+		err = r.back(ctx, e, before)
+	}
+	if err != nil {
+		p.Tried = append(p.Tried, verb+" with what was there before: "+err.Error())
 	} else {
 		p.Tried = append(p.Tried, "every file was given its bytes back, and it runs again")
 	}

@@ -537,6 +537,32 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
+// TestRollBackOfAReload: if the policy allows no restart, there is none after a reload that failed either.
+func TestRollBackOfAReload(t *testing.T) {
+	d := newDaemon(t, "cri-o", "/etc/crio/crio.conf", "[crio.runtime]\ncdi_spec_dirs = [\"/etc/cdi\"]\n")
+	if err := os.Mkdir(filepath.Join(d.root, "etc/crio/crio.conf.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d.e.Started = time.Now().Add(time.Millisecond)
+	r := d.agent(RestartNever)
+	r.units.Reload = func(ctx context.Context, unit string) error {
+		if err := d.reload(ctx, unit); err != nil || len(d.calls) > 1 {
+			return err
+		}
+		return errors.New("the job ended as \"failed\"")
+	}
+	_, p := r.ApplyConfig(t.Context())
+	if reason(p) != accel.RuntimeDown || !strings.Contains(strings.Join(p.Tried, "\n"), "and it runs again") {
+		t.Fatalf("got %v", p)
+	}
+	if diff := cmp.Diff([]string{"reload", "reload"}, d.calls); diff != "" {
+		t.Error(diff)
+	}
+	if left, err := os.ReadDir(filepath.Join(d.root, "etc/crio/crio.conf.d")); err != nil || len(left) > 0 {
+		t.Errorf("the drop-in is left: %v, %v", left, err)
+	}
+}
+
 // TestRollBackOfAnEarlierCall: the change of an earlier call is undone even if a link is in the path of the file. A
 // file that somebody has changed since is not reported as restored.
 func TestRollBackOfAnEarlierCall(t *testing.T) {
