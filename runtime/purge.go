@@ -16,7 +16,7 @@ import (
 func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 	r.begin()
 	defer r.mu.Unlock()
-	if n, waits := r.noted(r.engine); !r.running() || waits && !n.Back {
+	if n, waits := r.noted(r.engine); !r.running() || waits && !n.Back && n.Trying == nil {
 		return nil
 	}
 	names := []string{r.engine.Config}

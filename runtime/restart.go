@@ -70,6 +70,9 @@ type pending struct {
 	// Back is true if a purge restored the files: the daemon has read what acceld wrote, but not the current
 	// content.
 	Back bool `json:"back,omitempty"`
+	// Trying is the daemon as it was when acceld began to restart or reload it; nil before that.
+	Trying *accel.ContainerEngine `json:"trying,omitempty"`
+	Since  time.Time              `json:"since,omitzero"` // when it began
 }
 
 func (r *Runtime) noteRestart(c engine.Change) *accel.Problem { return r.noteRestartFor(c, false) }
@@ -83,6 +86,10 @@ func (r *Runtime) noteRestartFor(c engine.Change, back bool) *accel.Problem {
 	for _, f := range c.Files {
 		n.Files = append(n.Files, f.Path)
 	}
+	return r.note(n)
+}
+
+func (r *Runtime) note(n pending) *accel.Problem {
 	b, err := json.Marshal(n)
 	if err != nil {
 		return accel.Problemf(accel.InternalError, "cannot render %q: %v", restartFile, err)
@@ -90,7 +97,7 @@ func (r *Runtime) noteRestartFor(c engine.Change, back bool) *accel.Problem {
 	return r.write(restartFile, append(b, '\n'), 0o644)
 }
 
-// forgetRestart is best effort: a file that remains names a daemon that no longer runs.
+// forgetRestart is best effort: a file that remains names a daemon that no longer runs, or is looked into again.
 func (r *Runtime) forgetRestart() { _ = r.remove(restartFile) }
 
 // noted returns the change that waits for a restart, and whether it waits for the daemon that runs now: e, or the one
@@ -114,7 +121,9 @@ func (r *Runtime) noted(e accel.ContainerEngine) (pending, bool) {
 // waiting is the problem of a change that the daemon has not read; nil if there is none.
 func (r *Runtime) waiting(e accel.ContainerEngine) *accel.Problem {
 	n, ok := r.noted(e)
-	if !ok {
+	if n.Trying != nil { // nobody knows yet whether it came back
+		e = *n.Trying
+	} else if !ok {
 		return nil
 	}
 	return accel.Problemf(accel.RuntimeRestartNeeded, "%s must be restarted to read %s", unitOf(e),
@@ -130,11 +139,13 @@ func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem 
 	r.mu.Lock()
 	e, running := r.engine, r.running()
 	r.mu.Unlock()
-	if !running {
-		return nil
-	}
 	n, ok := r.noted(e)
-	if !ok { // the daemon was restarted meanwhile
+	switch {
+	case n.Trying != nil && !ok: // acceld was killed in the middle
+		return r.finish(ctx, c, n)
+	case !running:
+		return nil
+	case !ok: // the daemon was restarted meanwhile
 		r.forgetRestart()
 		return nil
 	}
@@ -156,7 +167,10 @@ func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem 
 	default:
 		return r.waiting(e)
 	}
-	since := time.Now()
+	n.Trying, n.Since = &e, time.Now()
+	if p := r.note(n); p != nil {
+		return p
+	}
 	failed := act(ctx, e.Unit)
 	if failed == nil {
 		failed = r.back(ctx, e, before)
@@ -166,7 +180,20 @@ func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem 
 		r.forgetRestart()
 		return nil
 	}
-	return r.rollBack(ctx, e, c, n.Files, since, before, failed)
+	return r.rollBack(ctx, e, c, n.Files, n.Since, before, failed)
+}
+
+// finish ends a restart in the middle of which acceld was killed: the runtime may be down with the change. Pods may
+// have ended since, so they do not count.
+func (r *Runtime) finish(ctx context.Context, c engine.Change, n pending) *accel.Problem {
+	if r.units.Restart == nil || r.units.Reload == nil {
+		return r.waiting(*n.Trying)
+	}
+	if failed := r.back(ctx, *n.Trying, nil); failed != nil {
+		return r.rollBack(ctx, *n.Trying, c, n.Files, n.Since, nil, failed)
+	}
+	r.forgetRestart()
+	return nil
 }
 
 // rollBack gives the files their previous bytes and makes the runtime read them: by a restart, unless the policy

@@ -351,6 +351,65 @@ func TestKilledInAChange(t *testing.T) {
 	}
 }
 
+// TestKilledInARestart: if the agent is killed while the daemon is down, the next agent waits for it, and reverts the
+// change if it does not come back.
+func TestKilledInARestart(t *testing.T) {
+	type killed struct{}
+	for name, fails := range map[string]bool{"it comes back": false, "it stays down": true} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, "containerd", "/etc/c.toml", old)
+			r := d.agent(RestartNow)
+			r.units.Restart = func(ctx context.Context, unit string) error {
+				d.spoil = func() error {
+					if fails {
+						return errors.New("the job ended as \"failed\"")
+					}
+					return nil
+				}
+				_ = d.restart(ctx, unit) // nobody sees its error
+				panic(killed{})
+			}
+			func() {
+				defer func() {
+					if recover() != (killed{}) {
+						t.Error("the agent was not killed")
+					}
+				}()
+				_, p := r.ApplyConfig(t.Context())
+				t.Error(p)
+			}()
+			saved := d.e
+			d.spoil = func() error { return nil }
+			if fails {
+				d.e.PID, d.e.Unit, d.e.Endpoint = 0, "", "" // as it is found when it does not run
+			}
+			r = d.agent(RestartNow)
+			r.units.Restart = func(ctx context.Context, unit string) error {
+				d.e = saved
+				return d.restart(ctx, unit)
+			}
+			if _, p := r.CheckConfig(); reason(p) != accel.RuntimeRestartNeeded ||
+				!strings.Contains(p.Message, "containerd.service") {
+				t.Errorf("before anybody has looked: %v", p)
+			}
+			want, calls := accel.Reason(""), []string{"restart"}
+			if fails {
+				want, calls = accel.RuntimeDown, []string{"restart", "restart"}
+			}
+			if _, p := r.ApplyConfig(t.Context()); reason(p) != want {
+				t.Errorf("got %v, want %q", p, want)
+			}
+			if diff := cmp.Diff(calls, d.calls); diff != "" || d.read != d.files() ||
+				(d.file("/etc/c.toml") == old) != fails {
+				t.Errorf("%s, and the daemon has read\n%s\nof\n%s", diff, d.read, d.files())
+			}
+			if _, p := d.agent(RestartNow).CheckConfig(); p != nil {
+				t.Errorf("afterwards: %v", p)
+			}
+		})
+	}
+}
+
 // TestSecondFileFails: if the second file of a change cannot be written, the change is reverted, and nothing waits
 // for a restart.
 func TestSecondFileFails(t *testing.T) {
