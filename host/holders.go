@@ -7,10 +7,10 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -41,8 +41,9 @@ func (o Holder) String() string {
 }
 
 // Holders returns the processes that have one of the nodes open or mapped, ordered by PID. Nodes are matched by device
-// number, whatever their name inside a container, and by path. Processes that exit during the search, or that may not
-// be inspected, are left out.
+// number, if the process's path of them has "/dev/" in it or the same last element. A copy of a machine has no numbers,
+// so there, and for mappings that may not be looked at, nodes are matched by path. Processes that exit during the
+// search, or that may not be inspected, are left out.
 func (h *Host) Holders(nodes []accel.DeviceNode) []Holder {
 	entries, err := h.ReadDir("/proc")
 	if err != nil || len(nodes) == 0 {
@@ -57,7 +58,7 @@ func (h *Host) Holders(nodes []accel.DeviceNode) []Holder {
 		}
 		node := h.opened(pid, nodes, live)
 		if node == "" {
-			node = h.mapped(pid, nodes)
+			node = h.mapped(pid, nodes, live)
 		}
 		if node == "" {
 			continue
@@ -79,46 +80,77 @@ func (h *Host) opened(pid int, nodes []accel.DeviceNode, live bool) string {
 		return ""
 	}
 	for _, fd := range fds {
-		text, err := h.Readlink(path.Join(dir, fd.Name()))
-		if err != nil || !strings.HasPrefix(text, "/") {
+		link := path.Join(dir, fd.Name())
+		text, err := h.Readlink(link)
+		text = strings.TrimSuffix(text, deleted)
+		if err != nil || !strings.HasPrefix(text, "/") || !resembles(text, nodes) {
 			continue
 		}
-		for _, n := range nodes {
-			if text == n.Path {
-				return n.Path
-			}
-		}
-		// The text is a path in the process's own mount namespace, so only the kernel's resolution of the link is
-		// reliable.
-		if !live || !strings.HasPrefix(text, "/dev/") {
-			continue
-		}
-		var st syscall.Stat_t
-		if syscall.Stat(filepath.Join(h.root, dir, fd.Name()), &st) != nil ||
-			st.Mode&syscall.S_IFMT != syscall.S_IFCHR && st.Mode&syscall.S_IFMT != syscall.S_IFBLK {
-			continue
-		}
-		for _, n := range nodes {
-			if unix.Major(st.Rdev) == n.Major && unix.Minor(st.Rdev) == n.Minor {
-				return n.Path
-			}
+		if node, err := h.behind(link, text, nodes, live); err == nil && node != "" {
+			return node
 		}
 	}
 	return ""
 }
 
+// deleted is what the kernel appends to a path that was removed (d_path, fs/d_path.c).
+const deleted = " (deleted)"
+
+// resembles reports whether a path may be that of one of nodes in another mount namespace or root directory. Only then
+// is its file worth a look.
+func resembles(text string, nodes []accel.DeviceNode) bool {
+	base := "/" + path.Base(text)
+	return strings.Contains(text, "/dev/") || slices.ContainsFunc(nodes, func(n accel.DeviceNode) bool {
+		return strings.HasSuffix(n.Path, base)
+	})
+}
+
+// behind returns the first of nodes that is the file behind a link of the kernel with this text, or "". The text is a
+// path in the process's own mount namespace, where a plain file may have a node's name, so only the numbers decide. A
+// copy of a machine has only the text.
+func (h *Host) behind(link, text string, nodes []accel.DeviceNode, live bool) (string, error) {
+	is := func(n accel.DeviceNode) bool { return n.Path == text }
+	if live {
+		var st unix.Statx_t
+		// Without a sync, the server of a network file system or of FUSE is not asked, and cannot block this.
+		if err := unix.Statx(unix.AT_FDCWD, filepath.Join(h.root, link), unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE,
+			&st); err != nil {
+			return "", err
+		}
+		if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFCHR && kind != unix.S_IFBLK {
+			return "", nil
+		}
+		is = func(n accel.DeviceNode) bool { return st.Rdev_major == n.Major && st.Rdev_minor == n.Minor }
+	}
+	if i := slices.IndexFunc(nodes, is); i >= 0 {
+		return nodes[i].Path, nil
+	}
+	return "", nil
+}
+
 // mapped returns the first of nodes that the process has mapped, or "". A mapping outlives its descriptor.
-func (h *Host) mapped(pid int, nodes []accel.DeviceNode) string {
+func (h *Host) mapped(pid int, nodes []accel.DeviceNode, live bool) string {
 	f, err := h.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return ""
 	}
 	defer closeQuietly(f)
 	for sc := bufio.NewScanner(f); sc.Scan(); {
-		for _, n := range nodes {
-			if n.Path != "" && strings.HasSuffix(sc.Text(), " "+n.Path) {
-				return n.Path
-			}
+		span, text, found := strings.Cut(sc.Text(), "/")
+		text = strings.TrimSuffix("/"+text, deleted)
+		if !found || !resembles(text, nodes) {
+			continue
+		}
+		span, _, _ = strings.Cut(span, " ")
+		from, to, _ := strings.Cut(span, "-")
+		// The link's name has no leading zeros (proc_pid_map_files(5)).
+		link := fmt.Sprintf("/proc/%d/map_files/%s-%s", pid, strings.TrimLeft(from, "0"), strings.TrimLeft(to, "0"))
+		node, err := h.behind(link, text, nodes, live)
+		if err != nil { // following it needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE
+			node, _ = h.behind(link, text, nodes, false)
+		}
+		if node != "" {
+			return node
 		}
 	}
 	return ""

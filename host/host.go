@@ -71,7 +71,8 @@ func (h *Host) Live() bool {
 	return syscall.Statfs(filepath.Join(h.root, "proc"), &st) == nil && st.Type == procMagic
 }
 
-// Path resolves name inside the root, including its last element, and returns a path that this process can open.
+// Path resolves name inside the root, including its last element, and returns a path that this process can open. If the
+// root is "/", the links stay in the path.
 func (h *Host) Path(name string) (string, error) {
 	if h.root == "/" {
 		return path.Clean("/" + name), nil
@@ -81,6 +82,16 @@ func (h *Host) Path(name string) (string, error) {
 		return "", fmt.Errorf("cannot resolve %q: %w", name, err)
 	}
 	return p, nil
+}
+
+// Follow resolves name inside the root, including its last element, and returns the path without links as the machine
+// sees it.
+func (h *Host) Follow(name string) (string, error) {
+	p, err := securejoin.SecureJoin(h.root, name)
+	if err != nil {
+		return "", fmt.Errorf("cannot resolve %q: %w", name, err)
+	}
+	return path.Clean("/" + strings.TrimPrefix(p, strings.TrimSuffix(h.root, "/"))), nil
 }
 
 // parent resolves the directory of name inside the root and joins the last element unresolved.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -125,6 +126,69 @@ func TestHoldersLive(t *testing.T) {
 		}
 	}
 	t.Error("this process is not among the holders of /dev/zero")
+}
+
+// holds reports whether this process is among the holders of a node.
+func holds(h *Host, node accel.DeviceNode) bool {
+	return slices.ContainsFunc(h.Holders([]accel.DeviceNode{node}), func(o Holder) bool {
+		return o.PID == os.Getpid() && o.Node == node.Path
+	})
+}
+
+// TestHoldersElsewhere finds this process by a device that it has open, and then mapped, outside any /dev.
+func TestHoldersElsewhere(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("device nodes can be made by root alone")
+	}
+	h, err := New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, node := filepath.Join(t.TempDir(), "zero"), accel.DeviceNode{Path: "/dev/zero", Major: 1, Minor: 5}
+	if err := h.MakeNode(name, node.Major, node.Minor, 0o600); err != nil {
+		t.Skipf("no device node can be made here: %v", err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Skipf("devices cannot be opened in the directory for temporary files: %v", err)
+	}
+	if !holds(h, node) {
+		t.Errorf("this process is not among the holders of /dev/zero, which it has open as %q", name)
+	}
+	mapping, err := syscall.Mmap(int(f.Fd()), 0, os.Getpagesize(), syscall.PROT_READ, syscall.MAP_PRIVATE)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	maps, err := os.ReadDir("/proc/self/map_files")
+	if err != nil || len(maps) == 0 {
+		t.Fatal(maps, err)
+	}
+	if _, err := os.Stat("/proc/self/map_files/" + maps[0].Name()); err == nil && !holds(h, node) {
+		t.Errorf("this process is not among the holders of /dev/zero, which it has mapped as %q", name)
+	}
+	if err := syscall.Munmap(mapping); err != nil {
+		t.Error(err)
+	}
+	if holds(h, node) {
+		t.Error("this process is among the holders of /dev/zero, which it has closed")
+	}
+}
+
+// TestHoldersPretended: a plain file with the name of a node is no device.
+func TestHoldersPretended(t *testing.T) {
+	h, err := New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "edu0")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if holds(h, accel.DeviceNode{Path: name, Major: 240, Minor: 7}) {
+		t.Error("a plain file counts as a device")
+	}
 }
 
 func TestPodOf(t *testing.T) {

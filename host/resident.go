@@ -57,7 +57,9 @@ func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, 
 	started := make(chan error, 1)
 	go func() {
 		// The kernel sends Pdeathsig when the thread that started the program exits, so this thread must stay.
+		// Nor may it exit afterwards: it may have started other programs before.
 		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		_, _ = w.Close(), in.Close() // the program has its own copies
 		started <- err

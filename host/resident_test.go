@@ -3,10 +3,12 @@ package host
 import (
 	"bufio"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -76,6 +78,27 @@ func TestResideKilled(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	t.Errorf("process %s is still there", child)
+}
+
+// TestResideEndsAlone: the end of a program does not kill another one that the same thread may have started before.
+func TestResideEndsAlone(t *testing.T) {
+	h, err := New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		other := h.Command(t.Context(), "sleep", "60")
+		if err := other.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = errors.Join(other.Process.Kill(), other.Wait()) })
+		r, _ := reside(t.Context(), t, h, true, "exit 0\n")
+		ended(t, r)
+		time.Sleep(10 * time.Millisecond) // for the thread, which would exit now
+		if pid, err := syscall.Wait4(other.Process.Pid, nil, syscall.WNOHANG, nil); pid != 0 || err != nil {
+			t.Fatalf("the other program has ended: %d, %v", pid, err)
+		}
+	}
 }
 
 func TestResideMissing(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // TestChangeKeepsLinkAndMode: the file behind an administrator's link is changed, and the link and the file's mode
@@ -52,6 +53,26 @@ func TestChangeThatTheProgramRefuses(t *testing.T) {
 	}
 }
 
+// TestChangeKeepsLinkOfThisMachine: a link is followed on the machine itself, too, where this process needs no other
+// path.
+func TestChangeKeepsLinkOfThisMachine(t *testing.T) {
+	h, err := host.New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, link := filepath.Join(dir, "real.toml"), filepath.Join(dir, "c.toml")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink("real.toml", link)); err != nil {
+		t.Fatal(err)
+	}
+	if got, p := New(h, Options{}).real(link); p != nil || got != file {
+		t.Errorf("%q leads to %q, %v", link, got, p)
+	}
+}
+
 // TestRestartedWithTheSameNumber: a daemon that was restarted meanwhile is a different one, even if it has the same
 // PID.
 func TestRestartedWithTheSameNumber(t *testing.T) {
@@ -62,6 +83,32 @@ func TestRestartedWithTheSameNumber(t *testing.T) {
 	d.e.Started = time.Now()
 	if _, p := d.agent(RestartNow).ApplyConfig(t.Context()); p != nil || d.calls != nil {
 		t.Errorf("%v, %q", p, d.calls)
+	}
+}
+
+// TestClockIsSet: a change still waits after somebody has set the clock, and the same daemon seems to have started at
+// another time. A daemon with another start after the boot is a different one, whatever the clock says.
+func TestClockIsSet(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	start := func(ticks string) {
+		stat := "1000 (containerd) S" + strings.Repeat(" 0", 18) + " " + ticks + " 0\n"
+		if err := os.WriteFile(filepath.Join(d.root, "proc/1000/stat"), []byte(stat), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start("4711")
+	if _, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
+		t.Fatal(p)
+	}
+	before := d.e.Started
+	d.e.Started = before.Add(5 * time.Second)
+	if _, p := d.agent(RestartNever).CheckConfig(); reason(p) != accel.RuntimeRestartNeeded {
+		t.Errorf("after a step of the clock: %v", p)
+	}
+	d.e.Started = before
+	start("4712")
+	if _, p := d.agent(RestartNever).CheckConfig(); p != nil {
+		t.Errorf("another daemon with the same number: %v", p)
 	}
 }
 

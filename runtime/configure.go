@@ -3,9 +3,7 @@ package runtime
 import (
 	"context"
 	"io/fs"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -49,7 +47,7 @@ func (r *Runtime) report() (Report, *accel.Problem) {
 	rep.Change, p = engine.Plan(r.host, r.engine, specDir, r.edit)
 	rep.Diff = rep.Change.Diff()
 	if p == nil && len(rep.Change.Files) == 0 {
-		p = r.waiting()
+		p = r.waiting(r.engine)
 	}
 	return rep, p
 }
@@ -72,9 +70,9 @@ func (r *Runtime) newer(c *engine.Config) []string {
 //
 // A running runtime must take over the change: by a reload if that is enough, otherwise by a restart if the policy
 // allows one. If it does not, the problem is RuntimeRestartNeeded. If the runtime does not come back within 30
-// seconds with the pods that it had, every file gets its previous bytes, the runtime is restarted once more, and the
-// problem is RuntimeDown. The same change is then not tried again before the next boot unless a person asks for it:
-// a node must not lose its runtime every few minutes.
+// seconds with the pods that it had, every file gets its previous bytes, the runtime is restarted once more (or
+// reloaded, if the policy allows no restart), and the problem is RuntimeDown. The same change is then not tried again
+// before the next boot unless a person asks for it: a node must not lose its runtime every few minutes.
 //
 // A RuntimeRestartNeeded comes with the change that waits; the next call does not write it again.
 func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
@@ -88,6 +86,8 @@ func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
 	if p := r.takeOver(ctx, rep.Change); p != nil {
 		return rep, p
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	c, p := engine.Read(r.host, r.engine)
 	if p == nil {
 		rep.Config, rep.Offers = c, c.Offers(specDir)
@@ -160,11 +160,11 @@ func (r *Runtime) real(name string) (string, *accel.Problem) {
 	if text, _ := r.host.Readlink(name); text == "" { // no link, or it does not exist
 		return name, nil
 	}
-	p, err := r.host.Path(name)
+	file, err := r.host.Follow(name)
 	if err != nil {
 		return "", r.problem("resolve", name, err)
 	}
-	return path.Clean("/" + strings.TrimPrefix(p, strings.TrimSuffix(r.host.Root(), "/"))), nil
+	return file, nil
 }
 
 // mode returns the mode of the file, or the usual one for a new file.

@@ -18,16 +18,18 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/acceld/acceld/accel"
 )
 
 // ask is the timeout of one call to the runtime.
 const ask = 2 * time.Second
 
 // client connects to the runtime's CRI socket below the host's root.
-func (r *Runtime) client() (cri.RuntimeServiceClient, func(), error) {
-	socket, ok := strings.CutPrefix(r.engine.Endpoint, "unix://")
+func (r *Runtime) client(e accel.ContainerEngine) (cri.RuntimeServiceClient, func(), error) {
+	socket, ok := strings.CutPrefix(e.Endpoint, "unix://")
 	if !ok {
-		return nil, nil, fmt.Errorf("cannot ask the container runtime: %q is not a socket", r.engine.Endpoint)
+		return nil, nil, fmt.Errorf("cannot ask the container runtime: %q is not a socket", e.Endpoint)
 	}
 	file, err := r.host.Path(socket)
 	if err != nil {
@@ -46,10 +48,12 @@ func (r *Runtime) client() (cri.RuntimeServiceClient, func(), error) {
 }
 
 // question makes one call to the runtime, with the timeout [ask].
-func (r *Runtime) question(ctx context.Context, put func(context.Context, cri.RuntimeServiceClient) error) error {
+func (r *Runtime) question(ctx context.Context, e accel.ContainerEngine,
+	put func(context.Context, cri.RuntimeServiceClient) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, ask)
 	defer cancel()
-	c, done, err := r.client()
+	c, done, err := r.client(e)
 	if err != nil {
 		return err
 	}
@@ -58,12 +62,12 @@ func (r *Runtime) question(ctx context.Context, put func(context.Context, cri.Ru
 }
 
 // pods returns the ids of the running pods, sorted.
-func (r *Runtime) pods(ctx context.Context) ([]string, error) {
-	if r.engine.Name == "docker" {
+func (r *Runtime) pods(ctx context.Context, e accel.ContainerEngine) ([]string, error) {
+	if e.Name == "docker" {
 		return nil, nil // docker has no CRI of its own
 	}
 	ids := []string{}
-	err := r.question(ctx, func(ctx context.Context, c cri.RuntimeServiceClient) error {
+	err := r.question(ctx, e, func(ctx context.Context, c cri.RuntimeServiceClient) error {
 		list, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 		if err != nil {
 			return fmt.Errorf("cannot list the pods: %w", err)
@@ -84,12 +88,12 @@ func (r *Runtime) pods(ctx context.Context) ([]string, error) {
 
 // creating reports whether a container is created but not started yet. It returns true if the runtime does not
 // answer.
-func (r *Runtime) creating(ctx context.Context) bool {
-	if r.engine.Name == "docker" {
+func (r *Runtime) creating(ctx context.Context, e accel.ContainerEngine) bool {
+	if e.Name == "docker" {
 		return false
 	}
 	var list *cri.ListContainersResponse
-	err := r.question(ctx, func(ctx context.Context, c cri.RuntimeServiceClient) (err error) {
+	err := r.question(ctx, e, func(ctx context.Context, c cri.RuntimeServiceClient) (err error) {
 		list, err = c.ListContainers(ctx, &cri.ListContainersRequest{})
 		return err
 	})
@@ -99,11 +103,11 @@ func (r *Runtime) creating(ctx context.Context) bool {
 }
 
 // alive checks once whether the runtime is ready and has all the pods in before.
-func (r *Runtime) alive(ctx context.Context, before []string) error {
-	if r.engine.Name == "docker" {
-		return r.answers(ctx)
+func (r *Runtime) alive(ctx context.Context, e accel.ContainerEngine, before []string) error {
+	if e.Name == "docker" {
+		return r.answers(ctx, e)
 	}
-	err := r.question(ctx, func(ctx context.Context, c cri.RuntimeServiceClient) error {
+	err := r.question(ctx, e, func(ctx context.Context, c cri.RuntimeServiceClient) error {
 		status, err := c.Status(ctx, &cri.StatusRequest{})
 		if err != nil {
 			return fmt.Errorf("cannot ask for its status: %w", err)
@@ -118,7 +122,7 @@ func (r *Runtime) alive(ctx context.Context, before []string) error {
 	if err != nil {
 		return err
 	}
-	after, err := r.pods(ctx)
+	after, err := r.pods(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -159,10 +163,11 @@ var wellFormed = regexp.MustCompile(`^[0-9]+\.[0-9A-Za-z.+~-]{1,60}$`)
 
 func (r *Runtime) criVersion() (string, error) {
 	var v *cri.VersionResponse
-	err := r.question(context.Background(), func(ctx context.Context, c cri.RuntimeServiceClient) (err error) {
-		v, err = c.Version(ctx, &cri.VersionRequest{})
-		return err
-	})
+	err := r.question(context.Background(), r.engine,
+		func(ctx context.Context, c cri.RuntimeServiceClient) (err error) {
+			v, err = c.Version(ctx, &cri.VersionRequest{})
+			return err
+		})
 	if err == nil && v.GetRuntimeName() != r.engine.Name {
 		err = fmt.Errorf("it is %q", v.GetRuntimeName())
 	}
@@ -215,8 +220,8 @@ func (r *Runtime) get(path string) ([]byte, error) {
 }
 
 // answers returns an error if nobody listens on the socket.
-func (r *Runtime) answers(ctx context.Context) error {
-	file, err := r.host.Path(strings.TrimPrefix(r.engine.Endpoint, "unix://"))
+func (r *Runtime) answers(ctx context.Context, e accel.ContainerEngine) error {
+	file, err := r.host.Path(strings.TrimPrefix(e.Endpoint, "unix://"))
 	if err != nil {
 		return err
 	}

@@ -24,9 +24,9 @@ func digestOf(c engine.Change) string {
 }
 
 // giveUp records that the change must not be tried again. If that fails, it is tried once more.
-func (r *Runtime) giveUp(c engine.Change, p *accel.Problem) {
+func (r *Runtime) giveUp(e accel.ContainerEngine, c engine.Change, p *accel.Problem) {
 	if len(c.Files) == 0 { // from an earlier call: plan it again, now that it is reverted
-		if c, _ = engine.Plan(r.host, r.engine, specDir, r.edit); len(c.Files) == 0 {
+		if c, _ = engine.Plan(r.host, e, specDir, r.edit); len(c.Files) == 0 {
 			return
 		}
 	}

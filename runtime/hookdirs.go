@@ -100,7 +100,7 @@ func (r *Runtime) hookUnread(dir string) *accel.Problem {
 		return nil
 	}
 	return accel.Problemf(accel.HooksUnread,
-		"%q was made after %s started, which does not read it until it is restarted", dir, r.unit())
+		"%q was made after %s started, which does not read it until it is restarted", dir, unitOf(r.engine))
 }
 
 // validHook checks a hooks.d file as the loader does at start.

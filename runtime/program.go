@@ -18,7 +18,21 @@ import (
 const programName = "acceld-hook"
 
 // programDirs are the directories for the hook's program, preferred first: immutable systems have a read-only /usr.
-func programDirs() []string { return []string{"/usr/local/lib/acceld", "/var/lib/acceld/bin"} }
+func programDirs() []string { return []string{"/usr/local/lib/acceld", path.Join(stateDir, "bin")} }
+
+// stateDir is acceld's own directory on the disk.
+const stateDir = "/var/lib/acceld"
+
+// passable are the bits that everyone needs to reach a program below stateDir. The runtime of rootless containers runs
+// the hook as its own user.
+const passable fs.FileMode = 0o011
+
+// closed reports whether dir is below stateDir, and only root can go through that: other parts of acceld may have
+// created it so.
+func (r *Runtime) closed(dir string) bool {
+	st, err := r.host.Stat(stateDir)
+	return path.Dir(dir) == stateDir && err == nil && st.Mode()&passable != passable
+}
 
 // programPath includes a digest of the content, so that an upgrade never replaces a program that a container in
 // creation is about to start.
@@ -80,7 +94,7 @@ func (r *Runtime) locateProgram(want accel.Want) (program string, installed bool
 	for _, dir := range programDirs() {
 		program := programPath(dir, sum)
 		st, err := r.host.Stat(program)
-		if err != nil || st.Mode().Perm() != 0o755 {
+		if err != nil || st.Mode().Perm() != 0o755 || r.closed(dir) {
 			continue
 		}
 		if there, err := r.sum(r.host, program); err == nil && there == sum {
@@ -103,11 +117,26 @@ func (r *Runtime) installProgram(want accel.Want) (string, *accel.Problem) {
 	sum := sha256.Sum256(data)
 	for _, dir := range programDirs() {
 		program = programPath(dir, hex.EncodeToString(sum[:]))
-		if p = r.write(program, data, 0o755); p == nil || !elsewhere(p) {
+		if p = r.write(program, data, 0o755); p == nil && r.closed(dir) {
+			p = r.openStateDir()
+		}
+		if p == nil || !elsewhere(p) {
 			return program, p
 		}
 	}
 	return "", p
+}
+
+// openStateDir makes stateDir passable. What else is in it stays closed.
+func (r *Runtime) openStateDir() *accel.Problem {
+	st, err := r.host.Stat(stateDir)
+	if err == nil {
+		err = r.host.Chmod(stateDir, st.Mode()|passable)
+	}
+	if err != nil {
+		return r.problem("let users through", stateDir, err)
+	}
+	return nil
 }
 
 // elsewhere reports whether a write may succeed in another directory.

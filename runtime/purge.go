@@ -10,20 +10,26 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// BeforePurge records that a running container runtime has read configuration files, among those at the given paths,
+// BeforePurge records that a running container runtime has read configuration files, among those with the given keys,
 // that a purge is about to restore. A runtime that never read them, because its restart was still outstanding, needs
 // no record.
 func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 	r.begin()
 	defer r.mu.Unlock()
-	if n, waits := r.noted(); !r.running() || waits && !n.Back {
+	if n, waits := r.noted(r.engine); !r.running() || waits && !n.Back && n.Trying == nil {
 		return nil
 	}
-	dirs := []string{path.Dir(r.engine.Config)}
+	names := []string{r.engine.Config}
 	if c, p := engine.Read(r.host, r.engine); p == nil {
-		dirs = append(dirs, path.Dir(c.Top))
+		names = append(names, c.Top)
 		if top, p := r.real(c.Top); p == nil {
-			dirs = append(dirs, path.Dir(top))
+			names = append(names, top)
+		}
+	}
+	var dirs []string
+	for _, name := range names {
+		if key, err := r.ledger.Key(name); err == nil { // as in files
+			dirs = append(dirs, path.Dir(key))
 		}
 	}
 	back := engine.Change{Reload: r.engine.Name == "cri-o"}
@@ -44,9 +50,10 @@ func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 func (r *Runtime) AfterPurge(ctx context.Context) *accel.Problem {
 	r.applying.Lock()
 	defer r.applying.Unlock()
-	r.begin()
-	r.mu.Unlock() // begin only looks for the runtime
-	if n, waits := r.noted(); !waits || !n.Back {
+	r.begin() // it looks for the runtime
+	n, waits := r.noted(r.engine)
+	r.mu.Unlock()
+	if !waits || !n.Back {
 		return nil
 	}
 	return r.takeOver(ctx, engine.Change{})

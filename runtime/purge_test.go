@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -45,6 +47,23 @@ func TestPurgeRestartsWhatHasReadOurs(t *testing.T) {
 		if p != nil && !strings.Contains(p.Message, "/etc/containerd/config.toml") {
 			t.Errorf("%v does not name the file", p)
 		}
+	}
+}
+
+// The ledger knows a file without the links in its directory, which the runtime's own name for it may have.
+func TestPurgeThroughALink(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/containerd/config.toml", old)
+	if err := os.Symlink("etc/containerd", filepath.Join(d.root, "conf")); err != nil {
+		t.Fatal(err)
+	}
+	d.e.Config = "/conf/config.toml"
+	if _, p := d.agent(RestartNow).ApplyConfig(t.Context()); p != nil {
+		t.Fatal(p)
+	}
+	r := d.agent(RestartNever)
+	giveBack(t, r)
+	if p := r.AfterPurge(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
+		t.Errorf("the running daemon has read what acceld wrote: got %v", p)
 	}
 }
 

@@ -139,7 +139,7 @@ imports = ["conf.d/*.toml"]
 	if problem != nil || len(rep.Change.Files) != 1 {
 		t.Fatalf("%v, %s", problem, rep.Diff)
 	}
-	client, done, err := r.client()
+	client, done, err := r.client(e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ imports = ["conf.d/*.toml"]
 	if now := picture(t, filepath.Join(root, "etc")); len(now) != len(before) {
 		t.Errorf("files are left: %v", now)
 	}
-	if err := r.alive(t.Context(), nil); err != nil {
+	if err := r.alive(t.Context(), e, nil); err != nil {
 		t.Errorf("the CRI is not up: %v", err)
 	}
 	t.Log(problem.Message, problem.Tried)

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"path"
@@ -58,24 +59,37 @@ const restartFile = "/run/acceld/runtime-restart.json"
 // pending is the content of restartFile.
 type pending struct {
 	Engine string `json:"engine"`
-	// PID and Started identify the daemon that has not read the files.
-	PID     int       `json:"pid"`
-	Started time.Time `json:"started"`
+	// PID and AfterBoot, the time from the boot to its start, identify the daemon that has not read the files. Started
+	// takes the place of an AfterBoot that is not known, but it moves when somebody sets the clock.
+	PID       int           `json:"pid"`
+	AfterBoot time.Duration `json:"afterBoot,omitempty"` // in nanoseconds
+	Started   time.Time     `json:"started"`
 	// Reload is true if a reload is enough.
 	Reload bool     `json:"reload,omitempty"`
 	Files  []string `json:"files"`
 	// Back is true if a purge restored the files: the daemon has read what acceld wrote, but not the current
 	// content.
 	Back bool `json:"back,omitempty"`
+	// Trying is the daemon as it was when acceld began to restart or reload it; nil before that.
+	Trying *accel.ContainerEngine `json:"trying,omitempty"`
+	Since  time.Time              `json:"since,omitzero"` // when it began
 }
 
 func (r *Runtime) noteRestart(c engine.Change) *accel.Problem { return r.noteRestartFor(c, false) }
 
 func (r *Runtime) noteRestartFor(c engine.Change, back bool) *accel.Problem {
-	n := pending{Engine: r.engine.Name, PID: r.engine.PID, Started: r.engine.Started, Reload: c.Reload, Back: back}
+	after, _ := r.host.StartedAfterBoot(itoa(r.engine.PID)) // 0 if it is not known
+	n := pending{
+		Engine: r.engine.Name, PID: r.engine.PID, AfterBoot: after, Started: r.engine.Started, Reload: c.Reload,
+		Back: back,
+	}
 	for _, f := range c.Files {
 		n.Files = append(n.Files, f.Path)
 	}
+	return r.note(n)
+}
+
+func (r *Runtime) note(n pending) *accel.Problem {
 	b, err := json.Marshal(n)
 	if err != nil {
 		return accel.Problemf(accel.InternalError, "cannot render %q: %v", restartFile, err)
@@ -83,91 +97,116 @@ func (r *Runtime) noteRestartFor(c engine.Change, back bool) *accel.Problem {
 	return r.write(restartFile, append(b, '\n'), 0o644)
 }
 
-// forgetRestart is best effort: a file that remains names a daemon that no longer runs.
+// forgetRestart is best effort: a file that remains names a daemon that no longer runs, or is looked into again.
 func (r *Runtime) forgetRestart() { _ = r.remove(restartFile) }
 
-// noted returns the change that waits for a restart, and whether it waits for the daemon that runs now.
-func (r *Runtime) noted() (pending, bool) {
+// noted returns the change that waits for a restart, and whether it waits for the daemon that runs now: e, or the one
+// that has been started since.
+func (r *Runtime) noted(e accel.ContainerEngine) (pending, bool) {
 	var n pending
 	b, err := r.host.ReadAttribute(restartFile)
 	if err != nil || json.Unmarshal([]byte(b), &n) != nil {
 		return pending{}, false
 	}
-	now := r.engine
 	if r.look != nil {
-		now = r.look() // it may have been restarted since
+		e = r.look() // it may have been restarted since
 	}
-	return n, n.Engine == now.Name && n.PID == now.PID && n.Started.Sub(now.Started).Abs() < time.Second
+	same := n.Started.Sub(e.Started).Abs() < time.Second
+	if after, err := r.host.StartedAfterBoot(itoa(e.PID)); err == nil && n.AfterBoot > 0 {
+		same = n.AfterBoot == after
+	}
+	return n, n.Engine == e.Name && n.PID == e.PID && same
 }
 
 // waiting is the problem of a change that the daemon has not read; nil if there is none.
-func (r *Runtime) waiting() *accel.Problem {
-	n, ok := r.noted()
-	if !ok {
+func (r *Runtime) waiting(e accel.ContainerEngine) *accel.Problem {
+	n, ok := r.noted(e)
+	if n.Trying != nil { // nobody knows yet whether it came back
+		e = *n.Trying
+	} else if !ok {
 		return nil
 	}
-	return accel.Problemf(accel.RuntimeRestartNeeded, "%s must be restarted to read %s", r.unit(),
+	return accel.Problemf(accel.RuntimeRestartNeeded, "%s must be restarted to read %s", unitOf(e),
 		strings.Join(n.Files, " and "))
 }
 
-// unit names what people restart.
-func (r *Runtime) unit() string {
-	if r.engine.Unit != "" {
-		return r.engine.Unit
-	}
-	return r.engine.Name
-}
+// unitOf names what people restart.
+func unitOf(e accel.ContainerEngine) string { return cmp.Or(e.Unit, e.Name) }
 
-// takeOver makes the running daemon read its files, as far as the policy allows.
+// takeOver makes the running daemon read its files, as far as the policy allows. While it is down, a Check finds
+// another runtime or none, so all of it is about the one that was there at the start.
 func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem {
-	if !r.running() {
+	r.mu.Lock()
+	e, running := r.engine, r.running()
+	r.mu.Unlock()
+	n, ok := r.noted(e)
+	switch {
+	case n.Trying != nil && !ok: // acceld was killed in the middle
+		return r.finish(ctx, c, n)
+	case !running:
 		return nil
-	}
-	n, ok := r.noted()
-	if !ok { // the daemon was restarted meanwhile
+	case !ok: // the daemon was restarted meanwhile
 		r.forgetRestart()
 		return nil
 	}
-	if r.units.Restart == nil || r.engine.Unit == "" {
-		return r.waiting()
+	if r.units.Restart == nil || e.Unit == "" {
+		return r.waiting(e)
 	}
-	before, asked := r.pods(ctx)
+	before, asked := r.pods(ctx, e)
 	act := r.units.Restart
 	switch {
-	case n.Reload && r.units.Reload != nil && r.reloadable(n.Files):
+	case n.Reload && r.units.Reload != nil && r.reloadable(e, n.Files):
 		act = r.units.Reload
 	case r.restart == RestartNow:
 	case r.restart == RestartIdle:
-		if asked != nil || !r.idle(ctx, before) {
-			p := r.waiting()
+		if asked != nil || !r.idle(ctx, e, before) {
+			p := r.waiting(e)
 			p.Message += "; it is creating pods, so the restart is tried again later"
 			return p
 		}
 	default:
-		return r.waiting()
+		return r.waiting(e)
 	}
-	since := time.Now()
-	failed := act(ctx, r.engine.Unit)
+	n.Trying, n.Since = &e, time.Now()
+	if p := r.note(n); p != nil {
+		return p
+	}
+	failed := act(ctx, e.Unit)
 	if failed == nil {
-		failed = r.back(ctx, before)
+		failed = r.back(ctx, e, before)
 	}
 	if failed == nil {
-		r.log.Info("container runtime has read its configuration", "unit", r.engine.Unit)
+		r.log.Info("container runtime has read its configuration", "unit", e.Unit)
 		r.forgetRestart()
 		return nil
 	}
-	return r.rollBack(ctx, c, n.Files, since, before, failed)
+	return r.rollBack(ctx, e, c, n.Files, n.Since, before, failed)
 }
 
-// rollBack gives the files their previous bytes and starts the runtime once more. If the change is from an earlier
-// call, only its paths are known, and the ledger undoes it.
-func (r *Runtime) rollBack(ctx context.Context, c engine.Change, files []string, since time.Time, before []string,
-	failed error,
+// finish ends a restart in the middle of which acceld was killed: the runtime may be down with the change. Pods may
+// have ended since, so they do not count.
+func (r *Runtime) finish(ctx context.Context, c engine.Change, n pending) *accel.Problem {
+	if r.units.Restart == nil || r.units.Reload == nil {
+		return r.waiting(*n.Trying)
+	}
+	if failed := r.back(ctx, *n.Trying, nil); failed != nil {
+		return r.rollBack(ctx, *n.Trying, c, n.Files, n.Since, nil, failed)
+	}
+	r.forgetRestart()
+	return nil
+}
+
+// rollBack gives the files their previous bytes and makes the runtime read them: by a restart, unless the policy
+// allows none. If the change is from an earlier call, only its paths are known, and the ledger undoes it.
+func (r *Runtime) rollBack(ctx context.Context, e accel.ContainerEngine, c engine.Change, files []string,
+	since time.Time, before []string, failed error,
 ) *accel.Problem {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restartLimit) // its end may be what failed
+	defer cancel()
 	p := accel.Problemf(accel.RuntimeDown, "%s did not come back after a change of its configuration: %v",
-		r.engine.Unit, failed)
+		e.Unit, failed)
 	if r.units.FirstError != nil {
-		if line := r.units.FirstError(ctx, r.engine.Unit, since); line != "" {
+		if line := r.units.FirstError(ctx, e.Unit, since); line != "" {
 			p.Tried = append(p.Tried, "its first error: "+line)
 		}
 	}
@@ -179,32 +218,46 @@ func (r *Runtime) rollBack(ctx context.Context, c engine.Change, files []string,
 		p.Tried = append(p.Tried, back.Message)
 		return p
 	}
-	if err := r.units.Restart(ctx, r.engine.Unit); err != nil {
-		p.Tried = append(p.Tried, "restart with what was there before: "+err.Error())
-	} else if err := r.back(ctx, before); err != nil {
-		p.Tried = append(p.Tried, "restart with what was there before: "+err.Error())
+	again, verb := r.units.Restart, "restart"
+	if r.restart == RestartNever { // then it was a reload
+		again, verb = r.units.Reload, "reload"
+	}
+	err := again(ctx, e.Unit)
+	if err == nil {
+		err = r.back(ctx, e, before)
+	}
+	if err != nil {
+		p.Tried = append(p.Tried, verb+" with what was there before: "+err.Error())
 	} else {
 		p.Tried = append(p.Tried, "every file was given its bytes back, and it runs again")
 	}
 	r.forgetRestart()
-	r.giveUp(c, p)
+	r.giveUp(e, c, p)
 	return p
 }
 
 // undo undoes, through the ledger, what acceld did to files.
 func (r *Runtime) undo(files []string) *accel.Problem {
-	var real []string
+	var keys []string
 	for _, f := range files {
 		name, p := r.real(f)
 		if p != nil {
 			return p
 		}
-		real = append(real, name)
+		key, err := r.ledger.Key(name)
+		if err != nil {
+			return r.problem("resolve", name, err)
+		}
+		keys = append(keys, key)
 	}
-	if _, err := r.ledger.Undo(ledger.UndoOptions{Only: func(path string) bool {
-		return slices.Contains(real, path)
-	}}); err != nil {
+	all, err := r.ledger.Undo(ledger.UndoOptions{Only: func(path string) bool { return slices.Contains(keys, path) }})
+	if err != nil {
 		return accel.AsProblem(err)
+	}
+	for _, o := range all {
+		if o.Action == ledger.Left {
+			return accel.Problemf(o.Reason, "%q still has the change: %s", o.Path, o.Detail)
+		}
 	}
 	return nil
 }
@@ -212,13 +265,13 @@ func (r *Runtime) undo(files []string) *accel.Problem {
 // reloadable reports whether a reload is safe. At SIGHUP CRI-O forgets command-line options that override the files
 // (cri-o#7586), so a reload is safe only if it has no options. Also, at SIGHUP it reads drop-ins only from a
 // directory that existed when it started (seen with 1.34.0: pkg/config/config.go, UpdateFromPath).
-func (r *Runtime) reloadable(files []string) bool {
+func (r *Runtime) reloadable(e accel.ContainerEngine, files []string) bool {
 	for _, f := range files {
-		if made := r.host.Born(path.Dir(f)); made.IsZero() || made.After(r.engine.Started) {
+		if made := r.host.Born(path.Dir(f)); made.IsZero() || made.After(e.Started) {
 			return false
 		}
 	}
-	b, err := r.host.ReadBinary(path.Join("/proc", itoa(r.engine.PID), "cmdline"))
+	b, err := r.host.ReadBinary(path.Join("/proc", itoa(e.PID), "cmdline"))
 	if err != nil {
 		return false
 	}
@@ -227,24 +280,24 @@ func (r *Runtime) reloadable(files []string) bool {
 }
 
 // idle looks twice, settle apart, whether nothing is being created and the pods are the same.
-func (r *Runtime) idle(ctx context.Context, before []string) bool {
-	if r.creating(ctx) {
+func (r *Runtime) idle(ctx context.Context, e accel.ContainerEngine, before []string) bool {
+	if r.creating(ctx, e) {
 		return false
 	}
 	if pace.Sleep(ctx, r.patience.settle) != nil {
 		return false
 	}
-	after, err := r.pods(ctx)
-	return err == nil && slices.Equal(before, after) && !r.creating(ctx)
+	after, err := r.pods(ctx, e)
+	return err == nil && slices.Equal(before, after) && !r.creating(ctx, e)
 }
 
 // back waits until the runtime answers and has the pods that it had before.
-func (r *Runtime) back(ctx context.Context, before []string) error {
+func (r *Runtime) back(ctx context.Context, e accel.ContainerEngine, before []string) error {
 	ctx, cancel := context.WithTimeout(ctx, r.patience.comeback)
 	defer cancel()
 	var err error
 	for {
-		if err = r.alive(ctx, before); err == nil {
+		if err = r.alive(ctx, e, before); err == nil {
 			return nil
 		}
 		if pace.Sleep(ctx, r.patience.again) != nil {

@@ -351,6 +351,65 @@ func TestKilledInAChange(t *testing.T) {
 	}
 }
 
+// TestKilledInARestart: if the agent is killed while the daemon is down, the next agent waits for it, and reverts the
+// change if it does not come back.
+func TestKilledInARestart(t *testing.T) {
+	type killed struct{}
+	for name, fails := range map[string]bool{"it comes back": false, "it stays down": true} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, "containerd", "/etc/c.toml", old)
+			r := d.agent(RestartNow)
+			r.units.Restart = func(ctx context.Context, unit string) error {
+				d.spoil = func() error {
+					if fails {
+						return errors.New("the job ended as \"failed\"")
+					}
+					return nil
+				}
+				_ = d.restart(ctx, unit) // nobody sees its error
+				panic(killed{})
+			}
+			func() {
+				defer func() {
+					if recover() != (killed{}) {
+						t.Error("the agent was not killed")
+					}
+				}()
+				_, p := r.ApplyConfig(t.Context())
+				t.Error(p)
+			}()
+			saved := d.e
+			d.spoil = func() error { return nil }
+			if fails {
+				d.e.PID, d.e.Unit, d.e.Endpoint = 0, "", "" // as it is found when it does not run
+			}
+			r = d.agent(RestartNow)
+			r.units.Restart = func(ctx context.Context, unit string) error {
+				d.e = saved
+				return d.restart(ctx, unit)
+			}
+			if _, p := r.CheckConfig(); reason(p) != accel.RuntimeRestartNeeded ||
+				!strings.Contains(p.Message, "containerd.service") {
+				t.Errorf("before anybody has looked: %v", p)
+			}
+			want, calls := accel.Reason(""), []string{"restart"}
+			if fails {
+				want, calls = accel.RuntimeDown, []string{"restart", "restart"}
+			}
+			if _, p := r.ApplyConfig(t.Context()); reason(p) != want {
+				t.Errorf("got %v, want %q", p, want)
+			}
+			if diff := cmp.Diff(calls, d.calls); diff != "" || d.read != d.files() ||
+				(d.file("/etc/c.toml") == old) != fails {
+				t.Errorf("%s, and the daemon has read\n%s\nof\n%s", diff, d.read, d.files())
+			}
+			if _, p := d.agent(RestartNow).CheckConfig(); p != nil {
+				t.Errorf("afterwards: %v", p)
+			}
+		})
+	}
+}
+
 // TestSecondFileFails: if the second file of a change cannot be written, the change is reverted, and nothing waits
 // for a restart.
 func TestSecondFileFails(t *testing.T) {
@@ -534,6 +593,125 @@ func TestRollBack(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestRollBackOfAReload: if the policy allows no restart, there is none after a reload that failed either.
+func TestRollBackOfAReload(t *testing.T) {
+	d := newDaemon(t, "cri-o", "/etc/crio/crio.conf", "[crio.runtime]\ncdi_spec_dirs = [\"/etc/cdi\"]\n")
+	if err := os.Mkdir(filepath.Join(d.root, "etc/crio/crio.conf.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d.e.Started = time.Now().Add(time.Millisecond)
+	r := d.agent(RestartNever)
+	r.units.Reload = func(ctx context.Context, unit string) error {
+		if err := d.reload(ctx, unit); err != nil || len(d.calls) > 1 {
+			return err
+		}
+		return errors.New("the job ended as \"failed\"")
+	}
+	_, p := r.ApplyConfig(t.Context())
+	if reason(p) != accel.RuntimeDown || !strings.Contains(strings.Join(p.Tried, "\n"), "and it runs again") {
+		t.Fatalf("got %v", p)
+	}
+	if diff := cmp.Diff([]string{"reload", "reload"}, d.calls); diff != "" {
+		t.Error(diff)
+	}
+	if left, err := os.ReadDir(filepath.Join(d.root, "etc/crio/crio.conf.d")); err != nil || len(left) > 0 {
+		t.Errorf("the drop-in is left: %v, %v", left, err)
+	}
+}
+
+// TestRollBackOfAnEarlierCall: the change of an earlier call is undone even if a link is in the path of the file. A
+// file that somebody has changed since is not reported as restored.
+func TestRollBackOfAnEarlierCall(t *testing.T) {
+	for name, changed := range map[string]bool{"a link in its directory": false, "changed since": true} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, "containerd", "/etc/c.toml", old)
+			if err := os.Symlink("etc", filepath.Join(d.root, "conf")); err != nil {
+				t.Fatal(err)
+			}
+			d.e.Config = "/conf/c.toml"
+			if _, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
+				t.Fatal(p)
+			}
+			want, restored := old, true
+			if changed {
+				want, restored = d.file("/etc/c.toml")+"# mine\n", false
+				if err := os.WriteFile(filepath.Join(d.root, "etc/c.toml"), []byte(want), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			starts := 0
+			d.spoil = func() error {
+				if starts++; starts == 1 {
+					return errors.New("the job ended as \"failed\"")
+				}
+				return nil
+			}
+			_, p := d.agent(RestartNow).ApplyConfig(t.Context())
+			if reason(p) != accel.RuntimeDown {
+				t.Fatalf("got %v", p)
+			}
+			if diff := cmp.Diff(want, d.file("/etc/c.toml")); diff != "" {
+				t.Errorf("the file:\n%s", diff)
+			}
+			if strings.Contains(strings.Join(p.Tried, "\n"), "every file was given its bytes back") != restored {
+				t.Errorf("tried %q", p.Tried)
+			}
+		})
+	}
+}
+
+// TestRollBackAfterTimeout: the end of the call's context ends the restart, but not the roll-back.
+func TestRollBackAfterTimeout(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	r, starts := d.agent(RestartNow), 0
+	r.units.Restart = func(ctx context.Context, unit string) error {
+		if starts++; starts == 1 {
+			<-ctx.Done()
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return d.restart(ctx, unit)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, p := r.ApplyConfig(ctx)
+	if reason(p) != accel.RuntimeDown || !strings.Contains(strings.Join(p.Tried, "\n"), "and it runs again") {
+		t.Fatalf("%v, after %d starts", p, starts)
+	}
+	if diff := cmp.Diff(old, d.file("/etc/c.toml")); diff != "" || d.read != d.files() {
+		t.Errorf("the file:\n%s, and the daemon has read\n%s", diff, d.read)
+	}
+}
+
+// TestCheckDuringRestart: what a Check finds while the runtime is down changes nothing about the roll-back.
+func TestCheckDuringRestart(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	r := d.agent(RestartNow)
+	var units []string
+	r.units.Restart = func(ctx context.Context, unit string) error {
+		units = append(units, unit)
+		return d.restart(ctx, unit)
+	}
+	d.spoil = func() error {
+		if len(units) > 1 {
+			return nil
+		}
+		saved := d.e
+		d.e.PID, d.e.Unit = 0, ""
+		_, _ = r.CheckConfig() // what it says is about the moment
+		d.e = saved
+		return errors.New("the job ended as \"failed\"")
+	}
+	_, p := r.ApplyConfig(t.Context())
+	if reason(p) != accel.RuntimeDown || d.read != d.files() {
+		t.Errorf("%v, the daemon has read\n%s", p, d.read)
+	}
+	if diff := cmp.Diff([]string{"containerd.service", "containerd.service"}, units); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -88,7 +88,7 @@ func New(h *host.Host, o Options) *Runtime {
 	}
 	changes := o.Ledger
 	if changes == nil {
-		if changes, err = ledger.Open(h, "/var/lib/acceld", log); err != nil {
+		if changes, err = ledger.Open(h, stateDir, log); err != nil {
 			panic(err) // the directory is a constant
 		}
 	}

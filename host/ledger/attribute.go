@@ -5,7 +5,7 @@ import "strings"
 // Attribute writes text to a sysfs or procfs attribute that can be read back. Its previous text stays on record until
 // the next boot. Nothing is written if the attribute already has this text.
 func (l *Ledger) Attribute(attr, text string) error {
-	key, err := l.resolve(attr)
+	key, err := l.Key(attr)
 	if err != nil {
 		return err
 	}

@@ -190,7 +190,8 @@ func flock(f *os.File) error {
 	}
 }
 
-// found creates the book's directories, accessible to root alone: blobs may hold secrets.
+// found creates the book's directories. The book is accessible to root alone: blobs may hold secrets. Everyone can go
+// through the state directory above it, where programs may be.
 func (b *book) found() error {
 	if _, err := os.Lstat(b.path(path.Join(b.dir, "blobs"))); err == nil {
 		return nil
@@ -207,8 +208,11 @@ func (b *book) found() error {
 	}
 	for _, dir := range dirs {
 		mode := fs.FileMode(0o700)
-		if !below(dir, own) || dir == RunDir {
+		switch {
+		case !below(dir, own) || dir == RunDir:
 			mode = 0o755 // others need to reach the socket in it
+		case dir == own:
+			mode = 0o711
 		}
 		if _, err := os.Stat(b.path(dir)); err == nil && !below(dir, own) {
 			continue

@@ -18,7 +18,7 @@ func (l *Ledger) Remaining() (int, error) {
 
 // Recorded reports whether a change of the file is still on record.
 func (l *Ledger) Recorded(name string) (bool, error) {
-	key, err := l.resolve(name)
+	key, err := l.Key(name)
 	if err != nil {
 		return false, err
 	}

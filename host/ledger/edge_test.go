@@ -60,6 +60,21 @@ func TestNotesOfOneName(t *testing.T) {
 	}
 }
 
+// TestModesOfDirectories: programs below the state directory can be reached, and the ledger in it cannot.
+func TestModesOfDirectories(t *testing.T) {
+	root := newRoot(t)
+	must(t, open(t, root).WriteFile("/etc/secret", []byte("ours"), 0o600))
+	for dir, want := range map[string]fs.FileMode{
+		stateDir: 0o011, stateDir + "/ledger": 0, stateDir + "/ledger/blobs": 0,
+	} {
+		st, err := os.Stat(filepath.Join(root, dir))
+		must(t, err)
+		if got := st.Mode().Perm() & 0o077; got != want {
+			t.Errorf("%s: group and others have %v, want %v", dir, got, want)
+		}
+	}
+}
+
 // TestClosedFileStaysClosed: if an administrator changed a file's mode, the mode stays when the content is restored.
 func TestClosedFileStaysClosed(t *testing.T) {
 	root := newRoot(t)

@@ -48,7 +48,7 @@ func Open(h *host.Host, stateDir string, log *slog.Logger) (*Ledger, error) {
 	}
 	l := &Ledger{h: h, log: log, files: &files{root: h.Root()}}
 	var err error
-	if l.stateDir, err = l.resolve(stateDir); err != nil {
+	if l.stateDir, err = l.Key(stateDir); err != nil {
 		return nil, err
 	}
 	always := func() string { return "" }
@@ -57,12 +57,13 @@ func Open(h *host.Host, stateDir string, log *slog.Logger) (*Ledger, error) {
 	return l, nil
 }
 
-// resolve returns the key of a path: links in its directory are resolved inside the root, its last element is not.
-func (l *Ledger) resolve(p string) (string, error) {
-	clean := path.Clean("/" + p)
+// Key returns the path under which name is on record: links in its directory are resolved inside the root, its last
+// element is not.
+func (l *Ledger) Key(name string) (string, error) {
+	clean := path.Clean("/" + name)
 	dir, err := securejoin.SecureJoin(l.h.Root(), path.Dir(clean))
 	if err != nil {
-		return "", fmt.Errorf("cannot resolve %q: %w", p, err)
+		return "", fmt.Errorf("cannot resolve %q: %w", name, err)
 	}
 	return path.Join("/", strings.TrimPrefix(dir, strings.TrimSuffix(l.h.Root(), "/")), path.Base(clean)), nil
 }
@@ -131,7 +132,7 @@ func (l *Ledger) Mknod(name string, major, minor uint32, mode fs.FileMode) error
 
 // MkdirAll creates the directory name and its parents if they are missing.
 func (l *Ledger) MkdirAll(name string, mode fs.FileMode) error {
-	key, err := l.resolve(path.Join(name, "x"))
+	key, err := l.Key(path.Join(name, "x"))
 	if err != nil {
 		return err
 	}
@@ -148,7 +149,7 @@ func (l *Ledger) Remove(name string) error {
 
 // change brings file to the state to: it records first and changes then.
 func (l *Ledger) change(file string, to State, open func() (io.ReadCloser, error)) error {
-	key, err := l.resolve(file)
+	key, err := l.Key(file)
 	if err != nil {
 		return err
 	}
