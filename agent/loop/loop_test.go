@@ -29,6 +29,7 @@ type world struct {
 	refuse   *accel.Problem    // answer of the next driver steps
 	tried    int
 	proofs   []string      // devices proven, in order
+	faulty   string        // the device that does not pass its self-test
 	hangs    bool          // the first collection does not return before hang is closed
 	hang     chan struct{} // created in the bubble
 	mute     error         // error of one of two metrics
@@ -118,6 +119,11 @@ func (w *world) ensure(context.Context, *accel.Definition, accel.Facts, []accel.
 func (w *world) prove(_ context.Context, _ *accel.Definition, accs []accel.Accelerator) (string, *accel.Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for _, a := range accs {
+		if a.ID == w.faulty {
+			return "", accel.Problemf(accel.CheckFailed, "it gave %q", "0")
+		}
+	}
 	for _, a := range accs {
 		w.proofs = append(w.proofs, a.ID)
 	}
