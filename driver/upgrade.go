@@ -276,11 +276,18 @@ func (t *swap) prove(ctx context.Context) UpgradeStep {
 	return StepCommit
 }
 
-// compute runs the definition's self-test on the devices that worked before the upgrade.
+// compute runs the definition's self-test on the devices that worked before the upgrade. If none did, it runs on all:
+// no driver is committed without a test.
 func (t *swap) compute(ctx context.Context) *accel.Problem {
-	accs := slices.DeleteFunc(slices.Clone(t.accs), func(a accel.Accelerator) bool {
-		return slices.Contains(t.j.Bad, a.ID) || !a.Present() || a.Health.State == accel.Unhealthy
+	all := slices.DeleteFunc(slices.Clone(t.accs), func(a accel.Accelerator) bool {
+		return !a.Present() || a.Health.State == accel.Unhealthy
 	})
+	accs := slices.DeleteFunc(slices.Clone(all), func(a accel.Accelerator) bool {
+		return slices.Contains(t.j.Bad, a.ID)
+	})
+	if len(accs) == 0 {
+		accs = all
+	}
 	if len(accs) == 0 {
 		return nil
 	}

@@ -530,6 +530,23 @@ func TestUpgradeWithABadDevice(t *testing.T) {
 	}
 }
 
+// TestUpgradeOfADriverThatServesNoDevice: if no device worked with the old driver, all must pass their self-test with
+// the new one.
+func TestUpgradeOfADriverThatServesNoDevice(t *testing.T) {
+	m, d := serving(t)
+	if err := m.unbind(ko.Device); err != nil {
+		t.Fatal(err)
+	}
+	m.failProbe[ko.Device] = true
+	m.onLoad = func(string) { m.failProbe[ko.Device] = false }
+	m.bad["2.0.0"] = "wrong"
+	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
+	if problem == nil || problem.Reason != accel.RolledBack || !strings.Contains(problem.Message, "instead of") ||
+		have.Version != "1.0.0" {
+		t.Errorf("%+v %v", have, problem)
+	}
+}
+
 func TestUpgradeWithoutSpaceChangesNothing(t *testing.T) {
 	m, d := serving(t)
 	m.Write(d.o.StateDir+"/journal", "in the way") // no directory can be created
