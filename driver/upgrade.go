@@ -108,7 +108,7 @@ func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel
 		}
 	}
 	d.log.Info("driver upgrade begins", "kind", def.Kind, "from", from.Ref(), "to", to.Ref())
-	return d.run(ctx, def, facts, accs, j)
+	return d.run(ctx, def, facts, accs, j, false)
 }
 
 // swap is one upgrade in progress.
@@ -136,22 +136,24 @@ func (t *swap) retry(problem *accel.Problem) UpgradeStep {
 }
 
 // run runs the steps of a journal, from the one it names. It ignores the caller's cancellation once the old driver
-// may have been touched: half an upgrade leaves no driver.
+// may have been touched: half an upgrade leaves no driver. An interrupted upgrade that resumes also ignores a journal
+// that cannot be written: the one on disk leads to the same end, and the host may have no driver until then.
 func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
-	j *Journal,
+	j *Journal, resumed bool,
 ) (accel.DriverHave, *accel.Problem) {
 	t := &swap{Driver: d, def: def, facts: facts, accs: accs, j: j}
 	if problem := d.journals.write(j); problem != nil {
-		have, _ := d.Probe(def, facts, accs)
-		return have, problem // nothing was changed
+		if !resumed {
+			have, _ := d.Probe(def, facts, accs)
+			return have, problem // nothing was changed
+		}
+		t.unnoted(problem)
 	}
 	ctx = context.WithoutCancel(ctx)
 	for next := t.do(ctx, j.Step); next != ""; next = t.do(ctx, j.Step) {
 		j.Step = next
 		if problem := d.journals.write(j); problem != nil {
-			// Not fatal: an interrupted upgrade also looks at the modules to find where to resume.
-			d.log.Warn("cannot note a step of an upgrade", "kind", j.Kind, "step", j.Step, "reason", problem.Reason,
-				"message", problem.Message)
+			t.unnoted(problem)
 		}
 	}
 	if !t.again {
@@ -164,6 +166,13 @@ func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Fac
 		problem = t.problem
 	}
 	return have, problem
+}
+
+// unnoted logs that the journal does not name the next step. That is not fatal: an interrupted upgrade also looks at
+// the modules to find where to resume.
+func (t *swap) unnoted(problem *accel.Problem) {
+	t.log.Warn("cannot note a step of an upgrade", "kind", t.j.Kind, "step", t.j.Step, "reason", problem.Reason,
+		"message", problem.Message)
 }
 
 // do runs one step and returns the next one, "" after the last.
@@ -406,7 +415,7 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 			j.Problem = accel.Problemf(accel.LoadFailed, "the upgrade was interrupted %d times", j.Resumed)
 		}
 	}
-	have, problem := d.run(ctx, def, facts, accs, j)
+	have, problem := d.run(ctx, def, facts, accs, j, true)
 	if problem != nil && have.Right {
 		d.log.Info("the driver before serves", "kind", j.Kind, "reason", problem.Reason, "message", problem.Message)
 		problem = nil
