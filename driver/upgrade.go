@@ -50,7 +50,8 @@ func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel
 // Upgrade replaces the current driver by the configured one. It acquires and judges the new driver before it changes
 // anything. If the old driver is in use, it also changes nothing, and the problem is InUse. Then it unloads the old
 // driver, loads the new one, checks that the devices are bound and pass their self-test, and makes it the chosen
-// driver.
+// driver. A device that did not work before may still not work: the driver is then not right, and the upgrade has
+// succeeded all the same.
 //
 // If the new driver fails, Upgrade unloads it and loads the old one again. The problem is then RolledBack, says what
 // failed, and the driver is right. If that fails too, the problem is RollbackFailed. The journal records every step
@@ -161,11 +162,8 @@ func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Fac
 			t.problem = stays
 		}
 	}
-	have, problem := d.Probe(def, facts, accs)
-	if t.problem != nil {
-		problem = t.problem
-	}
-	return have, problem
+	have, _ := d.Probe(def, facts, accs) // what a device had before the upgrade is for Ensure to report
+	return have, t.problem
 }
 
 // unnoted logs that the journal does not name the next step. That is not fatal: an interrupted upgrade also looks at

@@ -519,13 +519,18 @@ func TestBootWithoutTheWantedDriver(t *testing.T) {
 	}
 }
 
-// TestUpgradeWithABadDevice: a device that did not work with the old driver does not count against the new one.
+// TestUpgradeWithABadDevice: a device that did not work with the old driver does not count against the new one. The
+// upgrade has succeeded, and what the device has is reported as it was before.
 func TestUpgradeWithABadDevice(t *testing.T) {
 	m, d := serving(t)
 	m.AddDevice("0000:02:00.0")
 	m.failProbe["0000:02:00.0"] = true
 	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
-	if have.Version != "2.0.0" || problem == nil || problem.Reason != accel.ProbeFailed {
+	if problem != nil || have.Version != "2.0.0" || have.Right || have.Upgrade != nil {
+		t.Errorf("%+v %v", have, problem)
+	}
+	if have, problem = d.Ensure(t.Context(), wants("2.0.0"), m.Facts(), m.accs()); problem == nil ||
+		problem.Reason != accel.ProbeFailed {
 		t.Errorf("%+v %v", have, problem)
 	}
 }

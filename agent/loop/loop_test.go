@@ -27,6 +27,7 @@ type world struct {
 	spec     []string          // devices in the CDI spec
 	unread   *accel.Problem    // why the container runtime does not read it
 	refuse   *accel.Problem    // answer of the next driver steps
+	unbound  bool              // the driver that is loaded refuses a device
 	tried    int
 	proofs   []string      // devices proven, in order
 	faulty   string        // the device that does not pass its self-test
@@ -91,9 +92,9 @@ func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []acc
 }
 
 func (w *world) driver(_ *accel.Definition, f accel.Facts, _ []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
-	have := accel.DriverHave{Right: len(f.Modules) == 1, Modules: f.Modules}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	have := accel.DriverHave{Right: len(f.Modules) == 1 && !w.unbound, Modules: f.Modules}
 	if w.wanted != "" && len(f.Modules) == 1 && w.wanted != f.Modules[0].BuildID {
 		have.Upgrade = &accel.Upgrade{
 			To: accel.DriverRef{Version: w.wanted}, Wish: w.wanted,

@@ -221,7 +221,7 @@ func (w *worker) replace(k *kind, u *upgrading) work {
 				k.report = u.report
 				return
 			}
-			u.failure, u.acting, u.report = nil, false, accel.UpgradeReport{}
+			u.failure, u.acting, u.report, k.replaced = nil, false, accel.UpgradeReport{}, true
 			// Each device that worked before passed its self-test with the new driver, or it would have been reverted.
 			// If the sources have the driver that already serves, nothing was tested. StepProve tests the rest.
 			if identity := driverIdentity(have); whole && identity != before {
