@@ -15,6 +15,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
 )
@@ -129,6 +130,37 @@ func (w *workshop) isClean(entries int) {
 	if err != nil || len(all) != entries {
 		w.t.Errorf("the store has %+v, %v", all, err)
 	}
+}
+
+// TestBuildOfAnotherModule: a definition gains a module, and nothing else changes. The entry without the module, though
+// it is the current one, keeps neither the build nor the entry with the module from being used.
+func TestBuildOfAnotherModule(t *testing.T) {
+	w := newWorkshop(t, goodMake+`; cp extra.bin $(M)/extra.ko`)
+	extra := ko.Edu()
+	extra.Name, extra.BuildID = "extra", strings.Repeat("e", 40)
+	w.write(w.headers, "extra.bin", string(extra.Bytes()))
+	d := New(w.h, Options{StateDir: w.state})
+	def, facts := w.definition(), w.facts()
+	acquire := func(from accel.SourceType, modules, runs int) *store.Generation {
+		t.Helper()
+		p, tried, problem := d.sources.Acquire(t.Context(), def, facts, source.Options{})
+		if problem != nil {
+			t.Fatal(problem, tried)
+		}
+		defer p.Close()
+		if p.Source != from || len(p.Modules) != modules || w.runs() != runs {
+			t.Fatalf("%d modules from %q after %d builds", len(p.Modules), p.Source, w.runs())
+		}
+		return store.GenerationOf(p, def)
+	}
+	first := acquire(accel.SourceBuild, 1, 1)
+	if err := d.store.Choose(def.Kind, facts.Kernel, d.store.Choice(def.Kind, facts.Kernel).Serve(first)); err != nil {
+		t.Fatal(err)
+	}
+	def.Driver.Modules = append(def.Driver.Modules, accel.Module{Name: "extra"})
+	acquire(accel.SourceBuild, 2, 2)
+	acquire(accel.SourceStore, 2, 2)
+	w.isClean(2)
 }
 
 func TestBuildOnce(t *testing.T) {

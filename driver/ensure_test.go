@@ -224,6 +224,26 @@ func TestLoadDependenciesFirst(t *testing.T) {
 	}
 }
 
+// TestOptionalModuleWithoutItsParameters: while it is not known what the parameters of an optional module are, the
+// module is left out, and the others are loaded.
+func TestOptionalModuleWithoutItsParameters(t *testing.T) {
+	m := newMachine(t)
+	m.Install("updates/base.ko", ko.Module{Name: "base"})
+	m.Install("updates/edu.ko", ko.Edu())
+	def, facts := ko.Definition(), m.Facts()
+	def.Driver.Modules = []accel.Module{
+		{Name: "base", Optional: true, Parameters: map[string]string{"mode": "{{.ClusterVersion}}"}}, {Name: "edu"},
+	}
+	facts.Cluster.Unknown = true
+	have, problem := m.driver(Options{}).Ensure(t.Context(), def, facts, m.accs())
+	if problem != nil || !have.Right {
+		t.Fatal(have, problem)
+	}
+	if diff := cmp.Diff([]string{"edu"}, m.loads); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestTransaction has a row for each way in which a load fails: exactly what this call loaded is unloaded, in reverse
 // order.
 func TestTransaction(t *testing.T) {

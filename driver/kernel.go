@@ -99,12 +99,11 @@ func (k *helperKernel) ask(ctx context.Context, r helperRequest, files ...*os.Fi
 	cmd := k.h.Helper(ctx, k.argv, files...)
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout = bytes.NewReader(text), &out
-	if err := cmd.Start(); err != nil {
+	ended, err := host.Start(cmd)
+	if err != nil {
 		return fmt.Errorf("cannot start the load helper %q: %w", k.argv[0], err)
 	}
 	// A helper inside the kernel cannot always be killed. It is left alone, and reaped whenever it returns.
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
 	select {
 	case err = <-ended:
 	case <-ctx.Done():

@@ -50,7 +50,8 @@ func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel
 // Upgrade replaces the current driver by the configured one. It acquires and judges the new driver before it changes
 // anything. If the old driver is in use, it also changes nothing, and the problem is InUse. Then it unloads the old
 // driver, loads the new one, checks that the devices are bound and pass their self-test, and makes it the chosen
-// driver.
+// driver. A device that did not work before may still not work: the driver is then not right, and the upgrade has
+// succeeded all the same.
 //
 // If the new driver fails, Upgrade unloads it and loads the old one again. The problem is then RolledBack, says what
 // failed, and the driver is right. If that fails too, the problem is RollbackFailed. The journal records every step
@@ -108,7 +109,7 @@ func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel
 		}
 	}
 	d.log.Info("driver upgrade begins", "kind", def.Kind, "from", from.Ref(), "to", to.Ref())
-	return d.run(ctx, def, facts, accs, j)
+	return d.run(ctx, def, facts, accs, j, false)
 }
 
 // swap is one upgrade in progress.
@@ -136,22 +137,24 @@ func (t *swap) retry(problem *accel.Problem) UpgradeStep {
 }
 
 // run runs the steps of a journal, from the one it names. It ignores the caller's cancellation once the old driver
-// may have been touched: half an upgrade leaves no driver.
+// may have been touched: half an upgrade leaves no driver. An interrupted upgrade that resumes also ignores a journal
+// that cannot be written: the one on disk leads to the same end, and the host may have no driver until then.
 func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
-	j *Journal,
+	j *Journal, resumed bool,
 ) (accel.DriverHave, *accel.Problem) {
 	t := &swap{Driver: d, def: def, facts: facts, accs: accs, j: j}
 	if problem := d.journals.write(j); problem != nil {
-		have, _ := d.Probe(def, facts, accs)
-		return have, problem // nothing was changed
+		if !resumed {
+			have, _ := d.Probe(def, facts, accs)
+			return have, problem // nothing was changed
+		}
+		t.unnoted(problem)
 	}
 	ctx = context.WithoutCancel(ctx)
 	for next := t.do(ctx, j.Step); next != ""; next = t.do(ctx, j.Step) {
 		j.Step = next
 		if problem := d.journals.write(j); problem != nil {
-			// Not fatal: an interrupted upgrade also looks at the modules to find where to resume.
-			d.log.Warn("cannot note a step of an upgrade", "kind", j.Kind, "step", j.Step, "reason", problem.Reason,
-				"message", problem.Message)
+			t.unnoted(problem)
 		}
 	}
 	if !t.again {
@@ -159,11 +162,15 @@ func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Fac
 			t.problem = stays
 		}
 	}
-	have, problem := d.Probe(def, facts, accs)
-	if t.problem != nil {
-		problem = t.problem
-	}
-	return have, problem
+	have, _ := d.Probe(def, facts, accs) // what a device had before the upgrade is for Ensure to report
+	return have, t.problem
+}
+
+// unnoted logs that the journal does not name the next step. That is not fatal: an interrupted upgrade also looks at
+// the modules to find where to resume.
+func (t *swap) unnoted(problem *accel.Problem) {
+	t.log.Warn("cannot note a step of an upgrade", "kind", t.j.Kind, "step", t.j.Step, "reason", problem.Reason,
+		"message", problem.Message)
 }
 
 // do runs one step and returns the next one, "" after the last.
@@ -276,11 +283,18 @@ func (t *swap) prove(ctx context.Context) UpgradeStep {
 	return StepCommit
 }
 
-// compute runs the definition's self-test on the devices that worked before the upgrade.
+// compute runs the definition's self-test on the devices that worked before the upgrade. If none did, it runs on all:
+// no driver is committed without a test.
 func (t *swap) compute(ctx context.Context) *accel.Problem {
-	accs := slices.DeleteFunc(slices.Clone(t.accs), func(a accel.Accelerator) bool {
-		return slices.Contains(t.j.Bad, a.ID) || !a.Present() || a.Health.State == accel.Unhealthy
+	all := slices.DeleteFunc(slices.Clone(t.accs), func(a accel.Accelerator) bool {
+		return !a.Present() || a.Health.State == accel.Unhealthy
 	})
+	accs := slices.DeleteFunc(slices.Clone(all), func(a accel.Accelerator) bool {
+		return slices.Contains(t.j.Bad, a.ID)
+	})
+	if len(accs) == 0 {
+		accs = all
+	}
 	if len(accs) == 0 {
 		return nil
 	}
@@ -399,7 +413,7 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 			j.Problem = accel.Problemf(accel.LoadFailed, "the upgrade was interrupted %d times", j.Resumed)
 		}
 	}
-	have, problem := d.run(ctx, def, facts, accs, j)
+	have, problem := d.run(ctx, def, facts, accs, j, true)
 	if problem != nil && have.Right {
 		d.log.Info("the driver before serves", "kind", j.Kind, "reason", problem.Reason, "message", problem.Message)
 		problem = nil

@@ -519,13 +519,35 @@ func TestBootWithoutTheWantedDriver(t *testing.T) {
 	}
 }
 
-// TestUpgradeWithABadDevice: a device that did not work with the old driver does not count against the new one.
+// TestUpgradeWithABadDevice: a device that did not work with the old driver does not count against the new one. The
+// upgrade has succeeded, and what the device has is reported as it was before.
 func TestUpgradeWithABadDevice(t *testing.T) {
 	m, d := serving(t)
 	m.AddDevice("0000:02:00.0")
 	m.failProbe["0000:02:00.0"] = true
 	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
-	if have.Version != "2.0.0" || problem == nil || problem.Reason != accel.ProbeFailed {
+	if problem != nil || have.Version != "2.0.0" || have.Right || have.Upgrade != nil {
+		t.Errorf("%+v %v", have, problem)
+	}
+	if have, problem = d.Ensure(t.Context(), wants("2.0.0"), m.Facts(), m.accs()); problem == nil ||
+		problem.Reason != accel.ProbeFailed {
+		t.Errorf("%+v %v", have, problem)
+	}
+}
+
+// TestUpgradeOfADriverThatServesNoDevice: if no device worked with the old driver, all must pass their self-test with
+// the new one.
+func TestUpgradeOfADriverThatServesNoDevice(t *testing.T) {
+	m, d := serving(t)
+	if err := m.unbind(ko.Device); err != nil {
+		t.Fatal(err)
+	}
+	m.failProbe[ko.Device] = true
+	m.onLoad = func(string) { m.failProbe[ko.Device] = false }
+	m.bad["2.0.0"] = "wrong"
+	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
+	if problem == nil || problem.Reason != accel.RolledBack || !strings.Contains(problem.Message, "instead of") ||
+		have.Version != "1.0.0" {
 		t.Errorf("%+v %v", have, problem)
 	}
 }
@@ -595,6 +617,45 @@ func TestUpgradeThatTheMachineRefuses(t *testing.T) {
 			m.clean(d)
 		})
 	}
+}
+
+// TestUpgradeResumedOnAFullDisk: the agent is killed after it has unloaded the old driver, and the disk is full when
+// another one resumes the upgrade. The files of the old driver are in the store, and it serves again.
+func TestUpgradeResumedOnAFullDisk(t *testing.T) {
+	m, d := serving(t)
+	def := wants("2.0.0")
+	_, dead := m.killAt(d, 1<<30, func() {
+		at := d.stopAt
+		d.stopAt = func(name string) {
+			at(name)
+			if j := d.journals.read(def.Kind); j != nil && j.Step == StepLoad {
+				panic(killed{})
+			}
+		}
+		_, _ = d.Upgrade(t.Context(), def, m.Facts(), m.accs())
+	})
+	if !dead || m.liveVersion() != "" {
+		t.Fatalf("killed %t, version %q is loaded", dead, m.liveVersion())
+	}
+	name := d.journals.file(def.Kind)
+	journal, err := os.ReadFile(m.Path(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One inode is for the directory, one for the journal that is there. No other file can be created.
+	for dir, inodes := range map[string]string{"/journal": "nr_inodes=2", "/attempts": "nr_inodes=1"} {
+		at := m.Path(d.o.StateDir + dir)
+		if err := syscall.Mount("tmpfs", at, "tmpfs", 0, inodes); err != nil {
+			t.Skipf("no file system can be mounted: %v", err)
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(at, syscall.MNT_DETACH) })
+	}
+	m.Write(name, string(journal))
+	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
+	if problem != nil || !have.Right || have.Version != "1.0.0" || m.liveVersion() != "1.0.0" {
+		t.Errorf("%+v %v, version %q is loaded", have, problem, m.liveVersion())
+	}
+	m.clean(d)
 }
 
 func TestUpgradeRefusedByTheKernel(t *testing.T) {

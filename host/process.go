@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 
 // Helper prepares a program from this process's own file system, not the machine's; argv[0] is usually the agent
 // itself. Files become the descriptors 3, 4, … The program leads its own process group and dies with this process.
+// Start it with [Start] if it must not die earlier.
 func (h *Host) Helper(ctx context.Context, argv []string, files ...*os.File) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
@@ -26,6 +28,24 @@ func (h *Host) Helper(ctx context.Context, argv []string, files ...*os.File) *ex
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.ExtraFiles = files
 	return cmd
+}
+
+// Start starts a program that [Host.Command] or [Host.Helper] prepared, on a thread that stays until the program has
+// exited: the kernel sends Pdeathsig when the thread that started a program exits, not when the process does
+// (prctl(2)). A thread exits with a goroutine that is locked to it, and any thread may get such a goroutine later.
+// Ended receives what [exec.Cmd.Wait] returns.
+func Start(cmd *exec.Cmd) (ended <-chan error, err error) {
+	started, over := make(chan error), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread() // the thread may have started other programs
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			over <- cmd.Wait()
+		}
+	}()
+	return over, <-started
 }
 
 // Lock takes the exclusive lock (flock(2)) on the file name, which it creates if missing, and writes text into it for

@@ -213,6 +213,41 @@ func TestPodOf(t *testing.T) {
 	}
 }
 
+// TestStart: a program outlives the thread that asked for it, which exits with its goroutine.
+func TestStart(t *testing.T) {
+	h, err := New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := h.Helper(t.Context(), []string{"/bin/sh", "-c", "read -r end"})
+	if _, err := cmd.StdinPipe(); err != nil { // it stays open
+		t.Fatal(err)
+	}
+	got := make(chan (<-chan error), 1)
+	onSpareThread(func() {
+		ended, err := Start(cmd)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- ended
+	})
+	ended := <-got
+	select {
+	case err := <-ended:
+		t.Fatalf("it ended with the thread: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	if err := cmd.Cancel(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("it was killed, and ended well")
+	}
+	if _, err := Start(h.Helper(t.Context(), []string{"/not/there"})); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
 func TestKernelTail(t *testing.T) {
 	h := tempHost(t)
 	put(t, h, "/dev/kmsg", "6,1,1,-;before\n")

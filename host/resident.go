@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -54,25 +53,16 @@ func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, 
 	r := &Resident{Output: output, Input: input, ended: make(chan struct{})}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, w, &r.tail
 	cmd.WaitDelay = time.Second // for its own children that still hold its standard error
-	started := make(chan error, 1)
-	go func() {
-		// The kernel sends Pdeathsig when the thread that started the program exits, so this thread must stay.
-		// Nor may it exit afterwards: it may have started other programs before.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		_, _ = w.Close(), in.Close() // the program has its own copies
-		started <- err
-		if err != nil {
-			return
-		}
-		r.err = cmd.Wait()
-		close(r.ended)
-	}()
-	if err := <-started; err != nil {
+	over, err := Start(cmd)
+	_, _ = w.Close(), in.Close() // the program has its own copies
+	if err != nil {
 		_, _ = output.Close(), input.Close()
 		return nil, fmt.Errorf("cannot start %q: %w", argv[0], err)
 	}
+	go func() {
+		r.err = <-over
+		close(r.ended)
+	}()
 	r.PID = cmd.Process.Pid
 	return r, nil
 }

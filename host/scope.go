@@ -106,7 +106,7 @@ func (s *Scope) Limits() string {
 // started. When ctx ends, everything that the program started is killed.
 func (s *Scope) Run(ctx context.Context, p Program) error {
 	for {
-		cmd, gate, err := s.start(ctx, p, scopeLevels()[s.bare])
+		cmd, gate, ended, err := s.start(ctx, p, scopeLevels()[s.bare])
 		if err != nil {
 			refused := errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSPC)
 			if refused && s.bare < len(scopeLevels())-1 {
@@ -117,25 +117,27 @@ func (s *Scope) Run(ctx context.Context, p Program) error {
 		}
 		_, _ = io.WriteString(gate, s.admit(ctx, cmd.Process.Pid)) // if it was killed meanwhile, Wait says so
 		_ = gate.Close()
-		return cmd.Wait()
+		return <-ended
 	}
 }
 
 // start starts a shell that waits for a line before it becomes the program, so that limits hold from the program's
 // first instruction.
-func (s *Scope) start(ctx context.Context, p Program, level scopeLevel) (*exec.Cmd, io.WriteCloser, error) {
+func (s *Scope) start(ctx context.Context, p Program, level scopeLevel) (cmd *exec.Cmd, gate io.WriteCloser,
+	ended <-chan error, err error,
+) {
 	shell, err := s.h.LookPath("sh")
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if !s.h.Exists(p.Path) {
-		return nil, nil, &os.PathError{Op: "exec", Path: p.Path, Err: syscall.ENOENT}
+		return nil, nil, nil, &os.PathError{Op: "exec", Path: p.Path, Err: syscall.ENOENT}
 	}
 	args := []string{"-c", `read -r memory || exit 1; ulimit -S -v "$memory"; exec "$@"`, "sh"}
 	if nice, err := s.h.LookPath("nice"); err == nil {
 		args = append(args, nice, "-n", "19") // setpriority(2): the lowest
 	}
-	cmd := s.h.Command(ctx, shell, append(append(args, p.Path), p.Args...)...)
+	cmd = s.h.Command(ctx, shell, append(append(args, p.Path), p.Args...)...)
 	cmd.Env = append(cmd.Env, p.Env...)
 	cmd.Dir = "/"
 	if p.Dir != "" {
@@ -148,11 +150,11 @@ func (s *Scope) start(ctx context.Context, p Program, level scopeLevel) (*exec.C
 		id := uint32(p.User)
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: id, Gid: id}
 	}
-	gate, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, nil, err
+	if gate, err = cmd.StdinPipe(); err != nil {
+		return nil, nil, nil, err
 	}
-	return cmd, gate, cmd.Start()
+	ended, err = Start(cmd)
+	return cmd, gate, ended, err
 }
 
 // admit moves a process that waits at its gate into the control group. It returns the line that opens the gate: the

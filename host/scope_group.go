@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"path"
 	"strconv"
 	"time"
@@ -27,7 +26,7 @@ type systemdScope struct {
 	conn  *dbus.Conn
 	name  string
 	path  string
-	keep  *exec.Cmd
+	kept  <-chan error // receives the end of the waiting process; nil before its start
 	leave io.Closer
 }
 
@@ -81,10 +80,11 @@ func (s *systemdScope) open(ctx context.Context, h *Host, o ScopeOptions) error 
 	if err != nil {
 		return err
 	}
-	if err := keep.Start(); err != nil {
+	kept, err := Start(keep)
+	if err != nil {
 		return err
 	}
-	s.keep, s.leave = keep, leave
+	s.kept, s.leave = kept, leave
 	ctx, cancel := context.WithTimeout(ctx, busTime)
 	defer cancel()
 	done := make(chan string, 1)
@@ -141,7 +141,7 @@ func (s *systemdScope) add(ctx context.Context, pid int) error {
 
 func (s *systemdScope) end() error {
 	defer s.conn.Close()
-	if s.keep == nil {
+	if s.kept == nil {
 		return nil
 	}
 	var err error
@@ -151,7 +151,7 @@ func (s *systemdScope) end() error {
 		err = s.conn.KillUnitWithTarget(ctx, s.name, dbus.All, int32(unix.SIGKILL))
 	}
 	_ = s.leave.Close()
-	_ = s.keep.Wait() // it was killed
+	<-s.kept // it was killed
 	return err
 }
 

@@ -2,14 +2,15 @@ package loop
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/acceld/acceld/accel"
 )
 
 // lookAgain is how often an upgrade that waits for users of the driver looks for them if no event reports their end.
-// There is no event for a pod that was given a device but has no process on it, for the outcome of an eviction, or
-// for a source that does not answer.
+// There is no event for a pod that was given a device but has no process on it, for another module that uses the
+// driver, for the outcome of an eviction, or for a source that does not answer.
 const lookAgain = 10 * time.Second
 
 // lookAgainAnyway is when an upgrade looks for the users again although it awaits the end of a process: a fallback in
@@ -104,6 +105,7 @@ func decideByHolders(c upgradeCase, d upgradeDecision) upgradeDecision {
 	holders, unanswered := c.looked.holders, c.looked.unanswered
 	waits := c.policy.Holders == accel.HoldersWait || c.policy.Holders == accel.HoldersEvict
 	draining := !c.drained.IsZero()
+	module := slices.ContainsFunc(holders, func(h accel.Holder) bool { return strings.HasPrefix(h.Other, "module ") })
 	switch {
 	case len(holders) == 0 && unanswered == nil && draining:
 		d.phase = accel.UpgradeReplacing
@@ -117,6 +119,10 @@ func decideByHolders(c upgradeCase, d upgradeDecision) upgradeDecision {
 	case !waits:
 		d.phase, d.drained = accel.UpgradeWaiting, time.Time{}
 		d.problem, d.await = accel.HoldersProblem(c.kind, holders), true
+		return d
+	case module: // it does not end by itself: devices would be withheld, and pods evicted, for nothing
+		d.phase, d.drained = accel.UpgradeWaiting, time.Time{}
+		d.problem, d.retryAt = accel.HoldersProblem(c.kind, holders), c.now.Add(lookAgain)
 		return d
 	}
 	if !draining {

@@ -14,6 +14,7 @@ func TestDecideUpgrade(t *testing.T) {
 	now := at
 	since := now.Add(-time.Minute)
 	process, pod := holder, accel.Holder{Namespace: "team", Pod: "train", Device: "0000:01:00.0"}
+	module := accel.Holder{Other: "module edu_net"}
 	inUse := func(all ...accel.Holder) *accel.Problem { return accel.HoldersProblem("k-x", all) }
 	silent := accel.Problemf(accel.ProbeUnanswered, "the kubelet does not answer")
 	refused := accel.Problemf(accel.EvictionRefused, "its disruption budget allows none")
@@ -145,6 +146,16 @@ func TestDecideUpgrade(t *testing.T) {
 				phase: accel.UpgradeDraining, drained: since, problem: refused, retryAt: now.Add(lookAgain),
 				await: true,
 			},
+		},
+		{
+			"wait, and a module does not end by itself",
+			upgradeCase{phase: accel.UpgradePending, policy: wait, looked: found(pod, module)},
+			upgradeDecision{phase: accel.UpgradeWaiting, problem: inUse(pod, module), retryAt: now.Add(lookAgain)},
+		},
+		{
+			"evict, and a module came while the devices were being held back",
+			upgradeCase{phase: accel.UpgradeDraining, drained: since, policy: evict, looked: found(module)},
+			upgradeDecision{phase: accel.UpgradeWaiting, problem: inUse(module), retryAt: now.Add(lookAgain)},
 		},
 		// Unknown holders.
 		{

@@ -141,6 +141,9 @@ type kind struct {
 	up *upgrading
 	// word is the node's last upgrade report; observeWord reads it when the previous driver is not back.
 	report accel.UpgradeReport
+	// replaced is true when this agent has completed an upgrade; observeWord reads it: no report of an earlier agent
+	// is open any more.
+	replaced bool
 	// next is the preflight result for other kernels; observe reads it to show it.
 	next map[string]accel.Readiness
 	// vanished maps a device to when it left the bus; observe reads it to end tombstones.

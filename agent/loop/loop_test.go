@@ -27,8 +27,10 @@ type world struct {
 	spec     []string          // devices in the CDI spec
 	unread   *accel.Problem    // why the container runtime does not read it
 	refuse   *accel.Problem    // answer of the next driver steps
+	unbound  bool              // the driver that is loaded refuses a device
 	tried    int
 	proofs   []string      // devices proven, in order
+	faulty   string        // the device that does not pass its self-test
 	hangs    bool          // the first collection does not return before hang is closed
 	hang     chan struct{} // created in the bubble
 	mute     error         // error of one of two metrics
@@ -90,9 +92,9 @@ func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []acc
 }
 
 func (w *world) driver(_ *accel.Definition, f accel.Facts, _ []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
-	have := accel.DriverHave{Right: len(f.Modules) == 1, Modules: f.Modules}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	have := accel.DriverHave{Right: len(f.Modules) == 1 && !w.unbound, Modules: f.Modules}
 	if w.wanted != "" && len(f.Modules) == 1 && w.wanted != f.Modules[0].BuildID {
 		have.Upgrade = &accel.Upgrade{
 			To: accel.DriverRef{Version: w.wanted}, Wish: w.wanted,
@@ -118,6 +120,11 @@ func (w *world) ensure(context.Context, *accel.Definition, accel.Facts, []accel.
 func (w *world) prove(_ context.Context, _ *accel.Definition, accs []accel.Accelerator) (string, *accel.Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for _, a := range accs {
+		if a.ID == w.faulty {
+			return "", accel.Problemf(accel.CheckFailed, "it gave %q", "0")
+		}
+	}
 	for _, a := range accs {
 		w.proofs = append(w.proofs, a.ID)
 	}

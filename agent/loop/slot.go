@@ -78,6 +78,8 @@ func (l *Loop) observeWord(k *kind) {
 		k.report = accel.UpgradeReport{}
 	case k.report.Phase == accel.ReportFailed:
 		k.have.UpgradeReport = accel.Known(k.report) // neither driver works
+	case k.replaced:
+		k.have.UpgradeReport = accel.Known(accel.UpgradeReport{}) // a device that is not bound is no outcome of it
 	case f != nil && f.Step == accel.StepDriver && f.Reason.Doc().Permanent && said.Phase == accel.ReportUpgrading:
 		k.have.UpgradeReport = accel.Known(accel.UpgradeReport{
 			Phase: accel.ReportFailed, Version: said.Version,

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,6 +105,34 @@ func TestWordWhileActing(t *testing.T) {
 		}
 		if got := w.says(t, l, "3"); got != "failed 3 RolledBack" || w.count("upgrade") != 1 {
 			t.Errorf("%q, %v", got, w.calls)
+		}
+	})
+}
+
+// TestWordAboutABadDevice: the new driver serves, except for a device that did not work before either. That must not
+// stop the rollout.
+func TestWordAboutABadDevice(t *testing.T) {
+	w := ordered(accel.UpgradePolicy{})
+	run(t, w, func(l *Loop) {
+		l.o.Effects.Upgrade = func(ctx context.Context, def *accel.Definition, f accel.Facts,
+			accs []accel.Accelerator) (accel.DriverHave, *accel.Problem,
+		) {
+			have, problem := w.upgrade(ctx, def, f, accs)
+			w.set(func() { w.unbound, w.refuse = true, accel.Problemf(accel.ProbeFailed, "a device is not bound") })
+			have.Right = false
+			return have, problem
+		}
+		w.want(l, "2")
+		for range 3 {
+			w.says(t, l, "2")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s := l.Machine().Status["k-x"]; w.count("upgrade") != 1 || s.State != accel.DriverMissing || s.Blocked == nil {
+			t.Fatalf("%v, %+v", w.calls, s)
+		}
+		if got := w.says(t, l, "2"); got != "" {
+			t.Errorf("the node says %q", got)
 		}
 	})
 }

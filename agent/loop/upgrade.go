@@ -206,6 +206,7 @@ func (w *worker) awaitHolder(name string, u *upgrading, holders []accel.Holder, 
 // replace replaces the driver: the part of an upgrade that touches the machine.
 func (w *worker) replace(k *kind, u *upgrading) work {
 	def, facts, accs := k.def, w.facts, present(k.have.Accelerators)
+	whole, before := k.have.Driver.Right, driverIdentity(k.have.Driver)
 	return func() (func(*kind), *accel.Problem) {
 		have, problem := w.o.Effects.Upgrade(w.ctx, def, facts, accs)
 		return func(k *kind) {
@@ -220,13 +221,17 @@ func (w *worker) replace(k *kind, u *upgrading) work {
 				k.report = u.report
 				return
 			}
-			u.failure, u.acting, u.report = nil, false, accel.UpgradeReport{}
-			for _, a := range accs { // each passed its self-test, or the driver would have been reverted
-				if a.Offered() {
-					k.proven[a.ID] = driverIdentity(have)
+			u.failure, u.acting, u.report, k.replaced = nil, false, accel.UpgradeReport{}, true
+			// Each device that worked before passed its self-test with the new driver, or it would have been reverted.
+			// If the sources have the driver that already serves, nothing was tested. StepProve tests the rest.
+			if identity := driverIdentity(have); whole && identity != before {
+				for _, a := range accs {
+					if a.Offered() {
+						k.proven[a.ID] = identity
+					}
 				}
+				k.at = time.Now()
 			}
-			k.at = time.Now()
 			w.o.Log.Info("driver upgraded", "kind", def.Kind, "version", have.Version, "key", have.Key,
 				"took", time.Since(u.since).Round(time.Millisecond))
 		}, problem

@@ -155,6 +155,31 @@ func TestUpgradeOfAnIdleDriver(t *testing.T) {
 	})
 }
 
+// TestUpgradeThatReplacesNothing: the sources have the driver that serves, so no device is tested again. A device that
+// has failed its self-test stays withheld.
+func TestUpgradeThatReplacesNothing(t *testing.T) {
+	w := served(accel.UpgradePolicy{})
+	w.faulty = "0000:01:00.0"
+	run(t, w, func(l *Loop) {
+		if s := l.Machine().Status["k-x"]; s.State != accel.DriverUnproven || s.Blocked == nil {
+			t.Fatalf("%+v", s)
+		}
+		l.o.Effects.Upgrade = func(context.Context, *accel.Definition, accel.Facts,
+			[]accel.Accelerator) (accel.DriverHave, *accel.Problem,
+		) {
+			w.set(func() { w.calls, w.wanted = append(w.calls, "upgrade"), "" })
+			return accel.DriverHave{Right: true, Modules: []accel.LoadedModule{{Name: "m", BuildID: "1"}}}, nil
+		}
+		w.want(l, "2")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s := l.Machine().Status["k-x"]; s.State != accel.DriverUnproven || w.count("upgrade") != 1 ||
+			w.offers() != 0 {
+			t.Errorf("after %v, %d devices are offered: %+v", w.calls, w.offers(), s)
+		}
+	})
+}
+
 // Under every policy, the new driver is ready, the driver in use stays, and its holders are shown.
 func TestUpgradeInUse(t *testing.T) {
 	for _, c := range []struct {

@@ -94,7 +94,9 @@ func newExtraction(h *host.Host, dir string, limits Limits) *extraction {
 // ArtifactInvalid; an error of the reader r is returned unchanged.
 func (x *extraction) each(r io.Reader, do func(*tar.Header, string, io.Reader) error) error {
 	source := &remembering{r: r}
+	closed := func() {}
 	invalid := func(err error) error {
+		closed() // a decoder reads ahead on a goroutine of its own, which writes source.err
 		if source.err != nil {
 			return source.err
 		}
@@ -104,10 +106,11 @@ func (x *extraction) each(r io.Reader, do func(*tar.Header, string, io.Reader) e
 		}
 		return accel.Problemf(accel.ArtifactInvalid, "its layer cannot be unpacked: %v", err)
 	}
-	content, closed, err := decompressor(source)
+	content, done, err := decompressor(source)
 	if err != nil {
 		return invalid(err)
 	}
+	closed = done
 	defer closed()
 	archive := tar.NewReader(bounded{content, &x.left})
 	for {

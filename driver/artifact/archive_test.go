@@ -3,6 +3,8 @@ package artifact
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -10,8 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -151,6 +155,47 @@ func TestPowerCut(t *testing.T) {
 	x.sync = func(*os.File) error { return fs.ErrInvalid }
 	if err := x.native(packed(t, files...), content().Config); err == nil ||
 		explain(err).Reason != accel.InternalError {
+		t.Error(err)
+	}
+}
+
+// failing is a reader that fails a moment after its channel was closed.
+type failing struct {
+	after <-chan struct{}
+	err   error
+}
+
+func (f failing) Read([]byte) (int, error) {
+	<-f.after
+	time.Sleep(50 * time.Millisecond)
+	return 0, f.err
+}
+
+// TestReadAhead: a decoder reads ahead on a goroutine of its own. What it finds out about the reader is known before a
+// layer is called invalid.
+func TestReadAhead(t *testing.T) {
+	b := newWorkbench(t)
+	var layer bytes.Buffer
+	z, err := zstd.NewWriter(&layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noise := make([]byte, 1<<20) // it cannot be compressed
+	_, _ = rand.Read(noise)
+	if _, err := io.Copy(z, packed(t, entry{"edu.ko", string(noise)})); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const some = 160 << 10 // more than one block of 128 KiB, less than two
+	seen, reset := make(chan struct{}), errors.New("connection reset")
+	cut := io.MultiReader(io.LimitReader(&layer, some), failing{seen, reset})
+	err = newExtraction(b.h, b.empty(), defaultLimits()).each(cut, func(*tar.Header, string, io.Reader) error {
+		close(seen)
+		return errors.New("its content is wrong")
+	})
+	if !errors.Is(err, reset) {
 		t.Error(err)
 	}
 }

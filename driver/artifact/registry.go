@@ -208,6 +208,7 @@ func (r *registry) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, er
 		var body io.ReadCloser
 		if body, err = layer.Compressed(); err == nil {
 			watch := time.AfterFunc(r.stall, func() { cancel(fmt.Errorf("nothing came for %v", r.stall)) })
+			watch.Stop() // until the first Read
 			return &watched{body, func() error { return context.Cause(ctx) }, cancel, watch, r.stall}, nil
 		}
 	}
@@ -215,7 +216,7 @@ func (r *registry) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, er
 	return nil, err
 }
 
-// watched aborts a transfer that stalls.
+// watched aborts a transfer that stalls. Only the time inside Read counts: a slow disk is no silent registry.
 type watched struct {
 	io.ReadCloser
 	cause  func() error // why it was aborted
@@ -225,11 +226,12 @@ type watched struct {
 }
 
 func (w *watched) Read(p []byte) (int, error) {
+	w.timer.Reset(w.stall)
 	n, err := w.ReadCloser.Read(p)
+	w.timer.Stop()
 	if err != nil && !errors.Is(err, io.EOF) && w.cause() != nil {
 		return n, errors.Join(w.cause(), io.ErrUnexpectedEOF)
 	}
-	w.timer.Reset(w.stall)
 	return n, err
 }
 

@@ -1,13 +1,16 @@
 package artifact
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -173,6 +176,28 @@ func TestStandstill(t *testing.T) {
 			t.Errorf("%s: %v", name, problem)
 		}
 	}
+}
+
+// TestSlowDisk: what the reader of a transfer does between two reads does not count as a stall of the registry.
+func TestSlowDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const stall = 20 * time.Millisecond
+		ctx, cancel := context.WithCancelCause(t.Context())
+		w := &watched{
+			ReadCloser: io.NopCloser(strings.NewReader("ab")), cause: func() error { return context.Cause(ctx) },
+			cancel: cancel, timer: time.AfterFunc(stall, func() { cancel(errors.New("it stalled")) }), stall: stall,
+		}
+		for range 2 {
+			if _, err := w.Read(make([]byte, 1)); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(3 * stall)
+		}
+		if err := w.cause(); err != nil {
+			t.Error(err)
+		}
+		_ = w.Close()
+	})
 }
 
 // TestAskedAgain: a registry is retried if that may help, but not if its answer will stay the same.

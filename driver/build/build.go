@@ -94,6 +94,7 @@ func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.
 		Kind: def.Kind, Signer: j.signer.Identity(), Version: def.Driver.Version, SourceDigest: tree,
 		Arch:          facts.Kernel.Arch,
 		KernelRelease: facts.Kernel.Release, KernelID: store.KernelID(facts.Kernel), Make: source.Make,
+		ModuleNames: store.ModuleNames(def),
 	}
 	release, problem := b.store.LockKey(ctx, def.Kind, id.Key())
 	if problem != nil {

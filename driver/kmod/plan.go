@@ -137,6 +137,10 @@ func (p *planner) open(where []Located) ([]*candidate, *accel.Problem) {
 		p.tell(l.Module.Name, l.Path, Check{Name: "file", Problem: problem})
 		out = append(out, c)
 		first = cmp.Or(first, p.leaveOut(l.Module, problem))
+		if problem != nil && l.Module.Optional { // a good file must not be loaded without its parameters
+			c.image.Close()
+			c.image = nil
+		}
 		if first != nil && p.seen == nil {
 			break
 		}

@@ -199,6 +199,7 @@ func identityOf(j *delivery, pulled artifact.Pulled) (store.Identity, *accel.Pro
 		}
 	}
 	id.Kind, id.Arch, id.KernelRelease, id.KernelID = j.def.Kind, k.Arch, k.Release, store.KernelID(k)
+	id.ModuleNames = store.ModuleNames(j.def)
 	return id, nil
 }
 

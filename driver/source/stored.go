@@ -27,19 +27,26 @@ func (x *Sources) askStore(def *accel.Definition, facts accel.Facts, o Options) 
 		return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "the store has none for kernel %q",
 			facts.Kernel.Release)}
 	}
-	var quarantined *accel.Problem
+	var last Answer
 	for _, e := range entries {
 		if o.Retry {
 			if p := x.attempts.Forgive(e.Key); p != nil {
 				return Answer{Failed, nil, p}
 			}
 		}
-		if quarantined = x.attempts.Quarantined(e.Key); quarantined != nil {
+		if p := x.attempts.Quarantined(e.Key); p != nil {
+			if last.Verdict != Unavailable {
+				last = Answer{Refused, nil, p}
+			}
 			continue // the last good driver may still serve
 		}
-		return x.use(def, facts, e)
+		a := x.use(def, facts, e)
+		if a.Verdict != Unavailable {
+			return a
+		}
+		last = a // the definition has gained a module since; another entry may have it
 	}
-	return Answer{Refused, nil, quarantined}
+	return last
 }
 
 // use checks an entry's files and makes a plan.

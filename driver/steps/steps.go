@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -83,23 +84,23 @@ func (r *Steps) stepForm(ctx context.Context, s accel.CustomStep, accs []accel.A
 	return errors.New("it says nothing to do")
 }
 
-// runProgram runs a program of the host to completion and returns the end of its output.
-func (r *Steps) runProgram(ctx context.Context, argv []string, user string) (string, error) {
+// runProgram runs a program of the host to completion and returns its output.
+func (r *Steps) runProgram(ctx context.Context, argv []string, user string) (*output, error) {
 	cmd, err := r.program(ctx, argv, user)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	var out tail
+	var out output
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = time.Second // background processes that it leaves may keep its output open
 	err = cmd.Run()
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
-		return out.String(), nil
+		return &out, nil
 	}
 	if text := out.String(); text != "" {
-		return text, fmt.Errorf("%q: %w; it said: %s", argv[0], err, text)
+		return nil, fmt.Errorf("%q: %w; it said: %s", argv[0], err, text)
 	}
-	return "", fmt.Errorf("%q: %w", argv[0], err)
+	return nil, fmt.Errorf("%q: %w", argv[0], err)
 }
 
 // program prepares a program of the host, without a shell.
@@ -134,7 +135,7 @@ func (r *Steps) validate(ctx context.Context, v accel.ValidateStep, accs []accel
 		if err != nil {
 			return fmt.Errorf("output: %w", err)
 		}
-		if !want.MatchString(out) {
+		if !want.Match(bytes.TrimSpace(out.text)) {
 			return fmt.Errorf("%q printed nothing that matches %q: %s", v.Argv[0], v.Output, out)
 		}
 		return nil
@@ -160,6 +161,21 @@ func (r *Steps) validate(ctx context.Context, v accel.ValidateStep, accs []accel
 		}
 	}
 	return nil
+}
+
+// outputSize is how many bytes of a program's output are compared with what is expected: a program that prints without
+// end must not fill the agent's memory.
+const outputSize = 1 << 20
+
+// output is what a program printed: text is its beginning, and the tail is for messages.
+type output struct {
+	text []byte
+	tail
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.text = append(o.text, b[:min(len(b), outputSize-len(o.text))]...)
+	return o.tail.Write(b)
 }
 
 // tail keeps the end of what is written to it, as one line.

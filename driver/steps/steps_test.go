@@ -118,6 +118,12 @@ func TestStepPrograms(t *testing.T) {
 		Argv:   []string{"echo", "nothing"},
 		Output: `edu`,
 	}}
+	printed := func(output string) accel.CustomStep {
+		return accel.CustomStep{Name: "it", Validate: &accel.ValidateStep{
+			Argv:   []string{"/bin/sh", "-c", "echo version 7; seq 1000"},
+			Output: output,
+		}}
+	}
 	stranger := run("true")
 	stranger.Run.User = "nobody-at-all"
 	for _, c := range []struct {
@@ -132,6 +138,10 @@ func TestStepPrograms(t *testing.T) {
 		{quick, "not done after 50ms"},
 		{asked, ""},
 		{wrong, `"echo" printed nothing that matches "edu": nothing`},
+		{printed("version 7"), ""},
+		{printed(`(?m)^500$`), ""},
+		{printed(`^version 7\n(.|\n)*\n1000$`), ""},
+		{printed("version 8"), "| 999 | 1000"},
 		{stranger, `cannot find user "nobody-at-all"`},
 	} {
 		started := time.Now()

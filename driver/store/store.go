@@ -80,6 +80,8 @@ type Identity struct {
 	Make     []string `json:"make,omitempty"`
 	// Signer is the hash and the certificate that the modules are signed with; empty if they are not signed.
 	Signer string `json:"signer,omitempty"`
+	// ModuleNames are the modules that the driver was built for, see [ModuleNames].
+	ModuleNames []string `json:"moduleNames,omitempty"`
 }
 
 // Module is one module file of an entry.
@@ -129,6 +131,21 @@ func SameKernel(id string, k accel.Kernel) bool {
 
 // KernelID tells builds of one release apart.
 func KernelID(k accel.Kernel) string { return cmp.Or(k.BuildID, k.Version) }
+
+// ModuleNames returns the names of a definition's modules for an identity: one source may yield any of them, and an
+// entry has only those that the definition had. A single module is left out, so that its keys stay the same as before
+// identities had names.
+func ModuleNames(def *accel.Definition) []string {
+	if len(def.Driver.Modules) < 2 {
+		return nil
+	}
+	var out []string
+	for _, m := range def.Driver.Modules {
+		out = append(out, kmod.Normal(m.Name))
+	}
+	slices.Sort(out)
+	return out
+}
 
 // Module returns the file of a definition's module; ok is false if the entry has none.
 func (m Manifest) Module(name string) (Module, bool) {
