@@ -37,6 +37,8 @@ type plugins struct {
 
 	mu     sync.Mutex
 	bySlot map[string]*serving
+	// askers are plugins that only ask the kubelet, by what they ask.
+	askers map[string]*deviceplugin.Kind
 }
 
 // serving is a plugin that offers a kind to the kubelet until done is closed.
@@ -141,6 +143,26 @@ func (p *plugins) devicePlugin(def *accel.Definition) *deviceplugin.Kind {
 	})
 }
 
+// asker returns a kind's device plugin to ask the kubelet who holds devices. If this process has started none, it
+// returns one that serves nothing: pods may hold devices since an earlier process.
+func (p *plugins) asker(def *accel.Definition) *deviceplugin.Kind {
+	if s := p.slot(devicesOf(def)); s != nil {
+		return s.devices
+	}
+	key := fmt.Sprint(p.kubeletRoot(), def.Offered(), p.formerly(def))
+	k := p.devicePlugin(def) // it connects when it is asked
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if before := p.askers[key]; before != nil {
+		return before
+	}
+	if p.askers == nil {
+		p.askers = map[string]*deviceplugin.Kind{}
+	}
+	p.askers[key] = k
+	return k
+}
+
 // formerly returns the resource names under which pods may still hold devices of a kind, or partitions of them:
 // former names from its definition, and names that this process offered before.
 func (p *plugins) formerly(def *accel.Definition) []string {
@@ -202,7 +224,7 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 	}
 	before := p.slot(devicesOf(def))
 	if !retired {
-		c.Elsewhere = p.heldDevices(def, before)
+		c.Elsewhere = p.heldDevices(def)
 		for _, resource := range append(p.formerly(def), def.Offered()) {
 			p.sockets.End(resource) // the device plugin does not offer it any more
 		}
@@ -225,13 +247,8 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 
 // heldDevices returns a function that asks the kubelet which devices pods hold through the previous device plugin, of
 // this process or of an earlier one.
-func (p *plugins) heldDevices(def *accel.Definition, before *serving) func(context.Context) (map[string]string, error) {
-	var devices *deviceplugin.Kind
-	if before != nil {
-		devices = before.devices
-	} else {
-		devices = p.devicePlugin(def)
-	}
+func (p *plugins) heldDevices(def *accel.Definition) func(context.Context) (map[string]string, error) {
+	devices := p.asker(def)
 	return func(ctx context.Context) (map[string]string, error) {
 		refs, err := devices.Holders(ctx)
 		if err != nil {
