@@ -49,6 +49,28 @@ func TestPause(t *testing.T) {
 	b.until("another start", func([]accel.Accelerator) bool { return len(pids()) > len(before) })
 }
 
+// TestPauseKeeps: while one device is reset, the reports about the others apply. Those about a device end when its
+// driver is unbound.
+func TestPauseKeeps(t *testing.T) {
+	b := newBench(t, hello+`echo '{"snapshot":{"devices":[{"id":"0000:01:00.0","model":"NPU 9","partitions":[`+
+		`{"name":"a","profile":"half"}]},{"id":"0000:02:00.0","health":{"state":"unhealthy","message":"hot"}}]}}'`+
+		"\n"+stays)
+	b.def.Partitions = &accel.Partitions{Told: true}
+	b.until("known", model)
+	resume := b.k.Pause(t.Context(), b.def.Kind)
+	time.Sleep(200 * time.Millisecond)
+	if accs := b.look(); len(accs[0].Partitions) != 1 || accs[1].Health.Message != "hot" {
+		t.Errorf("paused: %+v", accs)
+	}
+	b.k.Enrich(b.def, []accel.Accelerator{{ID: one}, {ID: two, Bound: "npu"}})
+	time.Sleep(200 * time.Millisecond)
+	if accs := b.look(); accs[0].Model != "" || accs[0].Offered() || accs[1].Health.Message != "hot" {
+		t.Errorf("the first was unbound: %+v", accs)
+	}
+	resume()
+	b.until("known again", model)
+}
+
 // TestPauseOfTwo: the program resumes only when both callers of pause have resumed, however often one of them does.
 func TestPauseOfTwo(t *testing.T) {
 	p, _ := idle(nil)

@@ -130,9 +130,13 @@ func (p *program) run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		def, bound, ok := p.wish()
 		if !ok {
-			if p.wasAsked() {
+			switch {
+			case !p.wasAsked():
+			case len(bound) == 0:
 				p.book.forget()
 				p.keep(nil)
+			default:
+				p.book.pause(bound)
 			}
 			failures = 0
 			select {
