@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"os"
@@ -69,6 +70,48 @@ func TestPauseKeeps(t *testing.T) {
 	}
 	resume()
 	b.until("known again", model)
+}
+
+// TestPendingDivision: a device that waits to be divided is given to nobody while its program restarts.
+func TestPendingDivision(t *testing.T) {
+	b := newBench(t, "if [ $(wc -l < pids) -gt 1 ]; then sleep 100; fi\n"+hello+both+"sleep 1\nexit 1\n")
+	b.def.Partitions = &accel.Partitions{Told: true, Layout: []accel.Layout{{Parts: map[string]int{"half": 2}}}}
+	b.k.o.Users = func(context.Context, *accel.Definition, accel.Accelerator) []string { return nil }
+	b.until("it waits", func(accs []accel.Accelerator) bool { return model(accs) && accs[0].Withheld != nil })
+	b.until("its program ends", func([]accel.Accelerator) bool { return b.k.State(b.def.Kind).Problem != "" })
+	if a := b.look()[0]; a.Withheld == nil || a.Withheld.Reason != accel.DeviceHeld {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestRequestOfBefore: a program gets no request before it has reported how devices are divided, and a request that
+// nobody takes is given up soon, because pods may get the device meanwhile.
+func TestRequestOfBefore(t *testing.T) {
+	b := newBench(t, hello+stays)
+	b.look()
+	wait(t, "it runs", func() bool { return b.k.State(b.def.Kind).Program != "" })
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	x := &division{answer: make(chan string, 1)}
+	if problem := b.k.known(b.def.Kind).request(ctx, one, nil, x); problem != "no program runs" {
+		t.Errorf("%q", problem)
+	}
+}
+
+// TestLateAnswer: the answer to an earlier request for other parts is not the answer to the last one.
+func TestLateAnswer(t *testing.T) {
+	p, _ := idle(nil)
+	x := &division{asked: map[string]int{"half": 2}, answer: make(chan string, 1)}
+	p.of[one] = x
+	for _, c := range []struct {
+		parts map[string]int
+		want  int
+	}{{map[string]int{"quarter": 4}, 0}, {map[string]int{"half": 2}, 1}} {
+		p.answered(accel.ProbeDivision{Device: one, Parts: c.parts})
+		if len(x.answer) != c.want {
+			t.Errorf("%v: %d answers", c.parts, len(x.answer))
+		}
+	}
 }
 
 // TestPauseOfTwo: the program resumes only when both callers of pause have resumed, however often one of them does.

@@ -311,6 +311,10 @@ func (p *program) listen(ctx context.Context, def *accel.Definition, bound []str
 	defer quiet.Stop()
 	introduced := false
 	for {
+		asks := p.asks
+		if !introduced || !p.book.reported() {
+			asks = nil // the request is from before what it will report
+		}
 		select {
 		case line, more := <-lines:
 			if !more {
@@ -320,7 +324,7 @@ func (p *program) listen(ctx context.Context, def *accel.Definition, bound []str
 			if err := p.take(def, bound, line, &introduced); err != nil {
 				return true, fmt.Errorf("%s: %w", name, err)
 			}
-		case r := <-p.asks:
+		case r := <-asks:
 			if err := tell(child, r); err != nil {
 				return true, fmt.Errorf("%s does not listen: %w", name, err)
 			}

@@ -130,7 +130,7 @@ func (k *Supervisor) Withhold(def *accel.Definition, accs []accel.Accelerator) [
 				By: accel.ByPartitioning, Reason: accel.ProbeUnanswered,
 				Message: "how it is divided is not known yet",
 			}
-		case k.o.Users != nil && p.book.current(a.ID):
+		case k.o.Users != nil:
 			p.hold(def, &accs[i])
 		}
 	}
