@@ -166,16 +166,22 @@ func (p *plugins) asker(def *accel.Definition) *deviceplugin.Kind {
 // formerly returns the resource names under which pods may still hold devices of a kind, or partitions of them:
 // former names from its definition, and names that this process offered before.
 func (p *plugins) formerly(def *accel.Definition) []string {
-	names := def.FormerlyOffered()
-	for _, profile := range profiles(def, p.machine().Have[def.Kind].Accelerators) {
-		names = append(names, def.OfferedAs(profile))
-		names = append(names, def.FormerlyOfferedAs(profile)...)
-	}
+	names := resourceNames(def, p.machine().Have[def.Kind].Accelerators)
 	if before := p.slot(devicesOf(def)); before != nil && before.devices != nil {
 		names = append(names, before.devices.Names()...)
 	}
 	slices.Sort(names)
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == def.Offered() })
+}
+
+// resourceNames returns all resource names of a kind and of its partitions, including former ones.
+func resourceNames(def *accel.Definition, accs []accel.Accelerator) []string {
+	names := append(def.FormerlyOffered(), def.Offered())
+	for _, profile := range profiles(def, accs) {
+		names = append(names, def.OfferedAs(profile))
+		names = append(names, def.FormerlyOfferedAs(profile)...)
+	}
+	return names
 }
 
 // profiles returns the partition profiles that a kind has or may have.
