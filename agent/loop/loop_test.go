@@ -23,6 +23,7 @@ type world struct {
 	sick     map[string]string // device to health message
 	unknown  bool              // the probe cannot tell the devices' health
 	reset    bool              // the devices are being reset
+	lost     string            // the device that its own reading finds gone
 	parts    []string          // names of the halves of the first device
 	spec     []string          // devices in the CDI spec
 	unread   *accel.Problem    // why the container runtime does not read it
@@ -71,6 +72,9 @@ func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []acc
 			}
 			if w.unknown {
 				a.Health = accel.Health{}
+			}
+			if d.Address == w.lost {
+				a.Health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone}
 			}
 			if w.reset {
 				a.Withheld = &accel.Withheld{By: accel.ByReset, Reason: accel.BeingReset}
@@ -402,6 +406,30 @@ func TestVanishedDeviceIsATombstoneAndComesBack(t *testing.T) {
 		synctest.Wait()
 		if n := len(l.Machine().Have["k-x"].Accelerators); n != 1 {
 			t.Errorf("%d accelerators after the tombstone's time", n)
+		}
+	})
+}
+
+// TestLostDeviceIsATombstone: a device that its own reading finds gone stays listed as long as any other.
+func TestLostDeviceIsATombstone(t *testing.T) {
+	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}, kubelet: true, labelled: true}
+	run(t, w, func(l *Loop) {
+		for _, c := range []struct {
+			change func()
+			after  time.Duration
+			want   int
+		}{
+			{func() { w.lost = "0000:02:00.0" }, time.Second, 2},
+			{func() { w.pci = w.pci[:1] }, time.Second, 2},
+			{func() {}, tombstoneFor + time.Minute, 1},
+		} {
+			w.set(c.change)
+			l.Wake(false)
+			time.Sleep(c.after)
+			synctest.Wait()
+			if n := len(l.Machine().Have["k-x"].Accelerators); n != c.want {
+				t.Errorf("%d accelerators, want %d", n, c.want)
+			}
 		}
 	})
 }

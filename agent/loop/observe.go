@@ -81,8 +81,10 @@ func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
 		found[i].Partitions = partitions(found[i], old, now)
 	}
 	for id, a := range before {
-		if a.Present() {
+		if _, known := k.vanished[id]; !known {
 			k.vanished[id] = now
+		}
+		if a.Present() {
 			a.Health = accel.Health{
 				State: accel.Gone, Reason: accel.DeviceGone, Message: "no longer on the PCI bus",
 				Since: now,
