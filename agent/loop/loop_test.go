@@ -28,6 +28,7 @@ type world struct {
 	spec     []string          // devices in the CDI spec
 	unread   *accel.Problem    // why the container runtime does not read it
 	refuse   *accel.Problem    // answer of the next driver steps
+	stays    *accel.Problem    // answer of the next withdrawal
 	tried    int
 	proofs   []string      // devices proven, in order
 	hangs    bool          // the first collection does not return before hang is closed
@@ -238,8 +239,11 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 			Effects: Effects{
 				Ensure: w.ensure, Prove: w.prove, Apply: w.apply,
 				Prepare: w.prepare, Upgrade: w.upgrade, Holders: w.look, AwaitHolder: w.await, Evict: w.evict,
-				Withdraw: func(*accel.Definition) *accel.Problem { w.set(func() { w.spec = nil }); return nil },
-				Plugin:   func(context.Context, *accel.Definition) Plugin { return w },
+				Withdraw: func(*accel.Definition) (problem *accel.Problem) {
+					w.set(func() { w.spec, problem, w.stays = nil, w.stays, nil })
+					return problem
+				},
+				Plugin: func(context.Context, *accel.Definition) Plugin { return w },
 			},
 			Observer: w, Log: slog.New(slog.DiscardHandler), SampleEvery: 15 * time.Second, Resync: 5 * time.Minute,
 			KubeSync: func() Sync {
@@ -429,6 +433,29 @@ func TestLostDeviceIsATombstone(t *testing.T) {
 			synctest.Wait()
 			if n := len(l.Machine().Have["k-x"].Accelerators); n != c.want {
 				t.Errorf("%d accelerators, want %d", n, c.want)
+			}
+		}
+	})
+}
+
+// TestFailedWithdrawalIsOver: a withdrawal that failed is forgotten when there is a device again, because its failure
+// would hide the plugin's.
+func TestFailedWithdrawalIsOver(t *testing.T) {
+	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true}
+	run(t, w, func(l *Loop) {
+		for _, c := range []struct {
+			change func()
+			failed bool
+		}{
+			{func() { w.pci, w.stays = nil, accel.Problemf(accel.ReadOnly, "read-only file system") }, true},
+			{func() { w.pci = []accel.PCIDevice{device("0000:01:00.0")} }, false},
+		} {
+			w.set(c.change)
+			l.Wake(false)
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			if f := l.Machine().Have["k-x"].Failure; (f != nil) != c.failed {
+				t.Errorf("%s: %+v, want a failure: %t", state(l), f, c.failed)
 			}
 		}
 	})
