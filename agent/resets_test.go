@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,6 +92,32 @@ func TestResets(t *testing.T) {
 		5 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("that a driver is missing is still no news")
+		}
+	}
+}
+
+// TestResetAtTheStart: an agent that starts during a reset ends the probe program once it knows the device, and resumes
+// it after the reset.
+func TestResetAtTheStart(t *testing.T) {
+	calls, paused := 0, 0
+	r := &resets{
+		pause: func(context.Context, string) func() { paused++; return func() { paused-- } },
+		poke:  func() {}, wake: func(bool) {}, log: slog.New(slog.DiscardHandler),
+		machine: func() accel.Machine {
+			have := accel.Have{}
+			if calls++; calls > 1 {
+				have.Accelerators = []accel.Accelerator{{ID: "0000:01:00.0"}}
+			}
+			return accel.Machine{Have: map[string]accel.Have{"qemu-edu": have}}
+		},
+	}
+	for i, c := range []struct {
+		ids  []string
+		want int
+	}{{[]string{"0000:01:00.0"}, 0}, {[]string{"0000:01:00.0"}, 1}, {[]string{"0000:01:00.0"}, 1}, {nil, 0}} {
+		r.hold(t.Context(), c.ids)
+		if paused != c.want {
+			t.Errorf("look %d: %d programs are paused, want %d", i, paused, c.want)
 		}
 	}
 }
