@@ -59,6 +59,8 @@ type Agent struct {
 	exporter  *exporter.Exporter
 	holdings  *holders.Follower
 	tasks     []Task
+	// pci are the PCI functions that facts returned last. Only facts uses it, in the loop's goroutine.
+	pci []accel.PCIDevice
 
 	// kube, documents, pods and election reach the API server; all are nil without credentials.
 	kube      *kube.Kube

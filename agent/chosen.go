@@ -85,25 +85,38 @@ func asking(pods []*kube.BoundPod, resource string) []deviceplugin.Bound {
 	return all
 }
 
-// choices returns what the gate checks: the devices chosen for each container, as far as this host knows them.
+// choices returns what the gate checks: the devices chosen for each container, as far as this host knows them. Whoever
+// creates a pod can write the annotation, and the hook reads no file that is too long. So a container with more chosen
+// devices than it asks for has no choice.
 func choices(pods []*kube.BoundPod, m accel.Machine) []gate.Choice {
 	ids := map[string]string{}
-	for _, have := range m.Have {
+	var names []string
+	for kind, have := range m.Have {
 		for _, x := range accel.Flat(have.Accelerators) {
 			ids[accel.CardName(x.ID)] = x.ID
 		}
+		if def := m.Want.Kinds[kind]; def != nil {
+			names = append(names, resourceNames(def, have.Accelerators)...)
+		}
 	}
+	slices.Sort(names)
+	names = slices.Compact(names)
 	var all []gate.Choice
 	for _, p := range pods {
 		for _, c := range portions(p) {
+			asked := 0
+			for _, name := range names {
+				asked += c.Asks(name)
+			}
 			x := gate.Choice{Pod: p.Meta.UID, Container: c.Name}
 			for _, name := range c.cards {
 				if id, known := ids[name]; known {
 					x.Devices = append(x.Devices, id)
 				}
 			}
-			if len(x.Devices) > 0 {
-				slices.Sort(x.Devices)
+			slices.Sort(x.Devices)
+			x.Devices = slices.Compact(x.Devices)
+			if n := len(x.Devices); n > 0 && n <= asked {
 				all = append(all, x)
 			}
 		}

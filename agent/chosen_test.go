@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,6 +42,7 @@ func TestPortions(t *testing.T) {
 		{ID: "0000:01:00.0"},
 		{ID: "0000:02:00.0"},
 	}}}}
+	m.Want.Kinds = map[string]*accel.Definition{"qemu-edu": {Kind: "qemu-edu", Resource: "qemu.org/edu"}}
 	choice := func(container, id string) gate.Choice {
 		return gate.Choice{Pod: "u", Container: container, Devices: []string{id}}
 	}
@@ -49,5 +51,12 @@ func TestPortions(t *testing.T) {
 		choice("c", "0000:02:00.0"),
 	}, choices([]*kube.BoundPod{&p}, m)); diff != "" {
 		t.Errorf("what the gate checks (-want +got):\n%s", diff)
+	}
+	// Nobody can make the file of the gate too long. The container "b" asks for nothing, "c" for one device.
+	many := strings.Repeat("0000-01-00.0,", 1000)
+	p.Spec.InitContainers = nil
+	p.Meta.Annotations[accel.ChosenAnnotation] = many + "|" + many + "|0000-01-00.0,0000-02-00.0"
+	if diff := cmp.Diff([]gate.Choice{choice("a", "0000:01:00.0")}, choices([]*kube.BoundPod{&p}, m)); diff != "" {
+		t.Errorf("of too many cards (-want +got):\n%s", diff)
 	}
 }

@@ -49,9 +49,11 @@ func (a *Agent) nodeChanged() {
 	}
 }
 
-// facts returns the facts of the host, with what the API server reports about the cluster.
+// facts returns the facts of the host, with what the API server reports about the cluster. Devices that cannot be read
+// are as they were.
 func (a *Agent) facts() accel.Facts {
-	f := detect.Detect(a.Host, detect.Options{})
+	f := detect.Detect(a.Host, detect.Options{Last: a.pci})
+	a.pci = f.PCI
 	a.around.add(&f)
 	switch {
 	case a.Config.Kubernetes == "off":

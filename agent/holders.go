@@ -32,13 +32,12 @@ const kubeletAnswers = 5 * time.Second
 // held returns which containers hold which device of a kind through the device plugin, as the kubelet last reported:
 // each container once, sorted by name. It returns a problem if the kubelet does not answer now.
 func (u *users) held(ctx context.Context, def *accel.Definition) (map[string][]deviceplugin.PodRef, *accel.Problem) {
-	s := u.plugins.slot(devicesOf(def))
-	if s == nil || s.devices == nil {
-		return nil, nil
+	if u.plugins.slot(devicesOf(def)) == nil && !u.machine().Want.Kubernetes {
+		return nil, nil // nobody has given out a device
 	}
 	ctx, cancel := context.WithTimeout(ctx, kubeletAnswers)
 	defer cancel()
-	refs, err := s.devices.Holders(ctx)
+	refs, err := u.plugins.asker(def).Holders(ctx)
 	if err == nil || !u.machine().Want.Kubernetes { // without an error, or the kubelet and its pods have left the host
 		return byDevice(refs), nil
 	}
@@ -104,18 +103,15 @@ func (u *users) podsOn(ctx context.Context, def *accel.Definition, x accel.Accel
 			names = append(names, h.String())
 		}
 	}
-	devices, claims := u.plugins.slot(devicesOf(def)), u.plugins.slot(claimsOf(def))
-	if u.machine().Want.Kubernetes && devices == nil && claims == nil {
+	claims := u.plugins.slot(claimsOf(def))
+	if u.machine().Want.Kubernetes && claims == nil && u.plugins.slot(devicesOf(def)) == nil {
 		names = append(names, "the kubelet, which nobody has asked yet")
-	}
-	if devices != nil {
-		ctx, cancel := context.WithTimeout(ctx, kubeletAnswers)
-		defer cancel()
-		refs, err := devices.devices.Holders(ctx)
-		if err != nil {
+	} else {
+		held, silent := u.held(ctx, def)
+		if silent != nil {
 			names = append(names, "the kubelet, which does not answer")
 		}
-		for id, all := range byDevice(refs) {
+		for id, all := range held {
 			for _, r := range all {
 				if ids[id] {
 					names = append(names, fmt.Sprintf("pod %s/%s", r.Namespace, r.Pod))

@@ -49,8 +49,8 @@ func TestPodsOnUnknown(t *testing.T) {
 	}
 }
 
-// TestUsersUnanswered: a kubelet that does not report who has devices differs from one that reports that nobody has.
-// Without a kubelet, nothing is waited for.
+// TestUsersUnanswered: a kubelet that does not report who has devices differs from one that reports that nobody has,
+// even before this process has started a device plugin. Without a kubelet, nothing is waited for.
 func TestUsersUnanswered(t *testing.T) {
 	def := &accel.Definition{Kind: "example-npu"}
 	for kubernetes, want := range map[bool]accel.Reason{true: accel.ProbeUnanswered, false: ""} {
@@ -63,18 +63,17 @@ func TestUsersUnanswered(t *testing.T) {
 		}
 		a := bare(t, o, s)
 		a.loop = loop.New(loop.Options{Want: accel.Want{Kubernetes: kubernetes}})
-		if _, problem := a.users.of(t.Context(), def, nil); problem != nil {
-			t.Errorf("nothing has been given out: %v", problem)
-		}
-		a.plugins.bySlot = map[string]*serving{devicesOf(def): {devices: deviceplugin.NewKind(deviceplugin.Config{
+		started := map[string]*serving{devicesOf(def): {devices: deviceplugin.NewKind(deviceplugin.Config{
 			Resource: "example.com/npu", PodResources: filepath.Join(t.TempDir(), "kubelet.sock"),
 		})}}
-		var got accel.Reason
-		if _, problem := a.users.of(t.Context(), def, nil); problem != nil {
-			got = problem.Reason
-		}
-		if got != want {
-			t.Errorf("kubernetes %t: %q, want %q", kubernetes, got, want)
+		for _, a.plugins.bySlot = range []map[string]*serving{nil, started} {
+			var got accel.Reason
+			if _, problem := a.users.of(t.Context(), def, nil); problem != nil {
+				got = problem.Reason
+			}
+			if got != want {
+				t.Errorf("kubernetes %t, started %t: %q, want %q", kubernetes, a.plugins.bySlot != nil, got, want)
+			}
 		}
 	}
 }

@@ -37,6 +37,8 @@ type plugins struct {
 
 	mu     sync.Mutex
 	bySlot map[string]*serving
+	// askers are plugins that only ask the kubelet, by what they ask.
+	askers map[string]*deviceplugin.Kind
 }
 
 // serving is a plugin that offers a kind to the kubelet until done is closed.
@@ -141,19 +143,45 @@ func (p *plugins) devicePlugin(def *accel.Definition) *deviceplugin.Kind {
 	})
 }
 
+// asker returns a kind's device plugin to ask the kubelet who holds devices. If this process has started none, it
+// returns one that serves nothing: pods may hold devices since an earlier process.
+func (p *plugins) asker(def *accel.Definition) *deviceplugin.Kind {
+	if s := p.slot(devicesOf(def)); s != nil {
+		return s.devices
+	}
+	key := fmt.Sprint(p.kubeletRoot(), def.Offered(), p.formerly(def))
+	k := p.devicePlugin(def) // it connects when it is asked
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if before := p.askers[key]; before != nil {
+		return before
+	}
+	if p.askers == nil {
+		p.askers = map[string]*deviceplugin.Kind{}
+	}
+	p.askers[key] = k
+	return k
+}
+
 // formerly returns the resource names under which pods may still hold devices of a kind, or partitions of them:
 // former names from its definition, and names that this process offered before.
 func (p *plugins) formerly(def *accel.Definition) []string {
-	names := def.FormerlyOffered()
-	for _, profile := range profiles(def, p.machine().Have[def.Kind].Accelerators) {
-		names = append(names, def.OfferedAs(profile))
-		names = append(names, def.FormerlyOfferedAs(profile)...)
-	}
+	names := resourceNames(def, p.machine().Have[def.Kind].Accelerators)
 	if before := p.slot(devicesOf(def)); before != nil && before.devices != nil {
 		names = append(names, before.devices.Names()...)
 	}
 	slices.Sort(names)
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == def.Offered() })
+}
+
+// resourceNames returns all resource names of a kind and of its partitions, including former ones.
+func resourceNames(def *accel.Definition, accs []accel.Accelerator) []string {
+	names := append(def.FormerlyOffered(), def.Offered())
+	for _, profile := range profiles(def, accs) {
+		names = append(names, def.OfferedAs(profile))
+		names = append(names, def.FormerlyOfferedAs(profile)...)
+	}
+	return names
 }
 
 // profiles returns the partition profiles that a kind has or may have.
@@ -202,7 +230,7 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 	}
 	before := p.slot(devicesOf(def))
 	if !retired {
-		c.Elsewhere = p.heldDevices(def, before)
+		c.Elsewhere = p.heldDevices(def)
 		for _, resource := range append(p.formerly(def), def.Offered()) {
 			p.sockets.End(resource) // the device plugin does not offer it any more
 		}
@@ -225,13 +253,8 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 
 // heldDevices returns a function that asks the kubelet which devices pods hold through the previous device plugin, of
 // this process or of an earlier one.
-func (p *plugins) heldDevices(def *accel.Definition, before *serving) func(context.Context) (map[string]string, error) {
-	var devices *deviceplugin.Kind
-	if before != nil {
-		devices = before.devices
-	} else {
-		devices = p.devicePlugin(def)
-	}
+func (p *plugins) heldDevices(def *accel.Definition) func(context.Context) (map[string]string, error) {
+	devices := p.asker(def)
 	return func(ctx context.Context) (map[string]string, error) {
 		refs, err := devices.Holders(ctx)
 		if err != nil {

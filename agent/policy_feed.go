@@ -18,6 +18,9 @@ type PolicyFeed struct {
 	mu    sync.Mutex
 	now   Policies
 	known bool
+	// next is what the API server has reported. It takes the place of now when it is complete: policies and labels that
+	// do not belong together would select others.
+	next Policies
 	// listed is true once the API server has reported the policies; seen, once it has reported the node's labels,
 	// which select among them.
 	listed, seen bool
@@ -46,12 +49,12 @@ func (f *PolicyFeed) Now() (p Policies, known bool) {
 
 // setPolicies takes over the policies from the API server.
 func (f *PolicyFeed) setPolicies(all []accel.Policy) *accel.Problem {
-	return f.change(func() { f.now.All, f.listed = all, true })
+	return f.change(func() { f.next.All, f.listed = all, true })
 }
 
 // setLabels takes over the labels of the node.
 func (f *PolicyFeed) setLabels(labels map[string]string) *accel.Problem {
-	return f.change(func() { f.now.Labels, f.seen = labels, true })
+	return f.change(func() { f.next.Labels, f.seen = labels, true })
 }
 
 // change applies a change. If the policies in force differ after it, change keeps them on disk and sends news. It
@@ -60,7 +63,9 @@ func (f *PolicyFeed) change(change func()) *accel.Problem {
 	f.mu.Lock()
 	before, knew := f.now, f.known
 	change()
-	f.known = f.known || f.listed && f.seen
+	if f.listed && f.seen {
+		f.now, f.known = f.next, true
+	}
 	now, known := f.now, f.known
 	f.mu.Unlock()
 	if !known || knew && now.Equal(before) {

@@ -79,6 +79,12 @@ func TestPoliciesTakenOver(t *testing.T) {
 	if _, known := again.Policies.Now(); !known {
 		t.Error("what was kept is not known")
 	}
+	if problem := again.Policies.setPolicies([]accel.Policy{{Name: "other"}}); problem != nil {
+		t.Error(problem)
+	}
+	if p, _ := again.Policies.Now(); len(p.All) != 1 || p.All[0].Name != "fleet" {
+		t.Errorf("other policies are in force with the labels that were kept for the last ones: %+v", p)
+	}
 	if q, problem := Open(again); problem != nil || q.PoliciesUnknown ||
 		q.Kinds["qemu-edu"].Driver.Upgrade.By != "fleet" {
 		t.Errorf("%v", problem)

@@ -69,9 +69,10 @@ func (r *resets) run(ctx context.Context) error {
 }
 
 // hold takes over which devices are being reset. It ends a kind's probe program, which has the driver open, before
-// the device is shown as withheld.
+// the device is shown as withheld. An agent that starts during a reset learns only later of which kind the devices are.
 func (r *resets) hold(ctx context.Context, ids []string) {
-	if held := r.devices.Load(); held != nil && slices.Equal(*held, ids) || held == nil && len(ids) == 0 {
+	held := r.devices.Load()
+	if held == nil && len(ids) == 0 {
 		return
 	}
 	if r.resume == nil {
@@ -85,6 +86,9 @@ func (r *resets) hold(ctx context.Context, ids []string) {
 		if busy[kind] && r.resume[kind] == nil {
 			r.resume[kind] = r.pause(ctx, kind)
 		}
+	}
+	if held != nil && slices.Equal(*held, ids) {
+		return
 	}
 	r.devices.Store(&ids)
 	for kind, goOn := range r.resume {

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -91,6 +93,62 @@ func TestResets(t *testing.T) {
 		if time.Now().After(until) {
 			t.Fatal("that a driver is missing is still no news")
 		}
+	}
+}
+
+// TestResetAtTheStart: an agent that starts during a reset ends the probe program once it knows the device, and resumes
+// it after the reset.
+func TestResetAtTheStart(t *testing.T) {
+	calls, paused := 0, 0
+	r := &resets{
+		pause: func(context.Context, string) func() { paused++; return func() { paused-- } },
+		poke:  func() {}, wake: func(bool) {}, log: slog.New(slog.DiscardHandler),
+		machine: func() accel.Machine {
+			have := accel.Have{}
+			if calls++; calls > 1 {
+				have.Accelerators = []accel.Accelerator{{ID: "0000:01:00.0"}}
+			}
+			return accel.Machine{Have: map[string]accel.Have{"qemu-edu": have}}
+		},
+	}
+	for i, c := range []struct {
+		ids  []string
+		want int
+	}{{[]string{"0000:01:00.0"}, 0}, {[]string{"0000:01:00.0"}, 1}, {[]string{"0000:01:00.0"}, 1}, {nil, 0}} {
+		r.hold(t.Context(), c.ids)
+		if paused != c.want {
+			t.Errorf("look %d: %d programs are paused, want %d", i, paused, c.want)
+		}
+	}
+}
+
+// TestUnreadableBus: devices that cannot be listed for a moment have not left the host.
+func TestUnreadableBus(t *testing.T) {
+	m := hosttest.New(t)
+	m.Dir("/run/acceld")
+	m.AddPCI(accel.PCIDevice{Address: "0000:01:00.0", Class: "00ff00", Vendor: "1234", Device: "11e8"})
+	a := holding(t, m)
+	eventually := func(what string, ok func(accel.Machine) bool) {
+		t.Helper()
+		for until := time.Now().Add(20 * time.Second); !ok(a.machine()); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatalf("%s: %+v", what, a.machine().Have["qemu-edu"].Accelerators)
+			}
+		}
+	}
+	present := func(m accel.Machine) bool { return accel.CountPresent(m.Have["qemu-edu"].Accelerators) == 1 }
+	eventually("at first", present)
+	list := filepath.Join(m.Host.Root(), "sys/bus/pci/devices")
+	if err := os.Rename(list, list+".away"); err != nil {
+		t.Fatal(err)
+	}
+	save(t, list, "")
+	a.loop.Wake(false)
+	eventually("it is said that they cannot be listed", func(m accel.Machine) bool {
+		return strings.Contains(strings.Join(m.Facts.Problems, ";"), "cannot list PCI functions")
+	})
+	if !present(a.machine()) {
+		t.Errorf("%+v", a.machine().Have["qemu-edu"].Accelerators)
 	}
 }
 

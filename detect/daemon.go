@@ -29,7 +29,8 @@ func arguments(h *host.Host, pid int) ([]string, error) {
 	return strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"), nil
 }
 
-// lowestPID returns the lowest PID of a process with one of the names, or 0 if there is none.
+// lowestPID returns the lowest PID of a process with one of the names, or 0 if there is none. A process in another PID
+// namespace than PID 1 does not count: it runs in a container, where any program can have any name.
 func lowestPID(h *host.Host, comms ...string) (int, error) {
 	all, err := h.OpenDir(procDir)
 	if err != nil {
@@ -48,10 +49,15 @@ func lowestPID(h *host.Host, comms ...string) (int, error) {
 		}
 	}
 	sort.Ints(pids)
+	own, unknown := h.Readlink(processDir(1) + "/ns/pid")
 	for _, pid := range pids {
-		if comm, err := h.ReadAttribute(processDir(pid) + "/comm"); err == nil && slices.Contains(comms, comm) {
-			return pid, nil
+		if comm, err := h.ReadAttribute(processDir(pid) + "/comm"); err != nil || !slices.Contains(comms, comm) {
+			continue
 		}
+		if space, err := h.Readlink(processDir(pid) + "/ns/pid"); err == nil && unknown == nil && space != own {
+			continue
+		}
+		return pid, nil
 	}
 	return 0, nil
 }

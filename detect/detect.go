@@ -19,6 +19,8 @@ type Options struct {
 	// Around includes the host's hardware inventory and its network functions. That takes thousands of files and
 	// answers from firmware.
 	Around bool
+	// Last are the PCI functions of the last detection. They stand for those that cannot be read now.
+	Last []accel.PCIDevice
 }
 
 // Detect reads everything about h. It never fails: what cannot be read is left empty and named in Facts.Problems.
@@ -26,7 +28,7 @@ func Detect(h *host.Host, o Options) accel.Facts {
 	var f accel.Facts
 	var pci, modules, rest []string
 	var wg sync.WaitGroup
-	wg.Go(func() { f.PCI, pci = PCI(h) })
+	wg.Go(func() { f.PCI, pci = functions(h, o.Last) })
 	wg.Go(func() { f.Modules, modules = Modules(h) })
 	f.Kernel, rest = Kernel(h)
 	osFacts, problems := OS(h)

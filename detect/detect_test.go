@@ -295,6 +295,25 @@ func TestEngine(t *testing.T) {
 	}
 }
 
+// TestNestedKubelet: a process in a container may have the kubelet's name and a lower PID.
+func TestNestedKubelet(t *testing.T) {
+	h := machine(t, map[string]string{
+		"var/lib/kubelet/device-plugins/x": "", "proc/1/ns/x": "", "proc/20/ns/x": "", "proc/100/ns/x": "",
+		"proc/1/comm": "systemd\n", "proc/20/comm": "kubelet\n", "proc/100/comm": "kubelet\n",
+		"proc/20/cmdline": "kubelet\x00--root-dir=/nested\x00", "proc/100/cmdline": "kubelet\x00--root-dir=/k\x00",
+	})
+	for pid, space := range map[string]string{
+		"1": "pid:[4026531836]", "20": "pid:[4026532488]", "100": "pid:[4026531836]",
+	} {
+		if err := os.Symlink(space, filepath.Join(h.Root(), "proc", pid, "ns/pid")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if k, problems := Kubelet(h); k.Root != "/k" || problems != nil {
+		t.Errorf("root %q, %q", k.Root, problems)
+	}
+}
+
 func TestNames(t *testing.T) {
 	database :=
 		"# x\n1234  Technical Corp.\n\t11e8  QEMU edu\n\t\t1af4 1100  a subsystem\n\t11e9  other\n1235  Nobody\n\t11e8  not this\n" +

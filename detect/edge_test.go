@@ -20,6 +20,22 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// TestUnreadFunction: a function that is there and cannot be read is as it was. One that has left is not.
+func TestUnreadFunction(t *testing.T) {
+	h := machine(t, map[string]string{
+		"sys/bus/pci/devices/0000:01:00.0/class/x": "", // a directory cannot be read
+		"sys/bus/pci/devices/0000:03:00.0/x":       "",
+	})
+	var last []accel.PCIDevice
+	for _, address := range []string{"0000:01:00.0", "0000:02:00.0", "0000:03:00.0"} {
+		last = append(last, accel.PCIDevice{Address: address, Vendor: "f00d"})
+	}
+	f := Detect(h, Options{Last: last})
+	if len(f.PCI) != 1 || f.PCI[0] != last[0] {
+		t.Errorf("%+v", f.PCI)
+	}
+}
+
 // TestWorseFirst: a device is as unhealthy as its worst attribute, in any order.
 func TestWorseFirst(t *testing.T) {
 	sources := []accel.HealthSource{

@@ -76,7 +76,7 @@ func kubeletAndEngine(h *host.Host) (accel.Kubelet, accel.ContainerEngine, []str
 }
 
 // kubeletArguments returns the arguments of the kubelet with the lowest PID. A nested kubelet (a cluster in
-// containers) has a higher one.
+// containers) has a higher one, or does not count.
 func kubeletArguments(h *host.Host) ([]string, []string) {
 	pid, err := lowestPID(h, "kubelet", "kubelite")
 	if err != nil {

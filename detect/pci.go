@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
@@ -14,15 +16,18 @@ import (
 
 // PCI lists the PCI functions ordered by address, and what could not be read. A function without a readable class,
 // vendor or device id is reported as a problem and left out.
-func PCI(h *host.Host) ([]accel.PCIDevice, []string) {
+func PCI(h *host.Host) ([]accel.PCIDevice, []string) { return functions(h, nil) }
+
+// functions is [PCI]. What cannot be read, for example because no file can be opened, is as it was in the last list.
+func functions(h *host.Host, last []accel.PCIDevice) ([]accel.PCIDevice, []string) {
 	all, err := h.OpenDir(pciDevices)
 	if err != nil {
-		return nil, []string{fmt.Sprintf("cannot list PCI functions: %v", err)}
+		return last, []string{fmt.Sprintf("cannot list PCI functions: %v", err)}
 	}
 	defer all.Close()
 	names, err := all.Names()
 	if err != nil {
-		return nil, []string{fmt.Sprintf("cannot list PCI functions: %v", err)}
+		return last, []string{fmt.Sprintf("cannot list PCI functions: %v", err)}
 	}
 	var problems, strange []string
 	devices := make([]accel.PCIDevice, 0, len(names))
@@ -34,6 +39,10 @@ func PCI(h *host.Host) ([]accel.PCIDevice, []string) {
 		d, err := function(all, name)
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("cannot read %s/%s: %v", pciDevices, name, err))
+			i := slices.IndexFunc(last, func(l accel.PCIDevice) bool { return l.Address == name })
+			if i >= 0 && d.Vendor == "" && unread(err) {
+				d = last[i]
+			}
 		}
 		if d.Vendor != "" {
 			devices = append(devices, d)
@@ -44,6 +53,13 @@ func PCI(h *host.Host) ([]accel.PCIDevice, []string) {
 			pciDevices, clip(strange[0])))
 	}
 	return devices, problems
+}
+
+// unread reports whether err is the kernel's refusal to read what is there. ENODEV is its answer for a device that is
+// being removed.
+func unread(err error) bool {
+	var refusal syscall.Errno
+	return errors.As(err, &refusal) && refusal != syscall.ENOENT && refusal != syscall.ENODEV
 }
 
 // function reads one function. Even with an error, the device is usable if its Vendor is set.

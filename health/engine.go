@@ -16,7 +16,8 @@ const (
 	// fresh is the maximum age of an error that counts if the agent finds it in the log on its first start since the
 	// boot.
 	fresh = 10 * time.Minute
-	// quiet is the minimum interval between notifications about a repeated error, of which only the count has changed.
+	// quiet is the minimum interval between notifications about a repeated error, of which only the count has changed,
+	// and between writes of its place in the log.
 	quiet = time.Second
 )
 
@@ -45,6 +46,7 @@ type Engine struct {
 	rules    ruleBook
 	memory   memory
 	unread   bool               // no memory of this boot was found
+	saved    uint64             // the cursor that the file has
 	devices  map[string]*device // by ID
 	reported time.Time          // the last call of Changed for a repeated error
 	expiry   *time.Timer        // calls Changed when a finding expires
@@ -76,6 +78,7 @@ func New(o Options) *Engine {
 	}
 	e := &Engine{o: o, ready: make(chan struct{}), devices: map[string]*device{}}
 	e.memory, e.unread = e.load()
+	e.saved = e.memory.Cursor
 	e.expiry = time.AfterFunc(time.Hour, e.o.Changed)
 	e.expire()
 	return e

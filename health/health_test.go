@@ -141,6 +141,44 @@ func TestLogLine(t *testing.T) {
 	b.want("the old line, read again by the next agent", accel.Healthy, "")
 }
 
+// TestRepeatedLine: the next agent does not judge a repeated error again, whether this one ended or was killed.
+func TestRepeatedLine(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		b := newBench(t)
+		records, ended := make(chan host.KmsgRecord), make(chan bool)
+		follow := b.e.Follow
+		go func() {
+			defer close(ended)
+			follow(records)
+		}()
+		var replay []host.KmsgRecord
+		for i := range 2 {
+			replay = append(replay, host.KmsgRecord{
+				Sequence: uint64(200 + i), Level: 3, Boot: 1000 * time.Second, Text: "NPU: err (01:00.0): 79",
+			})
+			records <- replay[i]
+		}
+		records <- host.KmsgRecord{Text: "the errors before it are judged when this is taken"}
+		if killed {
+			time.Sleep(quiet + time.Second)
+		} else {
+			close(records)
+			<-ended
+		}
+		b.m.Unbind(one)
+		b.m.Bind(one, "npu")
+		b.restart()
+		for _, r := range replay {
+			b.e.record(r)
+		}
+		b.want(fmt.Sprintf("bound again, killed %t", killed), accel.Healthy, "")
+		if killed {
+			close(records)
+			<-ended
+		}
+	}
+}
+
 func TestLogLineForAWhile(t *testing.T) {
 	b := newBench(t)
 	b.says("NPU: err (01:00.0): 63, row 5", 0)

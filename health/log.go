@@ -28,10 +28,25 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// Follow judges records until the channel is closed.
+// Follow judges records until the channel is closed. A repeated error only moves the cursor, which Follow writes within
+// [quiet]: otherwise the next agent would judge the error again, even after somebody has repaired the device.
 func (e *Engine) Follow(records <-chan host.KmsgRecord) {
-	for r := range records {
-		e.record(r)
+	defer e.keep()
+	var late <-chan time.Time
+	for {
+		select {
+		case r, more := <-records:
+			if !more {
+				return
+			}
+			e.record(r)
+			if late == nil {
+				late = time.After(quiet)
+			}
+		case <-late:
+			e.keep()
+			late = nil
+		}
 	}
 }
 

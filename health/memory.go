@@ -70,6 +70,7 @@ func (e *Engine) load() (m memory, none bool) {
 // save writes the file. The caller holds e.mu. If writing fails, that is logged, and the findings are lost when the
 // agent ends.
 func (e *Engine) save() {
+	e.saved = e.memory.Cursor
 	all := e.memory.Findings
 	sort.Slice(all, func(i, j int) bool {
 		return all[i].Device+" "+all[i].Source+" "+all[i].Code < all[j].Device+" "+all[j].Source+" "+all[j].Code
@@ -83,6 +84,15 @@ func (e *Engine) save() {
 	}
 	if err != nil {
 		e.o.Log.Warn("what was concluded about devices cannot be kept", "path", e.o.File, "error", err)
+	}
+}
+
+// keep writes the file if the cursor has moved since it was written.
+func (e *Engine) keep() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.saved != e.memory.Cursor {
+		e.save()
 	}
 }
 

@@ -53,6 +53,15 @@ func (b *book) forget() {
 	}
 }
 
+// pause keeps the reports about the devices that stay bound while the program is paused. What was reported about the
+// others ends with their binding: the next driver may divide them differently.
+func (b *book) pause(bound []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fresh, b.tried = false, false
+	maps.DeleteFunc(b.devices, func(id string, _ accel.ProbeDevice) bool { return !slices.Contains(bound, id) })
+}
+
 // meet starts listening to a program. The previous program's reports stay valid until this one has reported.
 func (b *book) meet(program string, bound []string, limit time.Duration) {
 	b.mu.Lock()

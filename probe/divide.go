@@ -21,13 +21,16 @@ const (
 	again, later = 5 * time.Second, time.Minute
 	// dividing limits how long a division may take. Drivers reset a device for it.
 	dividing = 2 * time.Minute
+	// handing limits how long a request may wait for a program: who uses the device is asked again for the next one.
+	handing = time.Second
 )
 
 // division is a pending division of a device.
 type division struct {
 	parts  map[string]int
-	since  time.Time // when the device was first withheld
-	next   time.Time // when it is tried next
+	asked  map[string]int // the parts of the last request
+	since  time.Time      // when the device was first withheld
+	next   time.Time      // when it is tried next
 	busy   bool
 	why    string // what it waits for
 	answer chan string
@@ -40,21 +43,24 @@ type divisions struct {
 	asks chan accel.ProbeRequest
 }
 
-// hold withholds a device that is not divided as configured, and starts the division when it is due. The device is as
-// the program has just reported it.
+// hold withholds a device that is not divided as configured, and starts the division when it is due. While the program
+// has not reported how the device is divided now, a pending division only stays pending.
 func (p *program) hold(def *accel.Definition, a *accel.Accelerator) {
 	parts, declared := def.LayoutOf(a.ID)
+	current := p.book.current(a.ID)
 	d := &p.divisions
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !declared || divided(*a, parts) {
-		if x := d.of[a.ID]; x != nil && !x.busy {
+	x := d.of[a.ID]
+	switch {
+	case !declared || current && divided(*a, parts):
+		if x != nil && !x.busy {
 			delete(d.of, a.ID)
 		}
 		return
-	}
-	x := d.of[a.ID]
-	if x == nil {
+	case x == nil && !current:
+		return
+	case x == nil:
 		x = &division{since: time.Now(), answer: make(chan string, 1)}
 		d.of[a.ID] = x
 	}
@@ -65,7 +71,7 @@ func (p *program) hold(def *accel.Definition, a *accel.Accelerator) {
 		By: accel.ByPartitioning, Reason: accel.DeviceHeld,
 		Message: "it is to be " + into(parts) + x.why,
 	}
-	if now := time.Now(); p.ctx != nil && !x.busy && !now.Before(x.next) {
+	if now := time.Now(); current && p.ctx != nil && !x.busy && !now.Before(x.next) {
 		x.busy = true
 		device := *a
 		go p.divide(p.ctx, def, device, x)
@@ -125,15 +131,19 @@ func (p *program) divide(ctx context.Context, def *accel.Definition, a accel.Acc
 
 // request asks the program to divide a device and returns why that failed, or "".
 func (p *program) request(ctx context.Context, id string, parts map[string]int, x *division) string {
-	limit := time.NewTimer(dividing)
+	limit, late := time.NewTimer(dividing), time.NewTimer(handing)
 	defer limit.Stop()
+	defer late.Stop()
+	p.divisions.mu.Lock()
+	x.asked = parts
+	p.divisions.mu.Unlock()
 	select {
 	case <-x.answer: // a late answer to an abandoned request
 	default:
 	}
 	select {
 	case p.asks <- accel.ProbeRequest{Divide: &accel.ProbeDivision{Device: id, Parts: parts}}:
-	case <-limit.C:
+	case <-late.C:
 		return "no program runs"
 	case <-ctx.Done():
 		return ctx.Err().Error()
@@ -148,11 +158,11 @@ func (p *program) request(ctx context.Context, id string, parts map[string]int, 
 	}
 }
 
-// answered passes on the answer to a request.
+// answered passes on the answer to a request, unless it names other parts: then an earlier request was meant.
 func (d *divisions) answered(a accel.ProbeDivision) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if x := d.of[a.Device]; x != nil {
+	if x := d.of[a.Device]; x != nil && (len(a.Parts) == 0 || maps.Equal(a.Parts, x.asked)) {
 		select {
 		case x.answer <- clean(a.Problem):
 		default:

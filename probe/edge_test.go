@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"os"
@@ -47,6 +48,70 @@ func TestPause(t *testing.T) {
 	}
 	resume()
 	b.until("another start", func([]accel.Accelerator) bool { return len(pids()) > len(before) })
+}
+
+// TestPauseKeeps: while one device is reset, the reports about the others apply. Those about a device end when its
+// driver is unbound.
+func TestPauseKeeps(t *testing.T) {
+	b := newBench(t, hello+`echo '{"snapshot":{"devices":[{"id":"0000:01:00.0","model":"NPU 9","partitions":[`+
+		`{"name":"a","profile":"half"}]},{"id":"0000:02:00.0","health":{"state":"unhealthy","message":"hot"}}]}}'`+
+		"\n"+stays)
+	b.def.Partitions = &accel.Partitions{Told: true}
+	b.until("known", model)
+	resume := b.k.Pause(t.Context(), b.def.Kind)
+	time.Sleep(200 * time.Millisecond)
+	if accs := b.look(); len(accs[0].Partitions) != 1 || accs[1].Health.Message != "hot" {
+		t.Errorf("paused: %+v", accs)
+	}
+	b.k.Enrich(b.def, []accel.Accelerator{{ID: one}, {ID: two, Bound: "npu"}})
+	time.Sleep(200 * time.Millisecond)
+	if accs := b.look(); accs[0].Model != "" || accs[0].Offered() || accs[1].Health.Message != "hot" {
+		t.Errorf("the first was unbound: %+v", accs)
+	}
+	resume()
+	b.until("known again", model)
+}
+
+// TestPendingDivision: a device that waits to be divided is given to nobody while its program restarts.
+func TestPendingDivision(t *testing.T) {
+	b := newBench(t, "if [ $(wc -l < pids) -gt 1 ]; then sleep 100; fi\n"+hello+both+"sleep 1\nexit 1\n")
+	b.def.Partitions = &accel.Partitions{Told: true, Layout: []accel.Layout{{Parts: map[string]int{"half": 2}}}}
+	b.k.o.Users = func(context.Context, *accel.Definition, accel.Accelerator) []string { return nil }
+	b.until("it waits", func(accs []accel.Accelerator) bool { return model(accs) && accs[0].Withheld != nil })
+	b.until("its program ends", func([]accel.Accelerator) bool { return b.k.State(b.def.Kind).Problem != "" })
+	if a := b.look()[0]; a.Withheld == nil || a.Withheld.Reason != accel.DeviceHeld {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestRequestOfBefore: a program gets no request before it has reported how devices are divided, and a request that
+// nobody takes is given up soon, because pods may get the device meanwhile.
+func TestRequestOfBefore(t *testing.T) {
+	b := newBench(t, hello+stays)
+	b.look()
+	wait(t, "it runs", func() bool { return b.k.State(b.def.Kind).Program != "" })
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	x := &division{answer: make(chan string, 1)}
+	if problem := b.k.known(b.def.Kind).request(ctx, one, nil, x); problem != "no program runs" {
+		t.Errorf("%q", problem)
+	}
+}
+
+// TestLateAnswer: the answer to an earlier request for other parts is not the answer to the last one.
+func TestLateAnswer(t *testing.T) {
+	p, _ := idle(nil)
+	x := &division{asked: map[string]int{"half": 2}, answer: make(chan string, 1)}
+	p.of[one] = x
+	for _, c := range []struct {
+		parts map[string]int
+		want  int
+	}{{map[string]int{"quarter": 4}, 0}, {map[string]int{"half": 2}, 1}} {
+		p.answered(accel.ProbeDivision{Device: one, Parts: c.parts})
+		if len(x.answer) != c.want {
+			t.Errorf("%v: %d answers", c.parts, len(x.answer))
+		}
+	}
 }
 
 // TestPauseOfTwo: the program resumes only when both callers of pause have resumed, however often one of them does.

@@ -64,6 +64,13 @@ func (b *book) current(id string) bool {
 	return told && !lost && b.fresh && b.problem == nil && !b.stale()
 }
 
+// reported reports whether the current program has reported.
+func (b *book) reported() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.fresh
+}
+
 // identify sets a device's names. The caller holds b.mu.
 func (b *book) identify(def *accel.Definition, d accel.ProbeDevice, a *accel.Accelerator) {
 	a.UUID = cmp.Or(d.UUID, a.UUID) // a driver may know it only once the device has been opened

@@ -130,9 +130,13 @@ func (p *program) run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		def, bound, ok := p.wish()
 		if !ok {
-			if p.wasAsked() {
+			switch {
+			case !p.wasAsked():
+			case len(bound) == 0:
 				p.book.forget()
 				p.keep(nil)
+			default:
+				p.book.pause(bound)
 			}
 			failures = 0
 			select {
@@ -307,6 +311,10 @@ func (p *program) listen(ctx context.Context, def *accel.Definition, bound []str
 	defer quiet.Stop()
 	introduced := false
 	for {
+		asks := p.asks
+		if !introduced || !p.book.reported() {
+			asks = nil // the request is from before what it will report
+		}
 		select {
 		case line, more := <-lines:
 			if !more {
@@ -316,7 +324,7 @@ func (p *program) listen(ctx context.Context, def *accel.Definition, bound []str
 			if err := p.take(def, bound, line, &introduced); err != nil {
 				return true, fmt.Errorf("%s: %w", name, err)
 			}
-		case r := <-p.asks:
+		case r := <-asks:
 			if err := tell(child, r); err != nil {
 				return true, fmt.Errorf("%s does not listen: %w", name, err)
 			}

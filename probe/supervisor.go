@@ -130,7 +130,7 @@ func (k *Supervisor) Withhold(def *accel.Definition, accs []accel.Accelerator) [
 				By: accel.ByPartitioning, Reason: accel.ProbeUnanswered,
 				Message: "how it is divided is not known yet",
 			}
-		case k.o.Users != nil && p.book.current(a.ID):
+		case k.o.Users != nil:
 			p.hold(def, &accs[i])
 		}
 	}
@@ -193,7 +193,7 @@ func (k *Supervisor) State(kind string) *accel.ProbeHave {
 
 // Pause ends the program of a kind, because a running program keeps its devices' driver in use. It returns when the
 // program has ended, when ctx has ended, or after 10 s if the program hangs in the kernel. The program runs again
-// after resume.
+// after resume. Until then, its last reports apply to the devices that keep their driver.
 func (k *Supervisor) Pause(ctx context.Context, kind string) (resume func()) {
 	p := k.known(kind)
 	if p == nil {

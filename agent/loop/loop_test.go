@@ -23,11 +23,13 @@ type world struct {
 	sick     map[string]string // device to health message
 	unknown  bool              // the probe cannot tell the devices' health
 	reset    bool              // the devices are being reset
+	lost     string            // the device that its own reading finds gone
 	parts    []string          // names of the halves of the first device
 	spec     []string          // devices in the CDI spec
 	unread   *accel.Problem    // why the container runtime does not read it
 	refuse   *accel.Problem    // answer of the next driver steps
 	unbound  bool              // the driver that is loaded refuses a device
+	stays    *accel.Problem    // answer of the next withdrawal
 	tried    int
 	proofs   []string      // devices proven, in order
 	faulty   string        // the device that does not pass its self-test
@@ -73,6 +75,9 @@ func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []acc
 			}
 			if w.unknown {
 				a.Health = accel.Health{}
+			}
+			if d.Address == w.lost {
+				a.Health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone}
 			}
 			if w.reset {
 				a.Withheld = &accel.Withheld{By: accel.ByReset, Reason: accel.BeingReset}
@@ -241,8 +246,11 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 			Effects: Effects{
 				Ensure: w.ensure, Prove: w.prove, Apply: w.apply,
 				Prepare: w.prepare, Upgrade: w.upgrade, Holders: w.look, AwaitHolder: w.await, Evict: w.evict,
-				Withdraw: func(*accel.Definition) *accel.Problem { w.set(func() { w.spec = nil }); return nil },
-				Plugin:   func(context.Context, *accel.Definition) Plugin { return w },
+				Withdraw: func(*accel.Definition) (problem *accel.Problem) {
+					w.set(func() { w.spec, problem, w.stays = nil, w.stays, nil })
+					return problem
+				},
+				Plugin: func(context.Context, *accel.Definition) Plugin { return w },
 			},
 			Observer: w, Log: slog.New(slog.DiscardHandler), SampleEvery: 15 * time.Second, Resync: 5 * time.Minute,
 			KubeSync: func() Sync {
@@ -409,6 +417,53 @@ func TestVanishedDeviceIsATombstoneAndComesBack(t *testing.T) {
 		synctest.Wait()
 		if n := len(l.Machine().Have["k-x"].Accelerators); n != 1 {
 			t.Errorf("%d accelerators after the tombstone's time", n)
+		}
+	})
+}
+
+// TestLostDeviceIsATombstone: a device that its own reading finds gone stays listed as long as any other.
+func TestLostDeviceIsATombstone(t *testing.T) {
+	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}, kubelet: true, labelled: true}
+	run(t, w, func(l *Loop) {
+		for _, c := range []struct {
+			change func()
+			after  time.Duration
+			want   int
+		}{
+			{func() { w.lost = "0000:02:00.0" }, time.Second, 2},
+			{func() { w.pci = w.pci[:1] }, time.Second, 2},
+			{func() {}, tombstoneFor + time.Minute, 1},
+		} {
+			w.set(c.change)
+			l.Wake(false)
+			time.Sleep(c.after)
+			synctest.Wait()
+			if n := len(l.Machine().Have["k-x"].Accelerators); n != c.want {
+				t.Errorf("%d accelerators, want %d", n, c.want)
+			}
+		}
+	})
+}
+
+// TestFailedWithdrawalIsOver: a withdrawal that failed is forgotten when there is a device again, because its failure
+// would hide the plugin's.
+func TestFailedWithdrawalIsOver(t *testing.T) {
+	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true}
+	run(t, w, func(l *Loop) {
+		for _, c := range []struct {
+			change func()
+			failed bool
+		}{
+			{func() { w.pci, w.stays = nil, accel.Problemf(accel.ReadOnly, "read-only file system") }, true},
+			{func() { w.pci = []accel.PCIDevice{device("0000:01:00.0")} }, false},
+		} {
+			w.set(c.change)
+			l.Wake(false)
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			if f := l.Machine().Have["k-x"].Failure; (f != nil) != c.failed {
+				t.Errorf("%s: %+v, want a failure: %t", state(l), f, c.failed)
+			}
 		}
 	})
 }

@@ -26,7 +26,7 @@ func Next(m accel.Machine, kind string) accel.Status {
 	if f := have.Failure; f != nil && f.Step == at.step && at.step != accel.StepNone {
 		s.Blocked = f
 	}
-	idle := at.step == accel.StepNone || at.step == accel.StepMonitor || waits(at.step) || s.Blocked != nil
+	idle := at.step == accel.StepNone || at.step == accel.StepMonitor || at.step == accel.StepAwait || s.Blocked != nil
 	if at.state != accel.Absent && idle && upgradeDue(have, m.Taken) {
 		s.Next = accel.StepUpgrade // steps that bring the old driver to ready go first, unless blocked
 	}

@@ -81,8 +81,10 @@ func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
 		found[i].Partitions = partitions(found[i], old, now)
 	}
 	for id, a := range before {
-		if a.Present() {
+		if _, known := k.vanished[id]; !known {
 			k.vanished[id] = now
+		}
+		if a.Present() {
 			a.Health = accel.Health{
 				State: accel.Gone, Reason: accel.DeviceGone, Message: "no longer on the PCI bus",
 				Since: now,
@@ -241,7 +243,7 @@ func (l *Loop) observeLabels(k *kind) {
 func (l *Loop) passedStep(k *kind, step accel.Step) bool {
 	m := accel.Machine{Want: l.want}
 	for _, r := range table() {
-		if r.step == step && r.state != accel.Absent {
+		if r.step == step {
 			return r.passed(m, k.have)
 		}
 	}

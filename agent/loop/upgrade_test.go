@@ -486,6 +486,8 @@ func TestNextUpgrades(t *testing.T) {
 		{"ready, over", 7, nil, &accel.Failure{RetryAt: at}, accel.StepUpgrade},
 		{"ready, only a change helps", 7, nil, &accel.Failure{}, accel.StepNone},
 		{"the way to ready goes first", 3, nil, nil, accel.StepRuntime},
+		{"the plugin has not started", 4, nil, nil, accel.StepRegister},
+		{"no kubelet for the plugin", 4, &accel.Failure{Step: accel.StepRegister}, nil, accel.StepUpgrade},
 		{"waiting for the kubelet", 5, nil, nil, accel.StepUpgrade},
 		{"unproven", 2, nil, nil, accel.StepProve},
 		{"unproven and stuck", 2, blocked, nil, accel.StepUpgrade},

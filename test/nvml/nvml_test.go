@@ -595,7 +595,10 @@ func TestPause(t *testing.T) {
 	if pid := s.pid(); pid != 0 {
 		t.Errorf("process %d runs", pid)
 	}
-	s.until("forgotten", func(accs []accel.Accelerator) bool { return accs[0].Model == "" && !accs[2].Partitioned() })
+	s.until("forgotten", func(accs []accel.Accelerator) bool {
+		s.keeper.Enrich(s.def, nil) // the driver is unloaded
+		return accs[0].Model == "" && !accs[2].Partitioned()
+	})
 	resume()
 	s.until("known again", known)
 }
