@@ -37,14 +37,14 @@ func deliver[T any](stream io.Reader, take func(kind string, x *T) (more bool)) 
 			Object json.RawMessage `json:"object"`
 		}
 		if d.Decode(&e) != nil {
-			return nil
+			return nil //nolint:nilerr // the stream has ended; the next watch begins where it did
 		}
 		if e.Type == "ERROR" {
 			return ended(e.Object)
 		}
 		x := new(T)
 		if json.Unmarshal(e.Object, x) != nil || !take(e.Type, x) {
-			return nil
+			return nil //nolint:nilerr // the next watch begins at the same place
 		}
 	}
 }
