@@ -151,7 +151,7 @@ func (s *systemdScope) end() error {
 		err = s.conn.KillUnitWithTarget(ctx, s.name, dbus.All, int32(unix.SIGKILL))
 	}
 	_ = s.leave.Close()
-	_ = <-s.kept // it was killed
+	<-s.kept //nolint:errcheck // it was killed
 	return err
 }
 
