@@ -197,8 +197,8 @@ func (e *full) xid(t *testing.T, n *bed.Node, image string) {
 			t.Errorf("%s: %+v", pod, p.Status)
 		}
 	}
-	// The place of one that ends is taken again, and the sick device is not. For the scheduler the pod on the sick device
-	// counts against the seven that are left, so that one has to go too.
+	// The place of one that ends is taken again, and the sick device is not. For the scheduler the pod on the sick
+	// device counts against the seven that are left, so that one has to go too.
 	remove(t, n, e.by[e.ids[0]], e.by[id])
 	delete(e.by, id)
 	apply(t, n, stage.Pod(eighth(eight), image, 1, "-expect", "1", "-hold", "2h"))
