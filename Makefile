@@ -211,9 +211,9 @@ screenshots: ## The pages for people in a real browser, on a desktop, on a phone
 	command -v chromium >/dev/null || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; }
 	ACCELD_SCREENS=$(CURDIR)/bin/screenshots $(GO) test -count=1 -v ./test/screens
 
-# Two processors take about an hour for all; who has changed a test or two wants RUN.
+# All of them take about an hour on two processors. After a change of a few tests, pick with RUN.
 .PHONY: mutants
-mutants: ## Harmful changes of the code, one by one: the unit tests must notice; RUN=driver/ picks by id or file, WRITE=1 writes the score
+mutants: ## Harmful changes of the code, one by one: the unit tests must notice; RUN=driver/ picks by id or file, WRITE=1 records what killed each, and the score of a whole run
 	$(GO) run ./test/mutants -run='$(RUN)' $(if $(WRITE),-write)
 
 .PHONY: bench

@@ -2,31 +2,36 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 )
 
-// hints remember outside of the tree which test noticed a mutant the last time: it is asked first the next time, before
-// all the others of its package. Without them the outcome is the same, later.
+// hintsFile says for each mutant which top-level test killed it the last time. It is part of the tree, so that a
+// reader sees which test guards a place, and a fresh machine begins with that test.
+const hintsFile = "test/mutants/killers.json"
+
+// hints are the content of [hintsFile]. The test that is named is run before all others of its package. A wrong hint
+// costs time and changes no outcome.
 type hints struct {
 	name string
 	mu   sync.Mutex
-	by   map[string]string // of each mutant's id the top-level test
+	by   map[string]string // the test, by the mutant's id
 }
 
-func readHints() *hints {
-	h := &hints{by: map[string]string{}}
-	dir := os.Getenv("ACCELD_CACHE") // where make keeps what is not part of the tree
-	if dir == "" {
-		return h
+func readHints(root string) (*hints, error) {
+	h := &hints{by: map[string]string{}, name: filepath.Join(root, hintsFile)}
+	text, err := os.ReadFile(h.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return h, nil
 	}
-	h.name = filepath.Join(dir, "mutants.json")
-	if text, err := os.ReadFile(h.name); err == nil {
-		_ = json.Unmarshal(text, &h.by) // what cannot be read gives no hints
+	if err == nil {
+		err = json.Unmarshal(text, &h.by)
 	}
-	return h
+	return h, err
 }
 
 func (h *hints) get(id string) string {
@@ -44,12 +49,17 @@ func (h *hints) set(id, test string) {
 	}
 }
 
-func (h *hints) write() {
-	if h.name == "" {
-		return
+// write saves the hints for the mutants of the list, sorted, one to a line.
+func (h *hints) write(list []mutant) error {
+	kept := map[string]string{}
+	for _, m := range list {
+		if test := h.by[m.ID]; test != "" {
+			kept[m.ID] = test
+		}
 	}
-	text, err := json.Marshal(h.by)
-	if err == nil && os.MkdirAll(filepath.Dir(h.name), 0o755) == nil {
-		_ = os.WriteFile(h.name, text, 0o644) // see above
+	text, err := json.MarshalIndent(kept, "", "  ")
+	if err != nil {
+		return err
 	}
+	return os.WriteFile(h.name, append(text, '\n'), 0o644)
 }

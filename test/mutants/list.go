@@ -21,7 +21,7 @@ import (
 type edit struct {
 	// File is relative to the root of the module.
 	File string
-	// Was are whole lines of the file, which it has exactly once; white space around each does not count.
+	// Was are whole lines of the file, which it has exactly once; comments and white space do not count.
 	Was string
 	// Now takes their place; empty when they are only left out.
 	Now string

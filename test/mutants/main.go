@@ -26,7 +26,8 @@ import (
 
 func main() {
 	pick := flag.String("run", "", "take only mutants whose id or file matches this `regexp`")
-	write := flag.Bool("write", false, "write the score into "+page+"; only when all mutants are run")
+	write := flag.Bool("write", false, "write the tests that killed mutants into "+hintsFile+
+		", and the score into "+page+" if all mutants are run")
 	jobs := flag.Int("jobs", runtime.NumCPU(), "how many mutants are run at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -74,9 +75,6 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	if len(picked) == 0 {
 		return fmt.Errorf("no mutant has an id or a file like %q", o.pick)
 	}
-	if o.write && len(picked) < len(all) {
-		return fmt.Errorf("the score of %d of %d mutants is no score", len(picked), len(all))
-	}
 	r, err := newRunner(root, out)
 	if err != nil {
 		return err
@@ -91,6 +89,11 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	table(out, results)
 	fmt.Fprintf(out, "\n%s In %v.\n", s, time.Since(began).Round(time.Second))
 	if o.write {
+		if err := r.hints.write(all); err != nil {
+			return err
+		}
+	}
+	if o.write && len(picked) == len(all) {
 		if err := writePage(filepath.Join(root, page), s); err != nil {
 			return err
 		}

@@ -53,8 +53,12 @@ func newRunner(root string, out io.Writer) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	h, err := readHints(root)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
 	r := &runner{
-		root: root, dir: dir, out: out, limits: map[string]time.Duration{}, hints: readHints(),
+		root: root, dir: dir, out: out, limits: map[string]time.Duration{}, hints: h,
 		patience: 30 * time.Second,
 	}
 	if os.Geteuid() == 0 {
@@ -86,10 +90,7 @@ func cage(dir string) []string {
 	}
 }
 
-func (r *runner) close() {
-	r.hints.write()
-	_ = os.RemoveAll(r.dir)
-}
+func (r *runner) close() { _ = os.RemoveAll(r.dir) }
 
 // all runs the tests as they are, to know that they pass and how long they take, and then with each mutant.
 func (r *runner) all(ctx context.Context, list []mutant, jobs int) ([]result, error) {
