@@ -15,6 +15,7 @@ import (
 	"github.com/acceld/acceld/test/vm"
 	"github.com/acceld/acceld/test/vm/bed"
 	"github.com/acceld/acceld/test/vm/channel"
+	"github.com/acceld/acceld/test/vm/supply"
 )
 
 // soon is for what follows an event: generous, because an emulated machine is slow and noisy. How long it took is
@@ -63,7 +64,7 @@ func enter(t *testing.T) *shop {
 	if open.bed != nil {
 		return &open
 	}
-	b, err := bed.Open(t.Context(), os.Stderr, bed.Config{})
+	b, err := bed.Open(t.Context(), os.Stderr, supply.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

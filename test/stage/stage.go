@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/stage/programs"
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
@@ -37,12 +38,10 @@ type Stage struct {
 	pushed    string // the registry that has the agent's image
 }
 
-// Programs names a folder that [Build] filled, for tests of many processes to build the programs once.
-const Programs = "ACCELD_PROGRAMS"
-
-// New builds the programs into a directory of its own below dir, or takes them from the folder that [Programs] names.
+// New builds the programs into a directory of its own below dir, or copies them from the folder that [programs.Variable]
+// names.
 func New(ctx context.Context, dir string) (*Stage, error) {
-	root, err := moduleRoot(ctx)
+	root, err := programs.Root(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -50,24 +49,11 @@ func New(ctx context.Context, dir string) (*Stage, error) {
 	if err := os.MkdirAll(s.bin, 0o755); err != nil {
 		return nil, err
 	}
-	built := os.Getenv(Programs)
+	built := os.Getenv(programs.Variable)
 	if built == "" {
-		return s, Build(ctx, root, s.bin)
+		return s, programs.Build(ctx, root, s.bin)
 	}
 	return s, os.CopyFS(s.bin, os.DirFS(built))
-}
-
-// Build builds the programs of the tree at root into a folder.
-func Build(ctx context.Context, root, into string) error {
-	// VCS stamping would change the programs with every commit of the tests.
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace",
-		"-ldflags=-s -w", "-o", into+"/",
-		"./cmd/acceld", "./cmd/acceld-hook", "./test/edu/check", "./test/tree/cmd")
-	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot build acceld: %w\n%s", err, out)
-	}
-	return nil
 }
 
 // Program returns the path of a built program: acceld, acceld-hook, edu-check or tree.
@@ -83,14 +69,6 @@ func (s *Stage) Program(name string) string {
 
 // File returns a path of the tree.
 func (s *Stage) File(name string) string { return filepath.Join(s.root, name) }
-
-func moduleRoot(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	if err != nil {
-		return "", fmt.Errorf("cannot find the module: %w", err)
-	}
-	return filepath.Dir(strings.TrimSpace(string(out))), nil
-}
 
 // Units installs programs, units and a configuration as a package would. It does not start anything.
 func (s *Stage) Units(ctx context.Context, g *bed.Guest, config string) error {

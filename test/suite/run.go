@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/stage/programs"
 )
 
 // workers is how many units run at a time: the test bed runs as many guests on two processors.
@@ -57,7 +57,7 @@ func (s *state) build(ctx context.Context) error {
 	if err := os.MkdirAll(s.programs(), 0o755); err != nil {
 		return fmt.Errorf("cannot make a folder for programs: %w", err)
 	}
-	return stage.Build(ctx, s.root, s.programs())
+	return programs.Build(ctx, s.root, s.programs())
 }
 
 // run runs the chosen units: side by side those that can be, then one by one those that must be alone.
@@ -130,7 +130,7 @@ func (s *state) execute(ctx context.Context, u *unit, path string) error {
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, u.argv[0], u.argv[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.root, log, log
-	cmd.Env = append(append(os.Environ(), "ACCELD_TESTBED=1", stage.Programs+"="+s.programs()), u.env...)
+	cmd.Env = append(append(os.Environ(), "ACCELD_TESTBED=1", programs.Variable+"="+s.programs()), u.env...)
 	// A scenario gets the time to take its guest down.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second

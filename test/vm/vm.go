@@ -9,6 +9,7 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 	"github.com/acceld/acceld/test/vm/image"
 	"github.com/acceld/acceld/test/vm/seed"
+	"github.com/acceld/acceld/test/vm/supply"
 )
 
 type (
@@ -71,7 +72,7 @@ func StartLight(t testing.TB, o Options) *Guest {
 func open(t testing.TB) *bed.Bed {
 	t.Helper()
 	Require(t)
-	b, err := bed.Open(t.Context(), os.Stderr, bed.Config{})
+	b, err := bed.Open(t.Context(), os.Stderr, supply.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
 	"github.com/acceld/acceld/test/vm/seed"
+	"github.com/acceld/acceld/test/vm/supply"
 )
 
 // node is the machine of the second half, with its bed.
@@ -34,17 +35,13 @@ func (n *node) stop() {
 	}
 }
 
-// beside makes the second half's node while the first half runs. Its parts are fetched at once and built when the first
-// half's machine runs; it boots when a container has computed there, because two machines that start at once delay the
+// beside makes the second half's node while the first half runs. Its parts are built when the first half's machine runs; it boots when a container has computed there, because two machines that start at once delay the
 // first result and end no earlier.
 func (d *demo) beside(ctx context.Context, booted, computed <-chan struct{}, n *node) (err error) {
-	if err := bed.Fetch(ctx, d.log, joined()); err != nil {
-		return err
-	}
 	if err := wait(ctx, booted); err != nil {
 		return err
 	}
-	if err := bed.Make(ctx, d.log, joined()); err != nil {
+	if _, err := supply.Make(ctx, d.log, joined()); err != nil {
 		return err
 	}
 	if err := wait(ctx, computed); err != nil {

@@ -1,7 +1,7 @@
-// Command demo shows acceld on real parts. The first half is a small virtual machine with two accelerators and nothing
-// else: from a bare kernel to a container that computed on its own device. The second half is a node of a cluster: the
-// DaemonSet is deployed and a pod computes. What the second half needs is built while the first one runs. `make demo`
-// starts it; it needs root, installs what it needs and leaves nothing running.
+// Command show is the demo itself, after command demo has prepared it. The first half is a small virtual machine with
+// two accelerators and nothing else: from a bare kernel to a container that computed on its own device. The second half
+// is a node of a cluster: the DaemonSet is deployed and a pod computes. What the second half needs is built while the
+// first one runs.
 package main
 
 import (
@@ -20,14 +20,21 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 	"github.com/acceld/acceld/test/vm/progress"
 	"github.com/acceld/acceld/test/vm/seed"
+	"github.com/acceld/acceld/test/vm/supply"
 )
 
 func main() {
 	cluster := flag.Bool("cluster", true, "show the second half: a node of a cluster")
+	start := flag.String("start", time.Now().Format(time.RFC3339Nano), "when the demo began, as in RFC 3339")
 	flag.Parse()
+	began, err := time.Parse(time.RFC3339Nano, *start)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo: -start:", err)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	d := &demo{log: progress.New(os.Stdout), start: time.Now()}
-	err := d.run(ctx, *cluster)
+	d := &demo{log: progress.Since(os.Stdout, began), start: began}
+	err = d.run(ctx, *cluster)
 	stop()
 	d.log.Close()
 	if err != nil {
@@ -44,8 +51,10 @@ type demo struct {
 }
 
 // alone and joined are what the halves need. The second has containerd because the first has it already.
-func alone() bed.Config  { return bed.Config{Engines: []seed.Engine{seed.Containerd}, NoCluster: true} }
-func joined() bed.Config { return bed.Config{Engines: []seed.Engine{seed.Containerd}} }
+func alone() supply.Config {
+	return supply.Config{Engines: []seed.Engine{seed.Containerd}, NoCluster: true}
+}
+func joined() supply.Config { return supply.Config{Engines: []seed.Engine{seed.Containerd}} }
 
 func (d *demo) run(ctx context.Context, cluster bool) error {
 	dir, err := os.MkdirTemp("", "acceld-demo-")
@@ -53,7 +62,9 @@ func (d *demo) run(ctx context.Context, cluster bool) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	d.title("A bare machine with two accelerators. The first time, what it takes is fetched and built here: minutes.")
+	if d.stage, err = stage.New(ctx, dir); err != nil {
+		return err
+	}
 	halves, running := errgroup.WithContext(ctx)
 	var second node
 	defer second.stop()
@@ -62,7 +73,7 @@ func (d *demo) run(ctx context.Context, cluster bool) error {
 		halves.Go(func() error { return d.beside(running, booted, computed, &second) })
 	}
 	halves.Go(func() error {
-		b, err := d.prepare(running, dir)
+		b, err := bed.OpenLog(running, d.log, alone())
 		if err != nil {
 			return err
 		}
@@ -73,26 +84,6 @@ func (d *demo) run(ctx context.Context, cluster bool) error {
 		return err
 	}
 	return d.cluster(ctx, second.Node)
-}
-
-// prepare builds acceld and everything that the first half needs, side by side.
-func (d *demo) prepare(ctx context.Context, dir string) (b *bed.Bed, err error) {
-	both, preparing := errgroup.WithContext(ctx)
-	both.Go(func() error {
-		return d.log.Do("building acceld", func() (err error) {
-			d.stage, err = stage.New(preparing, dir)
-			return err
-		})
-	})
-	both.Go(func() (err error) {
-		b, err = bed.OpenLog(preparing, d.log, alone())
-		return err
-	})
-	if err := both.Wait(); err != nil && b != nil {
-		b.Close()
-		return nil, err
-	}
-	return b, err
 }
 
 func (d *demo) title(format string, args ...any) { d.log.Print("\n" + fmt.Sprintf(format, args...)) }

@@ -18,30 +18,27 @@ import (
 	"strings"
 
 	"golang.org/x/crypto/ssh"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/acceld/acceld/test/vm/cache"
 	"github.com/acceld/acceld/test/vm/cluster"
 	"github.com/acceld/acceld/test/vm/disk"
-	"github.com/acceld/acceld/test/vm/hostpkg"
 	"github.com/acceld/acceld/test/vm/image"
 	"github.com/acceld/acceld/test/vm/initramfs"
-	"github.com/acceld/acceld/test/vm/parts"
 	"github.com/acceld/acceld/test/vm/process"
 	"github.com/acceld/acceld/test/vm/progress"
 	"github.com/acceld/acceld/test/vm/qemu"
 	"github.com/acceld/acceld/test/vm/seed"
+	"github.com/acceld/acceld/test/vm/supply"
 )
 
 // Bed is a prepared test bed.
 type Bed struct {
-	config   Config
+	config   supply.Config
 	cache    cache.Dir
 	seat     cache.Dir
 	log      *progress.Log
 	starter  *process.Starter
-	parts    parts.Set
-	debian   disk.Debian
+	supply   supply.Supply
 	programs string // the image of the second disk
 	accel    qemu.Accel
 	keys     keys
@@ -57,42 +54,14 @@ type keys struct {
 	hostPEM, authorized, dir string
 }
 
-// Config is what a bed has. The zero value has everything that guests and clusters need.
-type Config struct {
-	// Engines are the container runtimes that guests can have; all of them unless set.
-	Engines []seed.Engine
-	// NoCluster leaves Kubernetes out: the guests are light ones and hosts.
-	NoCluster bool
-}
-
-func (c Config) engines() []seed.Engine {
-	if len(c.Engines) == 0 {
-		return []seed.Engine{seed.CRIO, seed.Containerd}
-	}
-	return c.Engines
-}
-
-// parts are the names of what must be built, what a guest without a cluster needs first.
-func (c Config) parts() []string {
-	var names []string
-	for _, e := range c.engines() {
-		names = append(names, string(e))
-	}
-	names = append(names, parts.Runc)
-	if c.NoCluster {
-		return names
-	}
-	return append(names, parts.Cluster()...)
-}
-
 // Open prepares the bed: it installs, builds and makes what is missing, says so on out, and takes the bed for this
 // process. The first time takes minutes, later times a second.
-func Open(ctx context.Context, out io.Writer, c Config) (_ *Bed, err error) {
+func Open(ctx context.Context, out io.Writer, c supply.Config) (_ *Bed, err error) {
 	return OpenLog(ctx, progress.New(out), c)
 }
 
 // OpenLog is Open for a caller that tells of its own work in the same log.
-func OpenLog(ctx context.Context, log *progress.Log, c Config) (_ *Bed, err error) {
+func OpenLog(ctx context.Context, log *progress.Log, c supply.Config) (_ *Bed, err error) {
 	b := &Bed{log: log, config: c}
 	defer func() {
 		if err != nil {
@@ -102,7 +71,7 @@ func OpenLog(ctx context.Context, log *progress.Log, c Config) (_ *Bed, err erro
 	if b.cache, err = cache.Open(b.log.Say); err != nil {
 		return nil, err
 	}
-	if err := b.make(ctx); err != nil {
+	if b.supply, err = supply.Make(ctx, b.log, b.config); err != nil {
 		return nil, err
 	}
 	if err := b.take(ctx, seats()...); err != nil {
@@ -118,63 +87,6 @@ func OpenLog(ctx context.Context, log *progress.Log, c Config) (_ *Bed, err erro
 		return nil, err
 	}
 	return b, b.openRegistry(ctx)
-}
-
-// Make makes what a bed needs that takes long, and takes no bed: for what will be needed later.
-func Make(ctx context.Context, log *progress.Log, c Config) (err error) {
-	b := &Bed{log: log, config: c}
-	if b.cache, err = cache.Open(b.log.Say); err != nil {
-		return err
-	}
-	return b.make(ctx)
-}
-
-// Fetch fetches what will be compiled for a bed, which takes the network and leaves the processors to others.
-func Fetch(ctx context.Context, log *progress.Log, c Config) error {
-	dir, err := cache.Open(log.Say)
-	if err != nil {
-		return err
-	}
-	return parts.Fetch(ctx, dir, log, c.parts()...)
-}
-
-// make makes what takes long the first time, side by side: fetching waits for the network, compiling for processors,
-// installing Debian for both and for the disk.
-func (b *Bed) make(ctx context.Context) error {
-	all, making := errgroup.WithContext(ctx)
-	installed := make(chan struct{})
-	all.Go(func() error {
-		defer close(installed)
-		return b.installPackages(making)
-	})
-	all.Go(func() (err error) {
-		names := b.config.parts()
-		if err := parts.Fetch(making, b.cache, b.log, names...); err != nil {
-			return err
-		}
-		<-installed // the compiler for what is written in C is among the packages
-		if making.Err() == nil {
-			b.parts, err = parts.Build(making, b.cache, b.log, names...)
-		}
-		return err
-	})
-	all.Go(func() (err error) {
-		<-installed
-		if making.Err() == nil {
-			b.debian, err = disk.Make(making, b.cache, b.log)
-		}
-		return err
-	})
-	return all.Wait()
-}
-
-func (b *Bed) installPackages(ctx context.Context) error {
-	_, unlock, err := b.cache.Lock(ctx, "packages")
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return hostpkg.Ensure(ctx, b.log)
 }
 
 // seats are how many beds there are in a cache folder at a time, of one process or several: each has a seat with ports,
@@ -227,7 +139,7 @@ func (b *Bed) Close() {
 }
 
 // Program is the path of a built program, such as "kubectl".
-func (b *Bed) Program(name string) string { return b.parts.Path(name) }
+func (b *Bed) Program(name string) string { return b.supply.Parts.Path(name) }
 
 // Failures is the folder that keeps what failed tests leave.
 func (b *Bed) Failures() string { return b.cache.Path("failures") }
@@ -247,8 +159,8 @@ func (b *Bed) guestPrograms(engines ...seed.Engine) []string {
 
 func (b *Bed) makePrograms(ctx context.Context) error {
 	programs := map[string]string{}
-	for _, name := range b.guestPrograms(b.config.engines()...) {
-		programs[name] = b.parts.Path(name)
+	for _, name := range b.guestPrograms(b.config.Runtimes()...) {
+		programs[name] = b.supply.Parts.Path(name)
 	}
 	guestd, err := b.buildGuestd(ctx)
 	if err != nil {
@@ -349,7 +261,7 @@ func (b *Bed) probe(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			accel := qemu.Probe(ctx, b.debian.Kernel(kernel), initrd)
+			accel := qemu.Probe(ctx, b.supply.Debian.Kernel(kernel), initrd)
 			b.log.Say("processors are run by %s", accel.Name)
 			return os.WriteFile(filepath.Join(tmp, "name"), []byte(accel.Name+" "+accel.CPU), 0o644)
 		})
@@ -370,7 +282,7 @@ func (b *Bed) writeInitrd(dir, kernel string, overlay map[string]initramfs.File)
 	if err != nil {
 		return "", err
 	}
-	busybox, err := os.ReadFile(b.debian.Busybox())
+	busybox, err := os.ReadFile(b.supply.Debian.Busybox())
 	if err != nil {
 		return "", fmt.Errorf("cannot read busybox: %w", err)
 	}
@@ -380,7 +292,7 @@ func (b *Bed) writeInitrd(dir, kernel string, overlay map[string]initramfs.File)
 		"bin/sh":      {Link: "busybox"},
 		"seed":        {Mode: 0o755, Dir: true},
 	}
-	modules, err := b.debian.Modules(kernel)
+	modules, err := b.supply.Debian.Modules(kernel)
 	if err != nil {
 		return "", err
 	}
@@ -425,7 +337,7 @@ func (b *Bed) pushPause(ctx context.Context) error {
 	if b.config.NoCluster {
 		return nil
 	}
-	pause, err := os.ReadFile(b.parts.Path("pause"))
+	pause, err := os.ReadFile(b.supply.Parts.Path("pause"))
 	if err != nil {
 		return fmt.Errorf("cannot read pause: %w", err)
 	}
@@ -447,7 +359,7 @@ func (b *Bed) PushProgram(ctx context.Context, name, path string, program []byte
 
 // busyboxFiles is a small userland, the base of the images that a scenario makes.
 func (b *Bed) busyboxFiles() (map[string]image.File, error) {
-	content, err := os.ReadFile(b.debian.Busybox())
+	content, err := os.ReadFile(b.supply.Debian.Busybox())
 	if err != nil {
 		return nil, fmt.Errorf("cannot read busybox: %w", err)
 	}
@@ -463,6 +375,6 @@ func (b *Bed) busyboxFiles() (map[string]image.File, error) {
 // fingerprint is everything that a snapshot of a guest depends on beside its own seed.
 func (b *Bed) fingerprint() string {
 	h := sha256.New()
-	fmt.Fprintln(h, b.debian.Key(), b.programs, b.accel, b.keys.dir, b.ports.API, b.ports.Registry, b.parts.Dirs())
+	fmt.Fprintln(h, b.supply.Debian.Key(), b.programs, b.accel, b.keys.dir, b.ports.API, b.ports.Registry, b.supply.Parts.Dirs())
 	return hex.EncodeToString(h.Sum(nil))
 }

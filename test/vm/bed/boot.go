@@ -69,7 +69,7 @@ func (b *Bed) withDefaults(o Options) Options {
 
 // Kernels are the releases that a guest can boot, the default and newest first; a guest that boots another one and then
 // the first has had a kernel upgrade.
-func (b *Bed) Kernels() []string { return b.debian.Kernels() }
+func (b *Bed) Kernels() []string { return b.supply.Debian.Kernels() }
 
 // Kernels are the releases that this guest can be rebooted into.
 func (g *Guest) Kernels() []string { return g.bed.Kernels() }
@@ -110,7 +110,7 @@ func (b *Bed) newGuest(kind seed.Kind, o Options) (*Guest, error) {
 		return nil, fmt.Errorf("cannot make QEMU's log: %w", err)
 	}
 	g.config = qemu.Config{
-		Accel: b.accel, Kernel: b.debian.Kernel(o.Kernel), Append: commandLine(kind, o.Cmdline),
+		Accel: b.accel, Kernel: b.supply.Debian.Kernel(o.Kernel), Append: commandLine(kind, o.Cmdline),
 		Disk: g.file("root.qcow2"), Programs: b.programs, Console: g.file("console.log"),
 		MemoryMiB: o.MemoryMiB, CPUs: cpus, Extra: o.Devices,
 	}
@@ -159,7 +159,7 @@ func (g *Guest) boot(ctx context.Context, o Options) error {
 // makeDisk makes the guest's own disk on top of another that stays as it is. A light guest has none.
 func (g *Guest) makeDisk(ctx context.Context, base, format string) error {
 	if g.kind == seed.Light {
-		g.config.Disk, g.config.DiskReadOnly = g.bed.debian.Root(), true
+		g.config.Disk, g.config.DiskReadOnly = g.bed.supply.Debian.Root(), true
 		return nil
 	}
 	if g.disk != nil {
@@ -200,7 +200,7 @@ func (g *Guest) Reboot(ctx context.Context, r Reboot) error {
 		if g.config.Initrd, err = g.bed.writeInitrd(g.dir, r.Kernel, files); err != nil {
 			return err
 		}
-		g.config.Kernel = g.bed.debian.Kernel(r.Kernel)
+		g.config.Kernel = g.bed.supply.Debian.Kernel(r.Kernel)
 	}
 	if err := g.shutDown(ctx); err != nil {
 		return err

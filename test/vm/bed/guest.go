@@ -280,7 +280,7 @@ func (g *Guest) RestoreNetwork(ctx context.Context) error { return g.machine.Set
 func (g *Guest) Monitor() *qemu.Monitor { return g.machine.Monitor }
 
 // Key tells guests whose disks differ apart.
-func (g *Guest) Key() string { return g.bed.debian.Key() + " " + g.config.Kernel }
+func (g *Guest) Key() string { return g.bed.supply.Debian.Key() + " " + g.config.Kernel }
 
 // Keep is an entry of the bed's cache, for what a scenario makes and the next one needs too; see [cache.Dir.Entry].
 func (g *Guest) Keep(ctx context.Context, kind string, key *cache.Key, build func(tmp string) error) (string, error) {

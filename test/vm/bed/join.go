@@ -48,7 +48,7 @@ func (b *Bed) join(ctx context.Context, first *Node, o Options) (_ *Node, err er
 			n.Stop()
 		}
 	}()
-	if err := g.makeDisk(ctx, b.debian.Root(), "raw"); err != nil {
+	if err := g.makeDisk(ctx, b.supply.Debian.Root(), "raw"); err != nil {
 		return nil, err
 	}
 	first.joined.Lock()

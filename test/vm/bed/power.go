@@ -22,7 +22,7 @@ func (d *cachedDisk) close() {
 
 // serveDisk gives the guest such a disk, with Debian on it.
 func (g *Guest) serveDisk() error {
-	base, err := os.Open(g.bed.debian.Root())
+	base, err := os.Open(g.bed.supply.Debian.Root())
 	if err != nil {
 		return fmt.Errorf("cannot open the guests' disk: %w", err)
 	}

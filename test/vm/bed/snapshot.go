@@ -82,7 +82,7 @@ func (b *Bed) boot(ctx context.Context, kind seed.Kind, o Options) (_ *Node, err
 			n.Stop()
 		}
 	}()
-	if err := g.makeDisk(ctx, b.debian.Root(), "raw"); err != nil {
+	if err := g.makeDisk(ctx, b.supply.Debian.Root(), "raw"); err != nil {
 		return nil, err
 	}
 	return n, b.log.Do("booting a "+string(kind), func() error {

@@ -29,8 +29,11 @@ type Log struct {
 const every = 30 * time.Second
 
 // New returns a Log that counts its elapsed time from now.
-func New(out io.Writer) *Log {
-	l := &Log{out: out, start: time.Now()}
+func New(out io.Writer) *Log { return Since(out, time.Now()) }
+
+// Since returns a Log that counts its elapsed time from start.
+func Since(out io.Writer, start time.Time) *Log {
+	l := &Log{out: out, start: start}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		l.bars = mpb.New(mpb.WithOutput(f), mpb.WithRefreshRate(500*time.Millisecond))
 		l.out = l.bars // writes go above the lines that change

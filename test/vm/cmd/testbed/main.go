@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/supply"
 )
 
 const usage = `usage: testbed <command> [flags]
@@ -55,7 +56,7 @@ func run(ctx context.Context, args []string) error {
 }
 
 func parts(ctx context.Context) error {
-	b, err := bed.Open(ctx, os.Stderr, bed.Config{})
+	b, err := bed.Open(ctx, os.Stderr, supply.Config{})
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func guest(ctx context.Context, command string, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	b, err := bed.Open(ctx, os.Stderr, bed.Config{})
+	b, err := bed.Open(ctx, os.Stderr, supply.Config{})
 	if err != nil {
 		return err
 	}

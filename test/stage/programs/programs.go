@@ -1,0 +1,37 @@
+// Package programs builds the programs of this tree that a guest gets. It imports nothing but the standard library, so
+// that a command that only builds them compiles quickly.
+package programs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Variable names a folder that [Build] filled. Tests of many processes then build the programs once.
+const Variable = "ACCELD_PROGRAMS"
+
+// Build builds the programs of the tree at root into a folder. It leaves programs that are up to date alone.
+func Build(ctx context.Context, root, into string) error {
+	// VCS stamping would change the programs with every commit of the tests.
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace",
+		"-ldflags=-s -w", "-o", into+"/",
+		"./cmd/acceld", "./cmd/acceld-hook", "./test/edu/check", "./test/tree/cmd")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build acceld: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Root returns the folder of the module that the working directory is in.
+func Root(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("cannot find the module: %w", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(out))), nil
+}

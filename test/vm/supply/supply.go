@@ -1,0 +1,104 @@
+// Package supply makes what every guest needs and what takes minutes the first time: the distribution's packages, the
+// real programs and the Debian disk. It starts no guest and imports no Kubernetes client, so a command that only
+// prepares compiles quickly.
+package supply
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/acceld/acceld/test/vm/cache"
+	"github.com/acceld/acceld/test/vm/disk"
+	"github.com/acceld/acceld/test/vm/hostpkg"
+	"github.com/acceld/acceld/test/vm/parts"
+	"github.com/acceld/acceld/test/vm/progress"
+	"github.com/acceld/acceld/test/vm/seed"
+)
+
+// Config says what guests have. The zero value has everything that guests and clusters need.
+type Config struct {
+	// Engines are the container runtimes that guests can have; all of them unless set.
+	Engines []seed.Engine
+	// NoCluster leaves Kubernetes out: the guests are light ones and hosts.
+	NoCluster bool
+}
+
+// Runtimes returns the container runtimes that guests can have.
+func (c Config) Runtimes() []seed.Engine {
+	if len(c.Engines) == 0 {
+		return []seed.Engine{seed.CRIO, seed.Containerd}
+	}
+	return c.Engines
+}
+
+// parts returns the names of what must be built, with what a guest without a cluster needs first.
+func (c Config) parts() []string {
+	var names []string
+	for _, e := range c.Runtimes() {
+		names = append(names, string(e))
+	}
+	names = append(names, parts.Runc)
+	if c.NoCluster {
+		return names
+	}
+	return append(names, parts.Cluster()...)
+}
+
+// Supply is what was made.
+type Supply struct {
+	Parts  parts.Set
+	Debian disk.Debian
+}
+
+// Fetch fetches what will be compiled. It takes the network and leaves the processors to others.
+func Fetch(ctx context.Context, log *progress.Log, c Config) error {
+	dir, err := cache.Open(log.Say)
+	if err != nil {
+		return err
+	}
+	return parts.Fetch(ctx, dir, log, c.parts()...)
+}
+
+// Make makes what is missing, side by side: fetching waits for the network, compiling for processors, and installing
+// Debian for both and for the disk.
+func Make(ctx context.Context, log *progress.Log, c Config) (s Supply, err error) {
+	dir, err := cache.Open(log.Say)
+	if err != nil {
+		return s, err
+	}
+	all, making := errgroup.WithContext(ctx)
+	installed := make(chan struct{})
+	all.Go(func() error {
+		defer close(installed)
+		return installPackages(making, dir, log)
+	})
+	all.Go(func() (err error) {
+		names := c.parts()
+		if err := parts.Fetch(making, dir, log, names...); err != nil {
+			return err
+		}
+		<-installed // it includes the compiler for what is written in C
+		if making.Err() == nil {
+			s.Parts, err = parts.Build(making, dir, log, names...)
+		}
+		return err
+	})
+	all.Go(func() (err error) {
+		<-installed
+		if making.Err() == nil {
+			s.Debian, err = disk.Make(making, dir, log)
+		}
+		return err
+	})
+	return s, all.Wait()
+}
+
+func installPackages(ctx context.Context, dir cache.Dir, log *progress.Log) error {
+	_, unlock, err := dir.Lock(ctx, "packages")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return hostpkg.Ensure(ctx, log)
+}
