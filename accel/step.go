@@ -83,8 +83,8 @@ type ValidateStep struct {
 	// Argv is like in RunStep; the program must exit with 0.
 	Argv []string `json:"argv,omitempty" template:"runtime"`
 	User string   `json:"user,omitempty"`
-	// Output is a regular expression (RE2) that must match somewhere in the output, of which the first MiB counts,
-	// trimmed; empty accepts any output.
+	// Output is a regular expression (RE2) that must match somewhere in the output (its first MiB, trimmed);
+	// empty accepts any output.
 	Output string `json:"output,omitempty" template:"runtime"`
 	// File is an attribute (see HealthSource.File) that is read for every accelerator that is present.
 	File string `json:"file,omitempty" template:"device"`

@@ -150,11 +150,17 @@ func (p *plugins) asker(def *accel.Definition) *deviceplugin.Kind {
 		return s.devices
 	}
 	key := fmt.Sprint(p.kubeletRoot(), def.Offered(), p.formerly(def))
+	p.mu.Lock()
+	before := p.askers[key]
+	p.mu.Unlock()
+	if before != nil {
+		return before
+	}
 	k := p.devicePlugin(def) // it connects when it is asked
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if before := p.askers[key]; before != nil {
-		return before
+	if before = p.askers[key]; before != nil {
+		return before // created at the same time
 	}
 	if p.askers == nil {
 		p.askers = map[string]*deviceplugin.Kind{}

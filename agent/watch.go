@@ -162,8 +162,8 @@ func (w *watcher) see(facts accel.Facts) {
 // what has failed.
 func routine(name string) bool {
 	dir, base := path.Split(name)
-	books := dir == kubeletDir+"/" && (strings.HasPrefix(base, ".") || strings.HasSuffix(base, "_state"))
-	return books || ledger.Passing(name) || dra.ClaimSpec(name)
+	private := dir == kubeletDir+"/" && (strings.HasPrefix(base, ".") || strings.HasSuffix(base, "_state"))
+	return private || ledger.Passing(name) || dra.ClaimSpec(name)
 }
 
 // concerns reports whether an event can be about an accelerator: the PCI bus, a module, or anything below a PCI

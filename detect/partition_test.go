@@ -138,19 +138,17 @@ func TestPartitions(t *testing.T) {
 				{
 					ID: card + "-gi-gi1-ci0", Parent: card, Profile: "gi", NUMANode: 1, Bound: "edu",
 					Nodes: []accel.DeviceNode{
-						{Path: "/dev/x-caps/x-cap3", Major: 234, Minor: 3}, {
-							Path: "/dev/x-caps/x-cap4", Major: 234,
-							Minor: 4,
-						}, {Path: "/dev/edu0", Major: 240},
+						{Path: "/dev/x-caps/x-cap3", Major: 234, Minor: 3},
+						{Path: "/dev/x-caps/x-cap4", Major: 234, Minor: 4},
+						{Path: "/dev/edu0", Major: 240},
 					},
 				},
 				{
 					ID: card + "-gi-gi2-ci0", Parent: card, Profile: "gi", NUMANode: 1, Bound: "edu",
 					Nodes: []accel.DeviceNode{
-						{Path: "/dev/x-caps/x-cap12", Major: 234, Minor: 12}, {
-							Path: "/dev/x-caps/x-cap13", Major: 234,
-							Minor: 13,
-						}, {Path: "/dev/edu0", Major: 240},
+						{Path: "/dev/x-caps/x-cap12", Major: 234, Minor: 12},
+						{Path: "/dev/x-caps/x-cap13", Major: 234, Minor: 13},
+						{Path: "/dev/edu0", Major: 240},
 					},
 				},
 			},

@@ -121,9 +121,9 @@ func (k *kubelet) allocatable(ctx context.Context) ([]string, error) {
 // holders returns who holds which device. With an error it returns the last good answer. The answer of a kubelet that
 // has just restarted can only add holders: the end of a holder is known when the kubelet knows its pods.
 func (k *kubelet) holders(ctx context.Context) (heldRefs, error) {
-	held, err := k.list(ctx)
+	held, err := k.latest(ctx)
 	if err != nil {
-		return k.lastHolders(), err
+		return held, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

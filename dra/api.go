@@ -53,7 +53,7 @@ func (o objects) remove(ctx context.Context, name string) error {
 // nodeUID returns the UID of a node.
 func (o objects) nodeUID(ctx context.Context, name string) (string, error) {
 	var node struct {
-		Metadata meta `json:"metadata"`
+		Metadata kube.Meta `json:"metadata"`
 	}
 	err := o.Do(ctx, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(name), nil, nil, &node)
 	return node.Metadata.UID, err

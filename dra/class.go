@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
 )
 
 // manager is the field manager that owns the fields that this package writes.
@@ -21,7 +22,7 @@ const manager = "acceld"
 type class struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
-	Metadata   meta      `json:"metadata"`
+	Metadata   kube.Meta `json:"metadata"`
 	Spec       classSpec `json:"spec"`
 }
 
@@ -86,7 +87,7 @@ func classesFor(def *accel.Definition, units []accel.Accelerator) []class {
 		s := selector{}
 		s.CEL.Expression = expression
 		all = append(all, class{
-			APIVersion: apiVersion, Kind: "DeviceClass", Metadata: meta{Name: ClassName(def, profile)},
+			APIVersion: apiVersion, Kind: "DeviceClass", Metadata: kube.Meta{Name: ClassName(def, profile)},
 			Spec: classSpec{Selectors: []selector{s}, ExtendedResourceName: def.OfferedAs(profile)},
 		})
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/test/watched"
 )
 
@@ -82,7 +83,7 @@ func (s *server) answer(method, path string, body any) (any, error) {
 	missing := apierrors.NewNotFound(schema.GroupResource{Resource: resource}, name)
 	switch {
 	case path == "/api/v1/nodes/"+node:
-		return map[string]any{"metadata": meta{Name: node, UID: s.nodeUID}}, nil
+		return map[string]any{"metadata": kube.Meta{Name: node, UID: s.nodeUID}}, nil
 	case resource == "namespaces": // <namespace>/resourceclaims/<name>
 		c, ok := s.claims[filepath.Base(path)]
 		if !ok {
@@ -98,7 +99,7 @@ func (s *server) answer(method, path string, body any) (any, error) {
 		for _, x := range s.slices {
 			list = append(list, x)
 		}
-		return map[string]any{"metadata": meta{ResourceVersion: strconv.Itoa(s.version)}, "items": list}, nil
+		return map[string]any{"metadata": kube.Meta{ResourceVersion: strconv.Itoa(s.version)}, "items": list}, nil
 	case method == http.MethodDelete:
 		if _, ok := s.slices[name]; !ok {
 			return nil, missing
@@ -193,7 +194,7 @@ func (s *server) wipe() {
 // allocate creates a claim with devices "request=device", "request=device/share", or "request=device!" for admin
 // access.
 func (s *server) allocate(name, uid string, devices ...string) {
-	c := claim{Metadata: meta{Namespace: "team", Name: name, UID: uid}}
+	c := claim{Metadata: kube.Meta{Namespace: "team", Name: name, UID: uid}}
 	data := `{"devices":{"results":[`
 	for i, d := range devices {
 		request, device, _ := strings.Cut(d, "=")

@@ -15,35 +15,16 @@ const (
 	apiRoot    = "/apis/resource.k8s.io/v1/"
 )
 
-// meta is the metadata of an object.
-type meta struct {
-	Name            string  `json:"name,omitempty"`
-	Namespace       string  `json:"namespace,omitempty"`
-	UID             string  `json:"uid,omitempty"`
-	ResourceVersion string  `json:"resourceVersion,omitempty"`
-	OwnerReferences []owner `json:"ownerReferences,omitempty"`
-}
-
-type owner struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Name       string `json:"name"`
-	UID        string `json:"uid"`
-	Controller bool   `json:"controller,omitempty"`
-}
-
 // Slice is a ResourceSlice: some of the devices of one pool.
 type Slice struct {
 	APIVersion string    `json:"apiVersion,omitempty"`
 	Kind       string    `json:"kind,omitempty"`
-	Metadata   meta      `json:"metadata"`
+	Metadata   kube.Meta `json:"metadata"`
 	Spec       SliceSpec `json:"spec"`
 }
 
-// ObjectMeta returns what [kube.Reflector] needs to know about a slice.
-func (s *Slice) ObjectMeta() *kube.Meta {
-	return &kube.Meta{Name: s.Metadata.Name, UID: s.Metadata.UID, ResourceVersion: s.Metadata.ResourceVersion}
-}
+// ObjectMeta returns the metadata.
+func (s *Slice) ObjectMeta() *kube.Meta { return &s.Metadata }
 
 // SliceSpec is the content of a ResourceSlice.
 type SliceSpec struct {
@@ -128,7 +109,7 @@ type Taint struct {
 
 // claim is a ResourceClaim.
 type claim struct {
-	Metadata meta `json:"metadata"`
+	Metadata kube.Meta `json:"metadata"`
 	Status   struct {
 		Allocation *struct {
 			Devices struct {

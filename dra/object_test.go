@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
 )
 
 // TestObjects compares the few fields that are written here with the types of k8s.io/api: those types know every
@@ -33,7 +34,7 @@ func TestObjects(t *testing.T) {
 	s := Slices(v)[0]
 	s.Spec.Pool.Generation = 3
 	s.Metadata.ResourceVersion = "7"
-	s.Metadata.OwnerReferences = []owner{{APIVersion: "v1", Kind: "Node", Name: node, UID: "u", Controller: true}}
+	s.Metadata.OwnerReferences = []kube.Owner{{APIVersion: "v1", Kind: "Node", Name: node, UID: "u", Controller: true}}
 	roundTrip[resourceapi.ResourceSlice](t, s)
 	for _, c := range classesFor(def, nil) {
 		roundTrip[resourceapi.DeviceClass](t, c)

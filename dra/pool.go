@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sort"
 	"time"
+
+	"github.com/acceld/acceld/kube"
 )
 
 // perSlice is how many devices a slice may have if one of them has a taint
@@ -17,7 +19,7 @@ const perSlice = 64
 func Slices(v View) []Slice {
 	slice := func(i int) Slice {
 		return Slice{
-			APIVersion: apiVersion, Kind: "ResourceSlice", Metadata: meta{Name: sliceName(v.Node, v.Driver, i)},
+			APIVersion: apiVersion, Kind: "ResourceSlice", Metadata: kube.Meta{Name: sliceName(v.Node, v.Driver, i)},
 			Spec: SliceSpec{Driver: v.Driver, NodeName: v.Node, Pool: Pool{Name: v.Node}},
 		}
 	}

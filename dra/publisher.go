@@ -29,7 +29,7 @@ type publisher struct {
 	moved     chan struct{}    // the reflector has changed
 	there     map[string]Slice // as the reflector had them at the last look, plus what was written since
 	settled   map[string]Slice // what was written, with the resource version of what the API server made of it
-	owner     owner
+	owner     kube.Owner
 	writes    *rate.Limiter
 	classed   map[string]classSpec // the wanted DeviceClasses that are done or that cannot be written
 	partial   bool                 // it was logged that the API server drops fields
@@ -118,7 +118,7 @@ func (b *publisher) identify(ctx context.Context) error {
 	if err != nil {
 		return problem("get node "+b.cfg.Node, err)
 	}
-	b.owner = owner{APIVersion: "v1", Kind: "Node", Name: b.cfg.Node, UID: uid, Controller: true}
+	b.owner = kube.Owner{APIVersion: "v1", Kind: "Node", Name: b.cfg.Node, UID: uid, Controller: true}
 	return nil
 }
 
@@ -229,12 +229,12 @@ func (b *publisher) write(ctx context.Context, p plan) error {
 	if len(p.create) > 0 {
 		// Slices may be missing because the node was deleted and registered again: the garbage collector deletes what
 		// belongs to the former node's UID.
-		b.owner = owner{}
+		b.owner = kube.Owner{}
 		if err := b.identify(ctx); err != nil {
 			return err
 		}
 		for i := range p.create {
-			p.create[i].Metadata.OwnerReferences = []owner{b.owner}
+			p.create[i].Metadata.OwnerReferences = []kube.Owner{b.owner}
 		}
 	}
 	for _, w := range []struct {

@@ -20,6 +20,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
 )
 
 func TestPublishes(t *testing.T) {
@@ -90,7 +91,7 @@ func TestDrift(t *testing.T) {
 		},
 		"doubled": func() {
 			s := b.server.published()[0]
-			s.Metadata = meta{Name: "stray"}
+			s.Metadata = kube.Meta{Name: "stray"}
 			if err := b.server.Do(t.Context(), "POST", apiRoot+"resourceslices", nil, s, nil); err != nil {
 				t.Fatal(err)
 			}

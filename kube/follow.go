@@ -34,6 +34,16 @@ type Meta struct {
 	Finalizers        []string          `json:"finalizers,omitempty"`
 	Labels            map[string]string `json:"labels,omitempty"`
 	Annotations       map[string]string `json:"annotations,omitempty"`
+	OwnerReferences   []Owner           `json:"ownerReferences,omitempty"`
+}
+
+// Owner is an object that another one is deleted with (OwnerReference of k8s.io/apimachinery, meta/v1).
+type Owner struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	UID        string `json:"uid"`
+	Controller bool   `json:"controller,omitempty"`
 }
 
 // Key identifies an object among the objects of its resource.

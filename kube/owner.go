@@ -11,9 +11,9 @@ import (
 // claims says who owns the labels or annotations of a node.
 type claims struct{ own, foreign map[string]bool }
 
-// labelClaims and wordClaims read the node's managed fields. Entries that cannot be parsed claim nothing.
-func labelClaims(node *corev1.Node) claims { return readClaims(node, "f:labels") }
-func wordClaims(node *corev1.Node) claims  { return readClaims(node, "f:annotations") }
+// labelClaims and annotationClaims read the node's managed fields. Entries that cannot be parsed claim nothing.
+func labelClaims(node *corev1.Node) claims      { return readClaims(node, "f:labels") }
+func annotationClaims(node *corev1.Node) claims { return readClaims(node, "f:annotations") }
 
 func readClaims(node *corev1.Node, part string) claims {
 	c := claims{map[string]bool{}, map[string]bool{}}

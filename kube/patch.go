@@ -31,8 +31,8 @@ func metadataPatch(node *corev1.Node, r *rendered, x extent, retaint bool) []byt
 	if labels := labelChanges(node, r.labels, x); len(labels) > 0 {
 		meta["labels"] = labels
 	}
-	if words := annotationChanges(node, r); len(words) > 0 {
-		meta["annotations"] = words
+	if annotations := annotationChanges(node, r); len(annotations) > 0 {
+		meta["annotations"] = annotations
 		// If the API server applies a patch only after the agent gave up waiting, it must not overwrite a later one.
 		meta["resourceVersion"] = node.ResourceVersion
 	}
@@ -74,10 +74,10 @@ func labelChanges(node *corev1.Node, want map[string]string, x extent) map[strin
 // annotationChanges returns the annotations to set, and nil for those to remove.
 func annotationChanges(node *corev1.Node, r *rendered) map[string]any {
 	changes := map[string]any{}
-	for key, text := range r.words {
+	for key, text := range r.annotations {
 		switch have, there := node.Annotations[key]; {
 		// somebody else has written the cards
-		case key == accel.CardsAnnotation && there && text != have && !wordClaims(node).mayChange(key):
+		case key == accel.CardsAnnotation && there && text != have && !annotationClaims(node).mayChange(key):
 		case text == "" && there:
 			changes[key] = nil
 		case text != "" && text != have:
@@ -85,8 +85,8 @@ func annotationChanges(node *corev1.Node, r *rendered) map[string]any {
 		}
 	}
 	for key := range node.Annotations {
-		kind, word := strings.CutPrefix(key, accel.ReportAnnotation)
-		if _, known := r.kinds[kind]; word && !known {
+		kind, report := strings.CutPrefix(key, accel.ReportAnnotation)
+		if _, known := r.kinds[kind]; report && !known {
 			changes[key] = nil
 		}
 	}

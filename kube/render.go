@@ -10,10 +10,10 @@ import (
 // rendered is what the node should show for a machine. Two machines that render equal cause no write.
 type rendered struct {
 	labels map[string]string
-	// words are the annotations for the controller and the scheduler's extender. A kind that is not in it keeps its
+	// annotations are those for the controller and the scheduler's extender. A kind that is not in it keeps its
 	// annotation.
-	words map[string]string
-	kinds map[string]bool // all kinds of the machine
+	annotations map[string]string
+	kinds       map[string]bool // all kinds of the machine
 	// origin is the value of [OriginAnnotation]; empty for none.
 	origin    string
 	condition corev1.NodeCondition
@@ -25,14 +25,14 @@ type rendered struct {
 
 func render(m accel.Machine) *rendered {
 	r := &rendered{
-		labels: Labels(m), words: map[string]string{}, kinds: map[string]bool{}, condition: Condition(m),
+		labels: Labels(m), annotations: map[string]string{}, kinds: map[string]bool{}, condition: Condition(m),
 		ready: true, settled: true,
 	}
-	r.words[accel.CardsAnnotation] = Cards(m)
+	r.annotations[accel.CardsAnnotation] = Cards(m)
 	for kind, have := range m.Have {
 		r.kinds[kind] = true
 		if have.UpgradeReport.Known {
-			r.words[accel.ReportAnnotation+kind] = have.UpgradeReport.Value.String()
+			r.annotations[accel.ReportAnnotation+kind] = have.UpgradeReport.Value.String()
 		}
 	}
 	for kind, st := range m.Status {
@@ -45,7 +45,7 @@ func render(m accel.Machine) *rendered {
 
 func (r *rendered) equal(o *rendered) bool {
 	return o != nil && r.condition == o.condition && r.ready == o.ready && r.settled == o.settled &&
-		maps.Equal(r.labels, o.labels) && maps.Equal(r.words, o.words) && maps.Equal(r.kinds, o.kinds)
+		maps.Equal(r.labels, o.labels) && maps.Equal(r.annotations, o.annotations) && maps.Equal(r.kinds, o.kinds)
 }
 
 // observed reports whether m contains a reading of the host. Before the first reading, all kinds look absent; to

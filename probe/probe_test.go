@@ -25,7 +25,7 @@ const (
 	soon = 20 * time.Second
 )
 
-// bench is a keeper whose programs are shell scripts.
+// bench is a supervisor whose programs are shell scripts.
 type bench struct {
 	*testing.T
 	k    *Supervisor
@@ -46,7 +46,7 @@ func (b *bench) Write(p []byte) (int, error) {
 	return b.log.Write(p)
 }
 
-// newBench starts a keeper whose program runs the lines of a script.
+// newBench starts a supervisor whose program runs the lines of a script.
 func newBench(t *testing.T, script string) *bench {
 	t.Helper()
 	b := &bench{T: t, dir: t.TempDir(), news: make(chan struct{}, 1)}

@@ -47,7 +47,7 @@ type Supervisor struct {
 	programs map[string]*program
 }
 
-// New returns a keeper that runs nothing yet.
+// New returns a supervisor that runs nothing yet.
 func New(o Options) *Supervisor {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -74,7 +74,7 @@ type Observer interface {
 type Sync struct {
 	Labelled bool
 	Problem  *accel.Problem
-	// Words are the handshakes between node and controller, by kind, all from one version of the node object.
+	// Handshakes are those between node and controller, by kind, all from one version of the node object.
 	Handshakes map[string]Handshake
 }
 
@@ -139,9 +139,9 @@ type kind struct {
 	stop   context.CancelFunc
 	// up is the driver that should replace the one in use; nil if none should.
 	up *upgrading
-	// word is the node's last upgrade report; observeWord reads it when the previous driver is not back.
+	// report is the node's last upgrade report; observeReport reads it when the previous driver is not back.
 	report accel.UpgradeReport
-	// replaced is true when this agent has completed an upgrade; observeWord reads it: no report of an earlier agent
+	// replaced is true when this agent has completed an upgrade; observeReport reads it: no report of an earlier agent
 	// is open any more.
 	replaced bool
 	// next is the preflight result for other kernels; observe reads it to show it.

@@ -23,7 +23,7 @@ func (l *Loop) observe(k *kind, now time.Time, look depth) {
 	}
 	k.have.Driver.Next = k.next
 	l.observeUpgrade(k, now)
-	l.observeWord(k)
+	l.observeReport(k)
 	k.judgeProof(l.o.Agent.Started)
 	l.observePlugin(k, now)
 	l.observeLabels(k)

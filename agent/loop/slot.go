@@ -62,8 +62,8 @@ func (u *upgrading) gaveUp(to accel.DriverRef, problem *accel.Problem) {
 	}
 }
 
-// observeWord sets the node's report about a kind's upgrade, or leaves it unknown.
-func (l *Loop) observeWord(k *kind) {
+// observeReport sets the node's report about a kind's upgrade, or leaves it unknown.
+func (l *Loop) observeReport(k *kind) {
 	said := l.sync().Handshakes[k.def.Kind].UpgradeReport
 	switch f := k.have.Failure; {
 	case l.want.PoliciesUnknown:

@@ -59,7 +59,7 @@ func TestUpgradeWaitsForItsSlot(t *testing.T) {
 		w.says(t, l, "3 2026-03-04T12:00:00Z") // for another version
 		w.says(t, l, "- 2026-03-04T12:00:00Z") // revoked
 		if got := w.says(t, l, "2 2026-03-04T12:00:00Z"); got != "waiting 2" || w.count("upgrade") != 0 {
-			t.Fatalf("it acts without its own word: %q, %v", got, w.calls)
+			t.Fatalf("it acts without its own report: %q, %v", got, w.calls)
 		}
 		if got := w.says(t, l, ""); got != "upgrading 2" || w.count("upgrade") != 0 {
 			t.Fatalf("it acts on a grant that was taken back: %q, %v", got, w.calls)
@@ -76,7 +76,7 @@ func TestUpgradeWaitsForItsSlot(t *testing.T) {
 }
 
 // The report stays as long as the node may act, whoever uses the driver, and until the previous driver is back.
-func TestWordWhileActing(t *testing.T) {
+func TestReportWhileActing(t *testing.T) {
 	w := ordered(accel.UpgradePolicy{Holders: accel.HoldersWait, Timeout: "30m"})
 	w.holders = []accel.Holder{holder}
 	run(t, w, func(l *Loop) {
@@ -109,9 +109,9 @@ func TestWordWhileActing(t *testing.T) {
 	})
 }
 
-// TestWordAboutABadDevice: the new driver serves, except for a device that did not work before either. That must not
+// TestReportAboutABadDevice: the new driver serves, except for a device that did not work before either. That must not
 // stop the rollout.
-func TestWordAboutABadDevice(t *testing.T) {
+func TestReportAboutABadDevice(t *testing.T) {
 	w := ordered(accel.UpgradePolicy{})
 	run(t, w, func(l *Loop) {
 		l.o.Effects.Upgrade = func(ctx context.Context, def *accel.Definition, f accel.Facts,
@@ -158,7 +158,7 @@ func TestUnsure(t *testing.T) {
 }
 
 // An agent that starts after another one ended midway leaves that one's report until a driver works, or none can.
-func TestWordOfAnAgentBefore(t *testing.T) {
+func TestReportOfAnAgentBefore(t *testing.T) {
 	w := ordered(accel.UpgradePolicy{})
 	w.handshakes = map[string]Handshake{"k-x": {UpgradeReport: accel.UpgradeReport{
 		Phase:   accel.ReportUpgrading,

@@ -22,7 +22,7 @@ type upgrading struct {
 	// drained is the time since which no device is given out; zero while devices are given out.
 	drained time.Time
 	failure *accel.Failure
-	// word is the node's report to the controller if a policy of the cluster orders upgrades. acting is true from
+	// report is the node's report to the controller if a policy of the cluster orders upgrades. acting is true from
 	// when the node has its slot until the upgrade has succeeded or failed.
 	report accel.UpgradeReport
 	acting bool

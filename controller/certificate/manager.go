@@ -42,9 +42,9 @@ type Manager struct {
 	Names []string
 	Log   *slog.Logger
 
-	mu     sync.Mutex
-	config *tls.Config
-	said   string // the last error that was logged
+	mu       sync.Mutex
+	config   *tls.Config
+	reported kube.Reported
 }
 
 // secret holds the fields that are read of a Secret.
@@ -106,28 +106,23 @@ func (k *Manager) Run(ctx context.Context) error {
 		}
 		all, synced := secrets.All()
 		if !synced {
-			k.trouble(secrets.Err())
+			k.report(secrets.Err())
 			timer.Reset(again)
 			continue
 		}
 		next, err := k.pass(ctx, all[k.Namespace+"/"+k.Name], time.Now())
-		k.trouble(err)
+		k.report(err)
 		timer.Reset(max(time.Until(next), again))
 	}
 }
 
 func (k *Manager) collection() string { return "/api/v1/namespaces/" + k.Namespace + "/secrets" }
 
-// trouble logs an error once, and nothing while it stays the same.
-func (k *Manager) trouble(err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != "" && text != k.said {
+// report logs an error once.
+func (k *Manager) report(err error) {
+	if k.reported.New(err) {
 		k.Log.Error("the certificate cannot be kept", "secret", k.Namespace+"/"+k.Name, "error", err)
 	}
-	k.said = text
 }
 
 // pass uses what the Secret has and writes what it lacks. It returns when the next pass is due if the Secret does not
@@ -135,7 +130,7 @@ func (k *Manager) trouble(err error) {
 func (k *Manager) pass(ctx context.Context, s *secret, now time.Time) (next time.Time, err error) {
 	if s == nil {
 		return now.Add(serverLife),
-			errors.New("it is not there, and only who installs acceld may make it: apply the manifests")
+			errors.New("it does not exist, and the controller may not create it: apply the manifests of acceld")
 	}
 	data := maps.Clone(s.Data)
 	var verb string

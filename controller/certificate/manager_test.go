@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -52,10 +51,10 @@ func (s *server) Do(_ context.Context, method, path string, query url.Values, bo
 		if s.object != nil {
 			list["items"] = []any{s.object}
 		}
-		return copyInto(list, into)
+		return watched.Copy(list, into)
 	}
 	var patch secret
-	if err := copyInto(body, &patch); err != nil {
+	if err := watched.Copy(body, &patch); err != nil {
 		return err
 	}
 	if method != http.MethodPatch || path != "/api/v1/namespaces/ns/secrets/tls" || s.object == nil {
@@ -67,14 +66,6 @@ func (s *server) Do(_ context.Context, method, path string, query url.Values, bo
 	s.writes++
 	s.put(patch.Data, patch.Meta.Annotations)
 	return nil
-}
-
-func copyInto(from, into any) error {
-	b, err := json.Marshal(from)
-	if err == nil && into != nil {
-		err = json.Unmarshal(b, into)
-	}
-	return err
 }
 
 // put replaces the Secret's content; the caller holds the lock.
@@ -100,7 +91,7 @@ func (s *server) get() (data map[string][]byte, writes int) {
 
 func names() []string { return []string{"controller.ns.svc", "controller"} }
 
-// keep runs a keeper until the test ends.
+// keep runs a Manager until the test ends.
 func keep(t *testing.T, s *server, log io.Writer) *Manager {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -90,7 +90,7 @@ func TestReservation(t *testing.T) {
 	no := false
 	l.cache.Confirm(q.UID, &no)
 	if l.cache.pods[q.UID] == nil {
-		t.Error("a pod that the API server shows as bound is out of the books")
+		t.Error("a pod that the API server shows as bound is not in the cache")
 	}
 }
 

@@ -134,13 +134,13 @@ func (e *Extender) leader() (*term, error) {
 	if !e.Ready() {
 		return nil, wrong{
 			http.StatusServiceUnavailable,
-			"the books of the cards are not complete yet, or another replica keeps them",
+			"the cache of cards is not complete yet, or another replica is the leader",
 		}
 	}
 	if t := e.term.Load(); t != nil {
 		return t, nil
 	}
-	return nil, wrong{http.StatusServiceUnavailable, "another replica keeps the books of the cards"}
+	return nil, wrong{http.StatusServiceUnavailable, "another replica is the leader"}
 }
 
 // Handler serves the verbs of the scheduler, and explain.

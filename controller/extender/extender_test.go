@@ -179,18 +179,18 @@ func TestNotReady(t *testing.T) {
 	l := leading(t, p)
 	if status, _ := l.post("filter",
 		map[string]any{"Pod": p, "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
-		t.Errorf("without books: status %d", status)
+		t.Errorf("without a cache: status %d", status)
 	}
 	l.cache.ListNodes(nil)
 	if status, body := l.post("bind", map[string]any{
 		"PodName": "p", "PodNamespace": "default", "PodUID": p.UID,
 		"Node": "n1",
 	}); status != http.StatusServiceUnavailable {
-		t.Errorf("with half of the books: status %d: %s", status, body)
+		t.Errorf("with half of the cache: status %d: %s", status, body)
 	}
 	l.list(twoCards())
 	if !l.passes(p) {
-		t.Error("with the books: the pod does not pass")
+		t.Error("with the whole cache: the pod does not pass")
 	}
 	l.term.Store(nil)
 	if status, _ := l.post("filter",
@@ -614,7 +614,7 @@ func TestWaiting(t *testing.T) {
 	p.UID, big.UID = "u1", "u2"
 	l := leading(t, p, big)
 	if _, _, ok := l.Waiting(9); ok {
-		t.Error("without books somebody waits")
+		t.Error("without a cache somebody waits")
 	}
 	l.list(twoCards())
 	if pods, total, ok := l.Waiting(9); !ok || total != 0 || len(pods) != 0 {
@@ -667,7 +667,7 @@ func TestMetrics(t *testing.T) {
 		names = append(names, strings.TrimPrefix(f.GetName(), "acceld_extender_"))
 	}
 	want := []string{
-		"books_age_seconds", "capacity", "card_capacity", "card_used", "corrections_total",
+		"cache_age_seconds", "capacity", "card_capacity", "card_used", "corrections_total",
 		"disputed_pods", "largest_free", "nodes", "ready", "request_seconds", "used",
 	}
 	if !slices.Equal(names, want) {

@@ -44,10 +44,10 @@ func newRows() rows {
 		return prometheus.NewDesc("acceld_extender_"+name, help, labels, nil)
 	}
 	return rows{
-		ready: row("ready", "1 while this replica keeps the books and they are complete."),
-		age:   row("books_age_seconds", "How long ago the API server was last heard of."),
+		ready: row("ready", "1 while this replica leads and its cache is complete."),
+		age:   row("cache_age_seconds", "How long ago the API server was last heard of."),
 		corrections: row("corrections_total",
-			"What was found to be otherwise than the books of this term said: 0 while all is well."),
+			"Pods that the cache of this term had and the API server did not: 0 while all is well."),
 		disputed: row("disputed_pods",
 			"How many pods have other cards in their annotations than they were bound with: somebody has changed them."),
 		nodes:    row("nodes", "How many nodes are known."),

@@ -34,7 +34,7 @@ func (p *Page) podSection(s state, pod string, now time.Time) page.Node {
 		return out
 	case !s.booked:
 		page.El("p", page.Class("faint"),
-			page.Text("The books of the cards are not complete yet, or another replica keeps them.")).Into(&out)
+			page.Text("The cache of cards is not complete yet, or another replica is the leader.")).Into(&out)
 		return out
 	case s.total == 0:
 		page.El("p", page.Text("None.")).Into(&out)

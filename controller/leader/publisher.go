@@ -41,7 +41,7 @@ type Publisher struct {
 	Writer string
 	Log    *slog.Logger
 
-	said string // the last error that was logged
+	reported kube.Reported
 }
 
 // Run points the Service to this replica until ctx ends with the term. It then removes the address, unless another
@@ -79,12 +79,12 @@ func (k *Publisher) Run(ctx context.Context) {
 		s, ready := services.All()
 		all, synced := slices.All()
 		if !ready || !synced {
-			k.trouble(errors.Join(services.Err(), slices.Err()))
+			k.report(errors.Join(services.Err(), slices.Err()))
 			continue
 		}
 		have := all[k.Namespace+"/"+k.Name]
 		now, err := k.pass(ctx, s[k.Namespace+"/"+k.Name], have)
-		if k.trouble(err); err != nil {
+		if k.report(err); err != nil {
 			continue
 		}
 		if ours = now; now != have {
@@ -98,22 +98,17 @@ func (k *Publisher) collection() string {
 	return "/apis/discovery.k8s.io/v1/namespaces/" + k.Namespace + "/endpointslices"
 }
 
-// trouble logs an error once, and nothing while it stays the same.
-func (k *Publisher) trouble(err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
+// report logs an error once.
+func (k *Publisher) report(err error) {
+	if k.reported.New(err) {
+		k.Log.Error("the Service does not point to this replica", "service", k.Namespace+"/"+k.Name, "error", err)
 	}
-	if text != "" && text != k.said {
-		k.Log.Error("the Service does not lead here", "service", k.Namespace+"/"+k.Name, "error", err)
-	}
-	k.said = text
 }
 
 // pass writes the slice if its content is wrong, and returns what the API server has then.
 func (k *Publisher) pass(ctx context.Context, s *service, have *slice) (*slice, error) {
 	if s == nil {
-		return nil, errors.New("it is not there, and only who installs acceld may make it: apply the manifests")
+		return nil, errors.New("it does not exist, and the controller may not create it: apply the manifests of acceld")
 	}
 	want := k.slice(s.Meta.UID)
 	if have != nil && have.says(want) {
@@ -140,8 +135,8 @@ func (k *Publisher) slice(uid string) *slice {
 		s.AddressType = "IPv6"
 	}
 	s.Meta.Name, s.Meta.Namespace = k.Name, k.Namespace
-	s.Meta.Labels = map[string]string{serviceLabel: k.Name, keeperLabel: k.Writer + ".acceld.dev"}
-	s.Meta.OwnerReferences = []owner{{APIVersion: "v1", Kind: "Service", Name: k.Name, UID: uid}}
+	s.Meta.Labels = map[string]string{serviceLabel: k.Name, managerLabel: k.Writer + ".acceld.dev"}
+	s.Meta.OwnerReferences = []kube.Owner{{APIVersion: "v1", Kind: "Service", Name: k.Name, UID: uid}}
 	e := endpoint{Addresses: []string{k.Address.String()}, Conditions: conditions{Ready: true}, NodeName: k.Node}
 	if k.Pod != "" {
 		e.TargetRef = &target{Kind: "Pod", Namespace: k.Namespace, Name: k.Pod}

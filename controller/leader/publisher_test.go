@@ -3,7 +3,6 @@ package leader
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -21,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/test/watched"
 )
 
@@ -41,16 +41,8 @@ type server struct {
 
 func newServer() *server {
 	s := &server{objects: map[string]*slice{}}
-	s.set(servicesPath, &slice{Meta: meta{OwnerReferences: nil}})
+	s.set(servicesPath, &slice{})
 	return s
-}
-
-func through(from, into any) error {
-	b, err := json.Marshal(from)
-	if err == nil && into != nil {
-		err = json.Unmarshal(b, into)
-	}
-	return err
 }
 
 func (s *server) Do(ctx context.Context, method, path string, query url.Values, body, into any) error {
@@ -68,7 +60,7 @@ func (s *server) Do(ctx context.Context, method, path string, query url.Values, 
 		if o := s.objects[path]; o != nil {
 			list["items"] = []any{o}
 		}
-		return through(list, into)
+		return watched.Copy(list, into)
 	}
 	if s.refuse != nil {
 		return s.refuse
@@ -77,7 +69,7 @@ func (s *server) Do(ctx context.Context, method, path string, query url.Values, 
 		return none
 	}
 	var sent slice
-	if err := through(body, &sent); err != nil {
+	if err := watched.Copy(body, &sent); err != nil {
 		return err
 	}
 	have := s.objects[slicesPath]
@@ -102,7 +94,7 @@ func (s *server) Do(ctx context.Context, method, path string, query url.Values, 
 		changed.Endpoints = sent.Endpoints
 		s.put(slicesPath, &changed)
 	}
-	return through(s.objects[slicesPath], into)
+	return watched.Copy(s.objects[slicesPath], into)
 }
 
 // put creates or changes an object, and removes it if o is nil. The server is locked.
@@ -192,12 +184,14 @@ func TestTerms(t *testing.T) {
 			APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice", AddressType: "IPv4",
 			Ports: []Port{{"scheduler", 9443, "TCP"}},
 		}
-		want.Meta.Meta = s.objects[slicesPath].Meta.Meta
+		want.Meta = s.objects[slicesPath].Meta
 		want.Meta.Labels = map[string]string{
 			"kubernetes.io/service-name":             "controller",
 			"endpointslice.kubernetes.io/managed-by": "w.acceld.dev",
 		}
-		want.Meta.OwnerReferences = []owner{{"v1", "Service", "controller", s.objects[servicesPath].Meta.UID}}
+		want.Meta.OwnerReferences = []kube.Owner{{
+			APIVersion: "v1", Kind: "Service", Name: "controller", UID: s.objects[servicesPath].Meta.UID,
+		}}
 		want.Endpoints = []endpoint{{
 			[]string{"10.0.0.1"},
 			conditions{true},

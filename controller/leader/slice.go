@@ -10,30 +10,17 @@ import (
 // touches it.
 const (
 	serviceLabel = "kubernetes.io/service-name"
-	keeperLabel  = "endpointslice.kubernetes.io/managed-by"
+	managerLabel = "endpointslice.kubernetes.io/managed-by"
 )
 
 // slice holds the fields that are read and written of an EndpointSlice of discovery.k8s.io/v1.
 type slice struct {
 	APIVersion  string     `json:"apiVersion,omitempty"`
 	Kind        string     `json:"kind,omitempty"`
-	Meta        meta       `json:"metadata"`
+	Meta        kube.Meta  `json:"metadata"`
 	AddressType string     `json:"addressType,omitempty"`
 	Endpoints   []endpoint `json:"endpoints"`
 	Ports       []Port     `json:"ports,omitempty"`
-}
-
-type meta struct {
-	kube.Meta
-	OwnerReferences []owner `json:"ownerReferences,omitempty"`
-}
-
-// owner is the Service: the slice is deleted with it.
-type owner struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Name       string `json:"name"`
-	UID        string `json:"uid"`
 }
 
 type endpoint struct {
@@ -61,7 +48,7 @@ type Port struct {
 }
 
 // ObjectMeta returns the metadata.
-func (s *slice) ObjectMeta() *kube.Meta { return &s.Meta.Meta }
+func (s *slice) ObjectMeta() *kube.Meta { return &s.Meta }
 
 // says reports whether a slice points to the same place as another.
 func (s *slice) says(other *slice) bool {
@@ -69,7 +56,7 @@ func (s *slice) says(other *slice) bool {
 		reflect.DeepEqual(s.Ports, other.Ports) &&
 		reflect.DeepEqual(s.Meta.OwnerReferences, other.Meta.OwnerReferences) &&
 		s.Meta.Labels[serviceLabel] == other.Meta.Labels[serviceLabel] &&
-		s.Meta.Labels[keeperLabel] == other.Meta.Labels[keeperLabel]
+		s.Meta.Labels[managerLabel] == other.Meta.Labels[managerLabel]
 }
 
 // applied is a slice as the body of a patch. Server-side apply creates a missing slice under its name, so the

@@ -52,7 +52,7 @@ type Controller struct {
 	classed     bool                 // the priority class of validations exists
 	bare        map[string]time.Time // since when a serving node offers none of a resource, by "node resource"
 	parses      map[string]parsed    // results of parsing definitions, by text
-	said        string               // why policies are not up to date, as it was logged last
+	reported    kube.Reported        // why policies are not up to date
 	denials     int                  // how many passes in a row had a denied write
 	// again is true when a write of this pass failed, denied when one failed for another reason than a conflict.
 	again, denied atomic.Bool
@@ -127,11 +127,11 @@ func (c *Controller) poke() {
 func (c *Controller) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
-	for _, mirror := range []func(context.Context) error{
+	for _, run := range []func(context.Context) error{
 		c.nodes.Run, c.policies.Run, c.agents.Run, c.others.Run,
 		c.classes.Run, c.maps.Run, c.trials.Run,
 	} {
-		group.Go(func() { _ = mirror(ctx) }) // it ends only with ctx
+		group.Go(func() { _ = run(ctx) }) // it ends only with ctx
 	}
 	defer c.drains.end()
 	timer := time.NewTimer(0)
@@ -169,9 +169,11 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	texts, found := c.maps.All()
 	_, tried := c.trials.All()
 	if !synced || !known || !counted || !looked || !read || !found || !tried {
-		return 0 // the last mirror to sync pokes again
+		return 0 // the last cache to sync pokes again
 	}
-	c.trouble(c.policies.Err())
+	if c.reported.New(c.policies.Err()) {
+		c.o.Log.Warn("policies are not up to date; what was read last holds", "error", c.policies.Err())
+	}
 	if len(policies) == 0 && apierrors.IsForbidden(c.policies.Err()) {
 		c.once.Do(func() { close(c.ready) })
 		return 0 // it is unknown whether there are policies, so what they did stays
@@ -208,18 +210,6 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	c.retry(due)
 	maps.DeleteFunc(c.lastWritten, func(name string, _ time.Time) bool { return policies[name] == nil })
 	return due.wait()
-}
-
-// trouble logs once why policies are not up to date, and nothing while that stays the same.
-func (c *Controller) trouble(err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != "" && text != c.said {
-		c.o.Log.Warn("policies are not up to date; what was read last holds", "error", err)
-	}
-	c.said = text
 }
 
 // retry makes a pass due after a failed write: soon after a conflict, and less and less often while the API server

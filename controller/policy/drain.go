@@ -128,13 +128,7 @@ func (d *drains) note(x *draining, stays string, done bool) {
 
 // pod holds the fields that are read of a pod.
 type pod struct {
-	Meta struct {
-		kube.Meta
-		OwnerReferences []struct {
-			Kind       string `json:"kind"`
-			Controller bool   `json:"controller,omitempty"`
-		} `json:"ownerReferences,omitempty"`
-	} `json:"metadata"`
+	Meta   kube.Meta `json:"metadata"`
 	Status struct {
 		Phase string `json:"phase"`
 	} `json:"status"`

@@ -17,6 +17,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/controller/rollout"
+	"github.com/acceld/acceld/kube"
 )
 
 // TestDryRunDoesNothing: a policy in dry run gives no slot, grants nothing and drains no node.
@@ -151,10 +152,7 @@ func TestEvict(t *testing.T) {
 	other := pods["other"]
 	other.Meta.Labels = nil
 	set := pods["set"]
-	set.Meta.OwnerReferences = append(set.Meta.OwnerReferences, struct {
-		Kind       string `json:"kind"`
-		Controller bool   `json:"controller,omitempty"`
-	}{"DaemonSet", true})
+	set.Meta.OwnerReferences = []kube.Owner{{Kind: "DaemonSet", Controller: true}}
 	pods["ends"], pods["other"], pods["set"] = ends, other, set
 	var all []pod
 	for _, name := range slices.Sorted(maps.Keys(pods)) {

@@ -115,11 +115,11 @@ func Remove(ctx context.Context, o Options) error {
 	}
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, mirror := range []func(context.Context) error{
+	for _, run := range []func(context.Context) error{
 		c.nodes.Run, c.policies.Run, c.agents.Run, c.classes.Run,
 		r.sets.Run, r.purge.Run,
 	} {
-		go func() { _ = mirror(watching) }() // it ends only with the context
+		go func() { _ = run(watching) }() // it ends only with the context
 	}
 	var left []string
 	for {

@@ -107,6 +107,24 @@ func remove(t *testing.T, s *server, timeout time.Duration) <-chan error {
 	return done
 }
 
+// agentAndPurge adds an agent's pod on node a, and the purge set for a number of nodes, one of which is ready. It
+// returns the path of the pod.
+func agentAndPurge(s *server, nodes int) (agent string) {
+	agent = "/api/v1" + inNamespace + "pods/acceld-x"
+	s.edit(agent, object{
+		"metadata": object{
+			"namespace": "acceld-system",
+			"labels":    object{"app.kubernetes.io/name": "acceld"},
+		},
+		"spec": object{"nodeName": "a"},
+	})
+	s.edit(purgeSetAt, object{
+		"metadata": object{"namespace": "acceld-system"},
+		"status":   object{"observedGeneration": 1, "desiredNumberScheduled": nodes, "numberReady": 1},
+	})
+	return agent
+}
+
 // After a removal the cluster is as it was before, except for what others have created or written since, and for
 // agents that are no pods.
 func TestRemove(t *testing.T) {
@@ -116,15 +134,7 @@ func TestRemove(t *testing.T) {
 				s := newServer(3)
 				before := inUse(t, s)
 				s.edit(nodePath("b"), annotate(wordKey, "upgrading 2")) // its agent vanished during an upgrade
-				agent := "/api/v1" + inNamespace + "pods/acceld-x"
-				s.edit(agent, object{"metadata": object{
-					"namespace": "acceld-system",
-					"labels":    object{"app.kubernetes.io/name": "acceld"},
-				}, "spec": object{"nodeName": "a"}})
-				s.edit(purgeSetAt, object{
-					"metadata": object{"namespace": "acceld-system"},
-					"status":   object{"observedGeneration": 1, "desiredNumberScheduled": 2, "numberReady": 1},
-				})
+				agent := agentAndPurge(s, 2)
 				s.faults = faults
 				done := remove(t, s, time.Hour)
 				wait(10 * time.Minute)
@@ -186,15 +196,7 @@ func TestRemove(t *testing.T) {
 func TestRemoveSaysWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(4)
-		s.edit("/api/v1"+inNamespace+"pods/acceld-x",
-			object{"metadata": object{
-				"namespace": "acceld-system",
-				"labels":    object{"app.kubernetes.io/name": "acceld"},
-			}, "spec": object{"nodeName": "a"}})
-		s.edit(purgeSetAt, object{
-			"metadata": object{"namespace": "acceld-system"},
-			"status":   object{"observedGeneration": 1, "desiredNumberScheduled": 3, "numberReady": 1},
-		})
+		agentAndPurge(s, 3)
 		for node, status := range map[string]object{
 			"well": {"conditions": []any{object{"type": "Ready", "status": "True"}}},
 			"inuse": {"initContainerStatuses": []any{object{"lastState": object{"terminated": object{

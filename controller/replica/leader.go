@@ -50,7 +50,7 @@ func (o *Replica) wants() string {
 	case o.leader() != o.identity:
 		return ""
 	case o.extender != nil && !o.extender.Ready():
-		return "the books of the cards are not complete yet"
+		return "the cache of cards is not complete yet"
 	case !o.config.Policies:
 		return ""
 	case p == nil:

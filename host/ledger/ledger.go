@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 
-	securejoin "github.com/cyphar/filepath-securejoin"
 	"golang.org/x/sys/unix"
 
 	"github.com/acceld/acceld/host"
@@ -61,11 +60,11 @@ func Open(h *host.Host, stateDir string, log *slog.Logger) (*Ledger, error) {
 // element is not.
 func (l *Ledger) Key(name string) (string, error) {
 	clean := path.Clean("/" + name)
-	dir, err := securejoin.SecureJoin(l.h.Root(), path.Dir(clean))
+	dir, err := l.h.Follow(path.Dir(clean))
 	if err != nil {
-		return "", fmt.Errorf("cannot resolve %q: %w", name, err)
+		return "", err
 	}
-	return path.Join("/", strings.TrimPrefix(dir, strings.TrimSuffix(l.h.Root(), "/")), path.Base(clean)), nil
+	return path.Join(dir, path.Base(clean)), nil
 }
 
 // below reports whether key is dir or in it.

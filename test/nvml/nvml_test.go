@@ -42,16 +42,16 @@ const soon = 20 * time.Second
 // stand is an agent's side with the true program, which has loaded the player.
 type stand struct {
 	*testing.T
-	script  Script
-	player  *Player
-	def     *accel.Definition
-	keeper  *probe.Supervisor
-	engine  *health.Engine
-	root    string // in which the program sees /proc and /sys
-	news    chan struct{}
-	mu      sync.Mutex
-	changes int
-	users   []string
+	script     Script
+	player     *Player
+	def        *accel.Definition
+	supervisor *probe.Supervisor
+	engine     *health.Engine
+	root       string // in which the program sees /proc and /sys
+	news       chan struct{}
+	mu         sync.Mutex
+	changes    int
+	users      []string
 }
 
 // setUsers says who has every device.
@@ -156,7 +156,7 @@ func newStand(t *testing.T, change func(*stand)) *stand {
 	})
 	h, err := host.New("/")
 	s.check(err)
-	s.keeper = probe.New(probe.Options{
+	s.supervisor = probe.New(probe.Options{
 		Host: h, Beside: built, Metrics: exporter.MetricNames(), Changed: s.changed, Fault: s.engine.Told,
 		Backoff: pace.Backoff{First: 50 * time.Millisecond, Max: 50 * time.Millisecond},
 		Users: func(context.Context, *accel.Definition, accel.Accelerator) []string {
@@ -169,7 +169,7 @@ func newStand(t *testing.T, change func(*stand)) *stand {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = s.keeper.Run(ctx)
+		_ = s.supervisor.Run(ctx)
 	}()
 	t.Cleanup(func() { end(); <-done })
 	return s
@@ -214,7 +214,7 @@ func (s *stand) look() []accel.Accelerator {
 			Nodes: []accel.DeviceNode{{Path: fmt.Sprintf("/dev/nvidia%d", i), Major: 195, Minor: uint32(i)}},
 		})
 	}
-	return s.keeper.Withhold(s.def, s.engine.Judge(s.def, nil, s.keeper.Enrich(s.def, accs)))
+	return s.supervisor.Withhold(s.def, s.engine.Judge(s.def, nil, s.supervisor.Enrich(s.def, accs)))
 }
 
 // until waits for the devices to be as ok wants them, and returns them and how long it took.
@@ -232,7 +232,7 @@ func (s *stand) until(what string, ok func([]accel.Accelerator) bool) ([]accel.A
 		}
 		if time.Since(began) > soon {
 			s.Fatalf("%s: not within %s; the first four are %+v; program: %+v", what, soon, accs[:4],
-				s.keeper.State(s.def.Kind))
+				s.supervisor.State(s.def.Kind))
 		}
 	}
 }
@@ -282,7 +282,7 @@ func TestMachine(t *testing.T) {
 		a.Model != "NVIDIA H200" || a.Fabric != "nvlink "+addresses()[0] || a.NUMANode != 0 {
 		t.Errorf("names: %+v", a)
 	}
-	s.until("readings", func([]accel.Accelerator) bool { return len(s.keeper.Readings(s.def.Kind, a.ID)) > 0 })
+	s.until("readings", func([]accel.Accelerator) bool { return len(s.supervisor.Readings(s.def.Kind, a.ID)) > 0 })
 	want := map[string]float64{
 		"accelerator_temperature_celsius": 41, "accelerator_memory_temperature_celsius": 55,
 		"accelerator_power_usage_watts": 78.25, "accelerator_power_limit_watts": 700,
@@ -298,7 +298,7 @@ func TestMachine(t *testing.T) {
 		"accelerator_link_transmitted_bytes_total": 2048 * 1024, "accelerator_link_received_bytes_total": 1024 * 1024,
 		"accelerator_link_replays_total": 7,
 	}
-	if diff := cmp.Diff(want, s.keeper.Readings(s.def.Kind, a.ID), cmp.Comparer(func(a, b float64) bool {
+	if diff := cmp.Diff(want, s.supervisor.Readings(s.def.Kind, a.ID), cmp.Comparer(func(a, b float64) bool {
 		return math.Abs(a-b) <= 1e-9*math.Abs(a)
 	})); diff != "" {
 		t.Errorf("readings (-want +got):\n%s", diff)
@@ -320,7 +320,7 @@ func TestLabels(t *testing.T) {
 	accs, _ := s.until("known", known)
 	m := accel.Machine{
 		Want:   accel.Want{Kinds: map[string]*accel.Definition{s.def.Kind: s.def}},
-		Have:   map[string]accel.Have{s.def.Kind: {Accelerators: accs, Probe: s.keeper.State(s.def.Kind)}},
+		Have:   map[string]accel.Have{s.def.Kind: {Accelerators: accs, Probe: s.supervisor.State(s.def.Kind)}},
 		Status: map[string]accel.Status{s.def.Kind: {}},
 	}
 	got := kube.Labels(m)
@@ -397,7 +397,7 @@ func TestLost(t *testing.T) {
 	s := newStand(t, nil)
 	s.until("known", known)
 	s.until("readings", func([]accel.Accelerator) bool {
-		return len(s.keeper.Readings(s.def.Kind, addresses()[3])) > 0
+		return len(s.supervisor.Readings(s.def.Kind, addresses()[3])) > 0
 	})
 	s.script.gpu(3, "lost", "1")
 	s.script["gpu.*.temperature"] = "50"
@@ -408,7 +408,7 @@ func TestLost(t *testing.T) {
 		t.Errorf("health: %+v", accs[3].Health)
 	}
 	s.until("readings of the others alone", func([]accel.Accelerator) bool {
-		return len(s.keeper.Readings(s.def.Kind, addresses()[3])) == 0 && s.keeper.Readings(s.def.Kind,
+		return len(s.supervisor.Readings(s.def.Kind, addresses()[3])) == 0 && s.supervisor.Readings(s.def.Kind,
 			addresses()[4])["accelerator_temperature_celsius"] == 50
 	})
 	delete(s.script, "gpu.3.lost")
@@ -436,11 +436,11 @@ func TestHangs(t *testing.T) {
 	s.script["gpu.*.temperature"] = "60"
 	s.play()
 	accs, _ := s.until("one hangs", is(2, accel.Unhealthy, accel.ProbeUnanswered))
-	if accs[2].UUID == "" || len(s.keeper.Readings(s.def.Kind, accs[2].ID)) != 0 {
+	if accs[2].UUID == "" || len(s.supervisor.Readings(s.def.Kind, accs[2].ID)) != 0 {
 		t.Errorf("the one that hangs: %+v", accs[2])
 	}
 	s.until("readings of the others", func([]accel.Accelerator) bool {
-		return s.keeper.Readings(s.def.Kind, addresses()[1])["accelerator_temperature_celsius"] == 60
+		return s.supervisor.Readings(s.def.Kind, addresses()[1])["accelerator_temperature_celsius"] == 60
 	})
 	s.script.Event(4, 8, 48)
 	s.play()
@@ -535,7 +535,7 @@ func TestAbsent(t *testing.T) {
 	s := newStand(t, nil)
 	s.check(os.Remove(s.player.Library))
 	s.until("absent", func(accs []accel.Accelerator) bool {
-		h := s.keeper.State(s.def.Kind)
+		h := s.supervisor.State(s.def.Kind)
 		return all(accel.Healthy, "")(accs) && h != nil && strings.Contains(h.Problem, "NVML cannot be loaded") &&
 			strings.Contains(h.Problem, s.player.Library)
 	})
@@ -547,7 +547,7 @@ func (s *stand) pid() int {
 	s.check(err)
 	for _, e := range entries {
 		var n int
-		if _, err := fmt.Sscan(e.Name(), &n); err == nil && s.keeper.Owns(n) {
+		if _, err := fmt.Sscan(e.Name(), &n); err == nil && s.supervisor.Owns(n) {
 			return n
 		}
 	}
@@ -569,7 +569,7 @@ func TestKilled(t *testing.T) {
 			return next != 0 && next != first
 		})
 		s.until("it has said something", func([]accel.Accelerator) bool {
-			return s.keeper.State(s.def.Kind).Problem == ""
+			return s.supervisor.State(s.def.Kind).Problem == ""
 		})
 	}
 }
@@ -591,12 +591,12 @@ func TestSilent(t *testing.T) {
 func TestPause(t *testing.T) {
 	s := newStand(t, func(s *stand) { s.divide(2) })
 	s.until("known", known)
-	resume := s.keeper.Pause(t.Context(), s.def.Kind)
+	resume := s.supervisor.Pause(t.Context(), s.def.Kind)
 	if pid := s.pid(); pid != 0 {
 		t.Errorf("process %d runs", pid)
 	}
 	s.until("forgotten", func(accs []accel.Accelerator) bool {
-		s.keeper.Enrich(s.def, nil) // the driver is unloaded
+		s.supervisor.Enrich(s.def, nil) // the driver is unloaded
 		return accs[0].Model == "" && !accs[2].Partitioned()
 	})
 	resume()

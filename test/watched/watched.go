@@ -98,3 +98,12 @@ func (s *stream) Close() error {
 	s.cancel()
 	return nil
 }
+
+// Copy copies an object by way of JSON, as a request does; into may be nil.
+func Copy(from, into any) error {
+	b, err := json.Marshal(from)
+	if err == nil && into != nil {
+		err = json.Unmarshal(b, into)
+	}
+	return err
+}

@@ -120,7 +120,7 @@ func (c *cluster) bindPod(_ context.Context, b *corev1.Binding) error {
 	return nil
 }
 
-// show tells the books about a pod, as a watch does.
+// show tells the cache about a pod, as a watch does.
 func (c *cluster) show(p *corev1.Pod) {
 	if t := c.cache.Trim(p); t != nil {
 		c.cache.SetPod(t)
