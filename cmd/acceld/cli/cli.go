@@ -166,6 +166,19 @@ func noArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
+// many is no limit for takes.
+const many = 1 << 20
+
+// takes accepts from least to most arguments, and otherwise fails with text, which says what to name.
+func takes(least, most int, text string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return errors.New(text)
+		}
+		return nil
+	}
+}
+
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArgs,

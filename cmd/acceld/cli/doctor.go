@@ -28,6 +28,8 @@ type finding struct {
 	Actor accel.Actor `json:"actor,omitempty"`
 }
 
+func (f finding) bad() bool { return f.Reason != "" }
+
 func doctorCommand(c *common) *cobra.Command {
 	var format outputFormat
 	var report string
@@ -41,15 +43,9 @@ configuration, the drivers in the store, the end of the agent's journal and of t
 certificates are not in it; names of the node, of pods and of devices are. Read it before you share it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := c.diagnose(cmd)
-			bad := 0
-			for _, f := range findings {
-				if f.Reason != "" {
-					bad++
-				}
-			}
 			if report != "" {
 				if err := c.report(cmd, report, findings); err != nil {
-					return exit{exitFailed, err}
+					return exit{exitFailed, fmt.Errorf("cannot write a report to %q: %v", report, err)}
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "acceld: wrote %s; read it before you share it\n", report)
 			}
@@ -64,13 +60,13 @@ certificates are not in it; names of the node, of pods and of devices are. Read 
 					return err
 				}
 			}
-			if bad > 0 {
+			if slices.ContainsFunc(findings, finding.bad) {
 				return exit{exitFailed, nil}
 			}
 			return nil
 		},
 	}
-	format.flag(cmd)
+	format.flag(cmd, "text", "json")
 	cmd.Flags().StringVar(&report, "report", "", "write what is known about this host into this file, without secrets")
 	return cmd
 }
@@ -89,35 +85,19 @@ func printFindings(s *tableWriter, findings []finding) {
 		if f.Reason != "" {
 			word, paint = string(f.Reason), s.bad
 		}
-		if narrow {
-			s.line(0, f.About+"  "+paint(word))
-			if f.Message != "" {
-				s.line(4, plain(f.Message))
-			}
-		} else {
-			message := plain(f.Message)
-			gap := strings.Repeat(" ", about-len(f.About)+2)
-			if message == "" {
-				s.b.WriteString(f.About + gap + paint(word) + "\n")
-			} else {
-				s.fold(f.About+gap+paint(word)+strings.Repeat(" ", mark-len(word)+2), hang, message)
-			}
+		if !narrow {
+			s.fold(f.About+strings.Repeat(" ", about-len(f.About)+2)+paint(word)+
+				strings.Repeat(" ", mark-len(word)+2), hang, plain(f.Message))
+		} else if s.line(0, f.About+"  "+paint(word)); f.Message != "" {
+			s.line(4, plain(f.Message))
 		}
-		labelled(s, "seen", f.Evidence)
-		labelled(s, "tried", f.Tried)
+		s.fields(4, "seen", f.Evidence)
+		s.fields(4, "tried", f.Tried)
 		do := f.Remedy
 		if do != "" && f.Actor != "" {
 			do += " (" + string(f.Actor) + ")"
 		}
 		s.field(4, "do", do)
-	}
-}
-
-// labelled writes several texts below each other, with a label before the first.
-func labelled(s *tableWriter, label string, texts []string) {
-	for _, t := range texts {
-		s.field(4, label, plain(t))
-		label = ""
 	}
 }
 
@@ -287,7 +267,7 @@ func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
 			}
 		}
 	}
-	if !slices.ContainsFunc(out, func(f finding) bool { return f.Reason != "" }) {
+	if !slices.ContainsFunc(out, finding.bad) {
 		out = append(out, finding{About: "agent", Message: agent.Summary(m)})
 	}
 	return out

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -28,32 +28,24 @@ func driverListCommand(c *common) *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the drivers in the store", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
 			entries, err := p.Driver(nil).List()
 			if err != nil {
 				return failed(accel.AsProblem(err))
 			}
-			if format.json() {
-				return writeJSON(cmd.OutOrStdout(), append([]store.Entry{}, entries...)) // [], not null
+			rows := [][]string{{"KIND", "VERSION", "KERNEL", "KEY", "SERVES", "PROBLEM"}}
+			for _, e := range entries {
+				rows = append(rows, []string{
+					e.Kind, e.Version, e.KernelRelease, e.Key[:min(12, len(e.Key))], serves(e), plain(e.Problem),
+				})
 			}
 			if len(entries) == 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "no driver in the store below %q\n", p.Config.StateDir)
-				return nil
+				rows = [][]string{{fmt.Sprintf("no driver in the store below %q", p.Config.StateDir)}}
 			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "KIND\tVERSION\tKERNEL\tKEY\tSERVES\tPROBLEM")
-			for _, e := range entries {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Kind, e.Version, e.KernelRelease,
-					e.Key[:min(12, len(e.Key))], serves(e), e.Problem)
-			}
-			return w.Flush()
-		},
+			return format.print(cmd.OutOrStdout(), append([]store.Entry{}, entries...), rows) // [], not null
+		}),
 	}
-	format.flag(cmd)
+	format.flag(cmd, "text", "json")
 	return cmd
 }
 
@@ -75,11 +67,7 @@ func driverEnsureCommand(c *common) *cobra.Command {
 		Long: `ensure makes the drivers of the named kinds present: already loaded, from the store, installed on the host, prebuilt
 in a registry, built, from a bundle.
 With --stored-only nothing is built and nothing is fetched: this is what runs at boot before the kubelet.`,
-		RunE: func(cmd *cobra.Command, kinds []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			facts := detect.Detect(p.Host, detect.Options{})
 			if all == (len(kinds) > 0) {
 				return errors.New("name the kinds, or say --all")
@@ -121,7 +109,7 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 				return exit{exitFailed, errors.Join(errs...)}
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every kind that has a device")
 	cmd.Flags().BoolVar(&stored, "stored-only", false, "neither build nor fetch")
@@ -134,14 +122,8 @@ func driverUnloadCommand(c *common) *cobra.Command {
 		Use: "unload KIND...", Short: "Unload the drivers of kinds that nobody uses",
 		Long: `unload first finds everything that holds the driver, and names it; only when nothing does are the modules removed. A running
 agent loads them again: disable the kind in the configuration first when they are to stay away.`,
-		RunE: func(cmd *cobra.Command, kinds []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
-			if len(kinds) == 0 {
-				return errors.New("name the kinds")
-			}
+		Args: takes(1, many, "name the kinds"),
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			defs, err := p.chosen(kinds)
 			if err != nil {
 				return err
@@ -155,7 +137,7 @@ agent loads them again: disable the kind in the configuration first when they ar
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: unloaded\n", def.Kind)
 			}
 			return nil
-		},
+		}),
 	}
 }
 
@@ -171,6 +153,13 @@ func (p *parts) chosen(kinds []string) ([]*accel.Definition, error) {
 		out = append(out, def)
 	}
 	return out, nil
+}
+
+// withDevices returns the kinds that have a device.
+func (p *parts) withDevices(facts accel.Facts) []string {
+	return slices.DeleteFunc(sorted(p.Kinds), func(kind string) bool {
+		return len(p.Accelerators(p.Kinds[kind], facts)) == 0
+	})
 }
 
 // loadModuleCommand is the helper process that loads modules into the kernel; see driver.LoadModuleMain.

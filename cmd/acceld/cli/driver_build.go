@@ -19,16 +19,10 @@ func driverBuildCommand(c *common) *cobra.Command {
 		Long: `build compiles the drivers of the named kinds into the store, from their build sources and against the headers of the
 running kernel, or of the one named with --kernel, and loads nothing: it needs no device, so a pipeline can run it in a toolkit
 image. With --push each is published to the kind's sources of type oci, and the reference is printed with its digest.`,
-		RunE: func(cmd *cobra.Command, kinds []string) error {
-			switch {
-			case len(kinds) == 0:
-				return errors.New("name the kinds")
-			case signKey != "" && !push:
+		Args: takes(1, many, "name the kinds"),
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
+			if signKey != "" && !push {
 				return errors.New("--sign-key signs what --push publishes")
-			}
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
 			}
 			defs, err := p.chosen(kinds)
 			if err != nil {
@@ -42,9 +36,7 @@ image. With --push each is published to the kind's sources of type oci, and the 
 			defer v.close()
 			out := v.out(cmd.OutOrStdout())
 			d, facts := p.Driver(v.note), detect.Detect(p.Host, detect.Options{})
-			if kernel != "" {
-				facts.Kernel = p.installedKernel(cmd, kernel, facts.Kernel)
-			}
+			facts.Kernel = p.kernelFor(cmd, kernel, facts.Kernel)
 			for _, def := range defs {
 				e, problem := d.Sources().Build(cmd.Context(), def, facts)
 				if problem != nil {
@@ -64,7 +56,7 @@ image. With --push each is published to the kind's sources of type oci, and the 
 				}
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&kernel, "kernel", "",
 		"build for the installed kernel of this release, as uname -r says it, instead of the running one")

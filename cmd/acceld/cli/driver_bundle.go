@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -28,12 +27,8 @@ func bundleExportCommand(c *common) *cobra.Command {
 		Use: "export KIND|KEY FILE", Short: "Write drivers of the store to a bundle",
 		Long: `export writes every driver of a kind that the store can use, or the one whose key begins so, to FILE. KIND and KEY are those
 of "driver list".`,
-		Args: exactly(2, "name a kind or a key, and the file"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Args: takes(2, 2, "name a kind or a key, and the file"),
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, args []string) error {
 			file, err := filepath.Abs(args[1])
 			if err != nil {
 				return exit{exitFailed, err}
@@ -58,7 +53,7 @@ of "driver list".`,
 					entries[i].KernelRelease, a.Digest)
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&signKey, "sign-key", "", "sign the drivers with this private key (PEM)")
 	return cmd
@@ -97,14 +92,8 @@ func bundleImportCommand(c *common) *cobra.Command {
 		Use: "import FILE...", Short: "Put the drivers of bundles into the store",
 		Long: `import puts the drivers of bundles into the store, for this kernel and for others; what a definition wants is loaded from there.
 With --key each must be signed by one of the keys.`,
-		RunE: func(cmd *cobra.Command, files []string) error {
-			if len(files) == 0 {
-				return errors.New("name the files")
-			}
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Args: takes(1, many, "name the files"),
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, files []string) error {
 			v := newView(cmd.Context(), p.console, false)
 			defer v.close()
 			d, facts := p.Driver(v.note), detect.Detect(p.Host, detect.Options{})
@@ -132,19 +121,9 @@ With --key each must be signed by one of the keys.`,
 				}
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringArrayVar(&keys, "key", nil,
 		"a public key (PEM) that may have signed the drivers; can be repeated")
 	return cmd
-}
-
-// exactly accepts n arguments, and otherwise fails with text, which says what is missing.
-func exactly(n int, text string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != n {
-			return errors.New(text)
-		}
-		return nil
-	}
 }

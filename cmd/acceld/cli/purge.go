@@ -31,11 +31,7 @@ any time, and finishes one that was interrupted. The agent must not run.
 
 The programs, the units and /etc/acceld belong to the package, or to whoever wrote them, and stay. The exit code is 0 when
 nothing was left.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
 			r, err := p.runtimeFor(runtimeFlags{})
 			if err != nil {
 				return err
@@ -57,9 +53,9 @@ nothing was left.`,
 				<-cmd.Context().Done()
 			}
 			return nil
-		},
+		}),
 	}
-	format.flag(cmd)
+	format.flag(cmd, "text", "json")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be done, change nothing")
 	cmd.Flags().BoolVar(&keep, "keep-drivers", false, "leave the kernel modules loaded")
 	cmd.Flags().BoolVar(&stay, "stay", false,

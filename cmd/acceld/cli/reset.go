@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
-	"github.com/acceld/acceld/agent/client"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
@@ -39,14 +37,8 @@ A device is named by its PCI address or its UUID. It refuses, and changes nothin
 names it; when the kernel knows no way to reset it; and when others would be reset with it that are not named too. While it is at
 it a running agent gives the devices to nobody. One that is interrupted leaves a device without a driver at worst, which the
 agent, or the next reset, binds again.`,
-		RunE: func(cmd *cobra.Command, words []string) error {
-			if len(words) == 0 {
-				return errors.New("name the devices")
-			}
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Args: takes(1, many, "name the devices"),
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, words []string) error {
 			r := &reset{parts: p, driver: p.Driver(nil)}
 			if problem := r.find(cmd.Context(), words); problem != nil {
 				return failed(problem)
@@ -60,7 +52,7 @@ agent, or the next reset, binds again.`,
 				return failed(against[0])
 			}
 			return r.run(cmd.Context(), cmd.OutOrStdout(), plans)
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be done, and what is in the way; change nothing")
 	return cmd
@@ -267,7 +259,7 @@ func (r *reset) ready(ctx context.Context) *accel.Problem {
 	if r.agent == nil {
 		return nil // nothing gives them out
 	}
-	m, ok := r.await(ctx, outOfUse, func(m accel.Machine) bool {
+	m, ok := r.agent.Await(ctx, outOfUse, func(m accel.Machine) bool {
 		return !slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool { return !r.isOut(m, t) })
 	})
 	if !ok {
@@ -320,7 +312,7 @@ func (r *reset) healths(ctx context.Context) map[string]accel.Health {
 	if r.agent == nil {
 		return out
 	}
-	m, _ := r.await(ctx, outOfUse, func(m accel.Machine) bool {
+	m, _ := r.agent.Await(ctx, outOfUse, func(m accel.Machine) bool {
 		return !slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool {
 			x, known := r.told(m, t.Device.ID)
 			return known && (!x.Health.Usable() || x.WithheldBy(accel.ByReset, accel.ByProof))
@@ -332,25 +324,4 @@ func (r *reset) healths(ctx context.Context) map[string]accel.Health {
 		}
 	}
 	return out
-}
-
-// await follows the agent until ok accepts a machine, or the time is up. It returns the last machine.
-func (r *reset) await(ctx context.Context, limit time.Duration, ok func(accel.Machine) bool) (last accel.Machine,
-	yes bool,
-) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	r.agent.Restart() // makes the agent answer the first request at once
-	for {
-		m, err := r.agent.Next(ctx)
-		if err == nil {
-			last = m
-		}
-		if err == nil && ok(m) {
-			return last, true
-		}
-		if pace.Sleep(ctx, client.Pause/10) != nil {
-			return last, false
-		}
-	}
 }

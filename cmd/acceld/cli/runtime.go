@@ -2,8 +2,8 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,29 +34,23 @@ func (f *runtimeFlags) add(cmd *cobra.Command) {
 
 // runtimeFor returns the Runtime for the flags and the configuration.
 func (p *parts) runtimeFor(f runtimeFlags) (*runtime.Runtime, error) {
-	edit := cmp.Or(f.edit, p.Config.RuntimeEdit, string(engine.EditFull))
-	if !slices.Contains([]string{"never", "dropin", "full"}, edit) {
-		return nil, fmt.Errorf("--edit: %q is not one of never, dropin, full", edit)
-	}
-	restart := cmp.Or(f.restart, p.Config.RuntimeRestart, string(runtime.RestartNever))
-	if !slices.Contains([]string{"never", "idle", "now"}, restart) {
-		return nil, fmt.Errorf("--restart: %q is not one of never, idle, now", restart)
+	if err := errors.Join(oneOf("engine", f.engine), oneOf("edit", f.edit), oneOf("restart", f.restart)); err != nil {
+		return nil, err
 	}
 	look := func() accel.ContainerEngine {
-		e, _ := detect.Engine(p.Host) // doctor reports what could not be read
+		e, _ := detect.EngineNamed(p.Host, f.engine)
+		if f.engine == "" {
+			e, _ = detect.Engine(p.Host) // doctor reports what could not be read
+		}
 		if e.Name == "" {
 			e = detect.EngineByFiles(p.Host)
 		}
 		return e
 	}
-	if f.engine != "" {
-		if _, ok := detect.EngineNamed(p.Host, f.engine); !ok {
-			return nil, fmt.Errorf("--engine: %q is not one that is known", f.engine)
-		}
-		look = func() accel.ContainerEngine { e, _ := detect.EngineNamed(p.Host, f.engine); return e }
-	}
 	o := p.RuntimeOptions()
-	o.Engine, o.Look, o.Edit, o.Restart, o.Retry = look(), look, engine.Edit(edit), runtime.Restart(restart), true
+	o.Engine, o.Look, o.Retry = look(), look, true
+	o.Edit = engine.Edit(cmp.Or(f.edit, p.Config.RuntimeEdit, string(engine.EditFull)))
+	o.Restart = runtime.Restart(cmp.Or(f.restart, p.Config.RuntimeRestart, string(runtime.RestartNever)))
 	return runtime.New(p.Host, o), nil
 }
 
@@ -85,11 +79,7 @@ func runtimeCheckCommand(c *common) *cobra.Command {
 		Use: "check", Short: "Tell whether the container runtime gives devices to containers", Args: noArgs,
 		Long: `check tells which container runtime there is, where its configuration is, whether devices reach containers by CDI with it,
 and what apply would change. It changes nothing.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
 			r, err := p.runtimeFor(flags)
 			if err != nil {
 				return err
@@ -103,9 +93,9 @@ and what apply would change. It changes nothing.`,
 				fmt.Fprint(cmd.OutOrStdout(), describe(report))
 			}
 			return failed(problem)
-		},
+		}),
 	}
-	format.flag(cmd)
+	format.flag(cmd, "text", "json")
 	flags.add(cmd)
 	return cmd
 }
@@ -118,11 +108,7 @@ func runtimeApplyCommand(c *common) *cobra.Command {
 		Long: `apply makes the container runtime read CDI specs, with the smallest change and with none where it does already, and publishes the
 devices of the named kinds, or of all that have one. It works on any root, also one on which nothing runs. What it
 changed is taken back by purge. The hook lets containers have a device once an agent has said that it is ready.`,
-		RunE: func(cmd *cobra.Command, kinds []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			r, err := p.runtimeFor(flags)
 			if err != nil {
 				return err
@@ -147,7 +133,7 @@ changed is taken back by purge. The hook lets containers have a device once an a
 				}
 			}
 			return failed(problem)
-		},
+		}),
 	}
 	flags.add(cmd)
 	cmd.Flags().StringVar(&flags.restart, "restart", "",
@@ -159,19 +145,16 @@ changed is taken back by purge. The hook lets containers have a device once an a
 
 // applyKinds publishes the devices of the given kinds; without any, of all kinds that have a device.
 func (p *parts) applyKinds(cmd *cobra.Command, r *runtime.Runtime, defs []*accel.Definition) *accel.Problem {
-	all := len(defs) == 0
-	if all {
-		for _, kind := range sorted(p.Kinds) {
+	facts := detect.Detect(p.Host, detect.Options{})
+	if len(defs) == 0 {
+		for _, kind := range p.withDevices(facts) {
 			defs = append(defs, p.Kinds[kind])
 		}
 	}
-	facts := detect.Detect(p.Host, detect.Options{})
 	for _, def := range defs {
 		accs := p.Accelerators(def, facts)
 		if len(accs) == 0 {
-			if !all {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: no device\n", def.Kind)
-			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: no device\n", def.Kind)
 			continue
 		}
 		have, problem := r.Apply(def, accs, p.Want())
@@ -197,13 +180,7 @@ func applied(r runtime.Report) string {
 }
 
 func title(r runtime.Report) string {
-	words := []string{cmp.Or(r.Engine.Name, "no container runtime")}
-	for _, w := range []string{r.Engine.Version, r.Engine.Layout} {
-		if w != "" {
-			words = append(words, w)
-		}
-	}
-	return strings.Join(words, " ")
+	return filled(" ", cmp.Or(r.Engine.Name, "no container runtime"), r.Engine.Version, r.Engine.Layout)
 }
 
 // describe renders a report for people.

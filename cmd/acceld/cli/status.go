@@ -19,11 +19,7 @@ when, what is next and who must do what; for each device its health and which po
 shown alone, and the exit code is about them. On a terminal it has colour, unless
 NO_COLOR is set, and fits the width. With --watch the page is kept up to date in its place until it is interrupted; in a pipe
 there is one line for each change.`,
-		RunE: func(cmd *cobra.Command, words []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, words []string) error {
 			a, err := p.agent()
 			if err != nil {
 				return exit{exitUnreachable, err}
@@ -58,9 +54,9 @@ there is one line for each change.`,
 				return exit{exitNotReady, nil}
 			}
 			return err
-		},
+		}),
 	}
-	format.flag(cmd)
+	format.flag(cmd, "text", "json")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false,
 		"keep the page up to date; in a pipe, print a line whenever something changed")
 	return cmd

@@ -187,13 +187,7 @@ func offered(def *accel.Definition, accs []accel.Accelerator) (total int, names 
 // printFailure writes a problem: why, what to do and who must act, and what was tried.
 func printFailure(s *tableWriter, indent int, p accel.Problem) {
 	printProblem(s, indent, "why", p)
-	for i, t := range p.Tried {
-		label := "tried"
-		if i > 0 {
-			label = ""
-		}
-		s.field(indent, label, plain(t))
-	}
+	s.fields(indent, "tried", p.Tried)
 }
 
 // printProblem writes a problem under a label, and what to do.
@@ -214,11 +208,7 @@ func printUpgrade(s *tableWriter, m shown, u *accel.Upgrade) {
 	}
 	s.field(2, "upgrade", fmt.Sprintf("%s -> %s for %s: %s", u.From, u.To, age(m.now.Sub(u.Since)),
 		s.wait(words[u.Phase])))
-	var who []string
-	for _, h := range u.Holders {
-		who = append(who, plain(h.String()))
-	}
-	s.field(4, "users", strings.Join(who, ", "))
+	s.field(4, "users", users(u.Holders))
 	if f := u.Failure; f != nil {
 		printFailure(s, 4, f.Problem)
 		s.field(4, "next", retry(m.now, f))
@@ -257,7 +247,7 @@ func moment(now, at time.Time) string {
 func driverLine(d accel.DriverHave) string {
 	var mods []string
 	for _, m := range d.Modules {
-		mods = append(mods, strings.TrimSpace(m.Name+" "+m.Version))
+		mods = append(mods, filled(" ", m.Name, m.Version))
 	}
 	return strings.Join(mods, ", ") + prefixed(", from ", d.Source) + prefixed("; ", plain(d.Proof))
 }
@@ -296,7 +286,7 @@ func printDevices(s *tableWriter, m shown, have accel.Have) {
 	for _, a := range devices {
 		rows = append(rows, []string{
 			deviceName(a), s.health(a.Health), ageOf(m.now, a.Health.Since), temperature(a),
-			nodes(a), m.held(a.ID), numa(a), plain(a.Serial),
+			nodes(a), m.held(a.ID), numa(a.NUMANode), plain(a.Serial),
 		})
 	}
 	for last := len(rows[0]); last >= len(rows[0])-2; last-- {
@@ -324,13 +314,7 @@ func printDevice(s *tableWriter, m shown, a accel.Accelerator, row []string) {
 	printTrouble(s, a, nil)
 	s.field(4, "held by", row[5])
 	s.field(4, "nodes", strings.ReplaceAll(row[4], ",", ", "))
-	var also []string
-	for _, x := range []string{row[3], prefixed("NUMA ", row[6]), prefixed("serial ", row[7])} {
-		if x != "" {
-			also = append(also, x)
-		}
-	}
-	s.field(4, "also", strings.Join(also, ", "))
+	s.field(4, "also", filled(", ", row[3], prefixed("NUMA ", row[6]), prefixed("serial ", row[7])))
 }
 
 // printTrouble writes what is wrong with a device, the evidence, what to do, and the serial number if the table
@@ -394,19 +378,12 @@ func (m shown) held(id string) string {
 	return strings.Join(who, ", ")
 }
 
-// numa returns the device's NUMA node; empty if the platform names none.
-func numa(a accel.Accelerator) string {
-	if a.NUMANode < 0 {
+// numa returns a NUMA node; empty if the platform names none.
+func numa(node int) string {
+	if node < 0 {
 		return ""
 	}
-	return strconv.Itoa(a.NUMANode)
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
+	return strconv.Itoa(node)
 }
 
 func prefixed(prefix, s string) string {
