@@ -17,10 +17,10 @@ func completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
 	known := strings.Join(shells, ", ")
 	return &cobra.Command{
-		Use: "completion SHELL", Short: "Print what bash, zsh or fish need to complete commands",
-		Long: `completion prints a script for bash, zsh or fish with which the shell completes commands, flags and their values, kinds and
-devices. The packages install it. By hand: acceld completion bash > /etc/bash_completion.d/acceld`,
-		ValidArgs: shells, Args: takes(1, 1, "name one shell of "+known),
+		Use: "completion SHELL", Short: "Print a completion script for bash, zsh or fish",
+		Long: `completion prints a script that lets bash, zsh or fish complete commands, flags and their values, kinds and devices.
+The packages install it. To install it by hand: acceld completion bash > /etc/bash_completion.d/acceld`,
+		ValidArgs: shells, Args: takes(1, 1, "name one shell: "+known),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root, out := cmd.Root(), cmd.OutOrStdout()
 			switch args[0] {

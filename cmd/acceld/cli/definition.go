@@ -21,7 +21,7 @@ import (
 )
 
 func definitionCommand(c *common) *cobra.Command {
-	return group(&cobra.Command{Use: "definition", Short: "Look at definitions of kinds, and check those you write"},
+	return group(&cobra.Command{Use: "definition", Short: "Show the definitions of kinds, and check your own"},
 		definitionListCommand(c), definitionShowCommand(c), definitionValidateCommand(c))
 }
 
@@ -39,7 +39,7 @@ type listed struct {
 func definitionListCommand(c *common) *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the kinds that there are definitions of", Args: noArgs,
+		Use: "list", Short: "List the kinds that have a definition", Args: noArgs,
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
 			all, problem := p.everyDefinition(cmd.ErrOrStderr())
 			if problem != nil {
@@ -75,7 +75,7 @@ func (p *parts) everyDefinition(errs io.Writer) (map[string]*accel.Definition, *
 // printSkipped reports the definitions that cannot be used.
 func (p *parts) printSkipped(errs io.Writer) {
 	for _, s := range p.Skipped {
-		fmt.Fprintln(errs, "acceld: definition left out:", s)
+		fmt.Fprintln(errs, "acceld: skipped a definition:", s)
 	}
 }
 
@@ -83,9 +83,9 @@ func definitionShowCommand(c *common) *cobra.Command {
 	var format outputFormat
 	var expand bool
 	cmd := &cobra.Command{
-		Use: "show [KIND...]", Short: "Print definitions as they are in force",
-		Long: `show prints the definitions of the named kinds, or of all that are in force, with the configuration's overrides.
-With --expand the templates are filled with the facts of the host below --host-root, as the agent fills them.`,
+		Use: "show [KIND...]", Short: "Print the definitions in force",
+		Long: `show prints the definitions of the named kinds, or all definitions in force, with the configuration's overrides.
+With --expand it fills in the templates with the facts of the host below --host-root, as the agent does.`,
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			all, problem := p.everyDefinition(cmd.ErrOrStderr())
 			if problem != nil {
@@ -111,7 +111,7 @@ With --expand the templates are filled with the facts of the host below --host-r
 		}),
 	}
 	format.flag(cmd, "yaml", "json")
-	cmd.Flags().BoolVar(&expand, "expand", false, "fill the templates with the facts of this host")
+	cmd.Flags().BoolVar(&expand, "expand", false, "fill in the templates with the facts of this host")
 	return cmd
 }
 
@@ -154,10 +154,10 @@ func blocks(n *yaml.Node) {
 
 func definitionValidateCommand(c *common) *cobra.Command {
 	return &cobra.Command{
-		Use: "validate FILE...", Short: "Check definition files before they are put to use",
-		Long: `validate reads definition files as the agent would and says everything that is wrong with them, one line each: file, line,
-field, what is wrong. Templates are filled with the facts of the host below --host-root, metrics and other kinds that
-are named are looked up among those that there are. FILE may be "-" for standard input. Nothing is changed.`,
+		Use: "validate FILE...", Short: "Check definition files before you use them",
+		Long: `validate reads definition files as the agent does and reports every error in them, one per line: file, line,
+field, what is wrong. It fills in the templates with the facts of the host below --host-root, and looks up the metrics
+and the other kinds that a file names. FILE may be "-" for standard input. Nothing is changed.`,
 		Args: takes(1, many, "name the files"),
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, files []string) error {
 			v := validation{
@@ -174,10 +174,10 @@ are named are looked up among those that there are. FILE may be "-" for standard
 			}
 			v.together()
 			if v.faults > 0 {
-				return exit{exitFailed, fmt.Errorf("%s in %s", count(v.faults, "fault"), count(len(files), "file"))}
+				return exit{exitFailed, fmt.Errorf("%s in %s", count(v.faults, "error"), count(len(files), "file"))}
 			}
 			for _, kind := range sorted(v.from) {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s is fine\n", v.from[kind], kind)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s is valid\n", v.from[kind], kind)
 			}
 			return nil
 		}),
@@ -238,7 +238,7 @@ func (v *validation) file(file string, data []byte) {
 		return
 	}
 	if other := v.from[def.Kind]; other != "" {
-		v.say(file, vendors.Fault{Field: "kind", Message: fmt.Sprintf("%q is defined by %q too", def.Kind, other)})
+		v.say(file, vendors.Fault{Field: "kind", Message: fmt.Sprintf("%q is also defined by %q", def.Kind, other)})
 		return
 	}
 	v.from[def.Kind], v.known[def.Kind] = file, def
@@ -278,12 +278,12 @@ func (v *validation) together() {
 			if v.known[before] == nil {
 				v.say(v.from[kind], vendors.Fault{
 					Field:   fmt.Sprintf("after[%d]", i),
-					Message: fmt.Sprintf("no definition in force has the kind %q", before),
+					Message: fmt.Sprintf("no definition in force has kind %q", before),
 				})
 			}
 		}
 	}
 	if _, cycle := accel.InOrder(v.known); cycle != "" && len(kinds) > 0 {
-		v.say(v.from[kinds[0]], vendors.Fault{Field: "after", Message: "each waits for the other: " + cycle})
+		v.say(v.from[kinds[0]], vendors.Fault{Field: "after", Message: "these kinds wait for each other: " + cycle})
 	}
 }

@@ -26,9 +26,9 @@ func detectCommand(c *common) *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
 		Use: "detect", Short: "Read the host once and print what is there", Args: noArgs,
-		Long: `detect reads the host below --host-root once: kernel, distribution, container runtime, PCI functions, what the
-host is made of, its network functions, and the accelerators that a definition recognises. It changes nothing, needs no
-agent and works on a copy of a machine's files too; what a host is made of is read from a running one alone.`,
+		Long: `detect reads the host below --host-root once and prints what it finds: kernel, distribution, container runtime,
+PCI functions, hardware inventory, network functions, and the accelerators that a definition recognises. It changes
+nothing and needs no agent. It also works on a copy of a machine's files, but then without the hardware inventory.`,
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
 			p.printSkipped(cmd.ErrOrStderr())
 			facts := detect.Detect(p.Host, detect.Options{Names: true, Around: true})
@@ -75,7 +75,7 @@ func printDetected(out *strings.Builder, d detected) {
 		}
 	}
 	if len(d.Accelerators) == 0 {
-		rows = [][]string{{"no accelerator that a definition recognises"}}
+		rows = [][]string{{"no definition recognises an accelerator on this host"}}
 	}
 	_ = printTable(out, rows)
 	printNetwork(out, f.Network)
@@ -105,7 +105,7 @@ func inventoryRows(i accel.Inventory) [][]string {
 
 // reported describes the state of a health reporter.
 func reported(r accel.HealthReporter) string {
-	return fmt.Sprintf("health reporter %s says %s after %d errors", r.Name, r.State, r.Errors)
+	return fmt.Sprintf("health reporter %s is in state %q after %d errors", r.Name, r.State, r.Errors)
 }
 
 // printNetwork writes a line for each network function, and notes about what is unhealthy or unknown.
@@ -144,7 +144,7 @@ func printNetwork(out *strings.Builder, functions []accel.NetworkFunction) {
 		}
 		if f.Unknown != "" && f.Unknown != unknown {
 			unknown = f.Unknown
-			fmt.Fprintln(out, "note: not all of the network is known:", plain(unknown))
+			fmt.Fprintln(out, "note: network information is incomplete:", plain(unknown))
 		}
 	}
 }

@@ -34,13 +34,14 @@ func doctorCommand(c *common) *cobra.Command {
 	var format outputFormat
 	var report string
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Look for what is wrong, change nothing", Args: noArgs,
-		Long: `doctor checks configuration, rights, directories, driver, runtime and agent of this host, and says for everything that
-is wrong what that was seen from, and who must do what. It changes nothing, and works without a running agent.
+		Use: "doctor", Short: "Find out what is wrong with this host", Args: noArgs,
+		Long: `doctor checks the configuration, permissions, directories, drivers, container runtime and agent of this host. For each
+problem it shows the evidence, what to do, and who has to do it. It changes nothing and works without a running agent.
 
-With --report it also writes what is known about the host into one text file, to be shared: findings, what the agent answers,
-configuration, the drivers in the store, the end of the agent's journal and of the kernel log. Passwords, tokens, keys and
-certificates are not in it; names of the node, of pods and of devices are. Read it before you share it.`,
+With --report it also writes what is known about the host into one text file that you can share: findings, the agent's
+answers, configuration, the drivers in the store, and the end of the agent's journal and of the kernel log. It leaves
+out passwords, tokens, keys and certificates, but not the names of the node, of pods and of devices. Read the file
+before you share it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := c.diagnose(cmd)
 			if report != "" {
@@ -67,7 +68,7 @@ certificates are not in it; names of the node, of pods and of devices are. Read 
 		},
 	}
 	format.flag(cmd, "text", "json")
-	cmd.Flags().StringVar(&report, "report", "", "write what is known about this host into this file, without secrets")
+	cmd.Flags().StringVar(&report, "report", "", "write a report about this host, without secrets, to this file")
 	return cmd
 }
 
@@ -167,7 +168,7 @@ func diagnoseAround(facts accel.Facts) []finding {
 			out = append(out, finding{
 				About: "network " + f.Address, Reason: accel.DeviceUnhealthy, Actor: accel.ActorOperator,
 				Message: reported(r),
-				Remedy: fmt.Sprintf("Look at what it has kept: devlink health diagnose pci/%s reporter %s", f.Address,
+				Remedy: fmt.Sprintf("See what it recorded: devlink health diagnose pci/%s reporter %s", f.Address,
 					r.Name),
 			})
 		}
@@ -202,11 +203,11 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	out = append(out, found(def.Kind+" driver", driverLine(have), problem))
 	run, problem := p.Runtime(facts).Check(def, accs, p.Want())
 	if problem == nil && !run.Applied {
-		problem = accel.Problemf(accel.ProbeUnanswered, "the CDI spec %q is not the one these devices need", run.Spec)
+		problem = accel.Problemf(accel.ProbeUnanswered, "the CDI spec %q does not match these devices", run.Spec)
 	}
 	well := run.Spec
 	if well == "" {
-		well = "no CDI spec, and none is needed: no device can be used yet"
+		well = "no CDI spec; none is needed until a device is usable"
 	}
 	out = append(out, found(def.Kind+" runtime", well, problem))
 	for _, a := range accs {
@@ -243,7 +244,7 @@ func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
 		out = append(out, found("agent", "", p))
 	}
 	if mine := version(); m.Agent.Version != mine {
-		out = append(out, finding{About: "agent", Message: fmt.Sprintf("version %s, this program is %s",
+		out = append(out, finding{About: "agent", Message: fmt.Sprintf("the agent has version %s, this program %s",
 			m.Agent.Version, mine)})
 	}
 	for _, kind := range sorted(m.Status) {
@@ -257,7 +258,7 @@ func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
 			out = append(out, f)
 		}
 		if text := m.Have[kind].Monitoring.LabelProblem; text != "" {
-			out = append(out, found(about, "", accel.Problemf(accel.APIUnreachable, "labels wait: %s", text)))
+			out = append(out, found(about, "", accel.Problemf(accel.APIUnreachable, "labels are not written yet: %s", text)))
 		}
 		for _, a := range accel.Flat(m.Have[kind].Accelerators) {
 			if a.Health.State != accel.Healthy && !slices.ContainsFunc(seen, func(f finding) bool {

@@ -18,7 +18,7 @@ import (
 )
 
 func driverCommand(c *common) *cobra.Command {
-	return group(&cobra.Command{Use: "driver", Short: "Look at drivers, make them present, unload them"},
+	return group(&cobra.Command{Use: "driver", Short: "List, load, upgrade, build, verify and unload drivers"},
 		driverListCommand(c), driverEnsureCommand(c), driverUpgradeCommand(c), driverBuildCommand(c),
 		driverPreflightCommand(c),
 		driverBundleCommand(c), driverVerifyCommand(c), driverUnloadCommand(c))
@@ -63,14 +63,14 @@ func serves(e store.Entry) string {
 func driverEnsureCommand(c *common) *cobra.Command {
 	var all, stored, retry bool
 	cmd := &cobra.Command{
-		Use: "ensure [KIND...]", Short: "Make the drivers of kinds present",
-		Long: `ensure makes the drivers of the named kinds present: already loaded, from the store, installed on the host, prebuilt
-in a registry, built, from a bundle.
-With --stored-only nothing is built and nothing is fetched: this is what runs at boot before the kubelet.`,
+		Use: "ensure [KIND...]", Short: "Make sure that the drivers of kinds are loaded",
+		Long: `ensure makes sure that the drivers of the named kinds are loaded. It tries, in this order: the loaded driver, the store,
+the host's own modules, then the sources of the definition: registries, builds, bundles.
+With --stored-only it builds nothing and fetches nothing. This is what runs at boot, before the kubelet.`,
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			facts := detect.Detect(p.Host, detect.Options{})
 			if all == (len(kinds) > 0) {
-				return errors.New("name the kinds, or say --all")
+				return errors.New("name the kinds, or use --all")
 			}
 			if all {
 				kinds = p.KindsInOrder()
@@ -112,16 +112,16 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 		}),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every kind that has a device")
-	cmd.Flags().BoolVar(&stored, "stored-only", false, "neither build nor fetch")
-	cmd.Flags().BoolVar(&retry, "retry", false, "forget that earlier loads ended uncleanly")
+	cmd.Flags().BoolVar(&stored, "stored-only", false, "build nothing and fetch nothing")
+	cmd.Flags().BoolVar(&retry, "retry", false, "forget earlier loads that ended uncleanly")
 	return cmd
 }
 
 func driverUnloadCommand(c *common) *cobra.Command {
 	return &cobra.Command{
-		Use: "unload KIND...", Short: "Unload the drivers of kinds that nobody uses",
-		Long: `unload first finds everything that holds the driver, and names it; only when nothing does are the modules removed. A running
-agent loads them again: disable the kind in the configuration first when they are to stay away.`,
+		Use: "unload KIND...", Short: "Unload the drivers of kinds, unless something uses them",
+		Long: `unload removes the modules of a driver that nothing uses. If something uses it, unload names the users and changes
+nothing. A running agent loads the modules again: to keep them unloaded, disable the kind in the configuration first.`,
 		Args: takes(1, many, "name the kinds"),
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			defs, err := p.chosen(kinds)

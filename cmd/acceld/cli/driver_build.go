@@ -15,14 +15,15 @@ func driverBuildCommand(c *common) *cobra.Command {
 	var push bool
 	var signKey, kernel string
 	cmd := &cobra.Command{
-		Use: "build KIND...", Short: "Build drivers, and publish them",
-		Long: `build compiles the drivers of the named kinds into the store, from their build sources and against the headers of the
-running kernel, or of the one named with --kernel, and loads nothing: it needs no device, so a pipeline can run it in a toolkit
-image. With --push each is published to the kind's sources of type oci, and the reference is printed with its digest.`,
+		Use: "build KIND...", Short: "Build drivers and publish them",
+		Long: `build compiles the drivers of the named kinds from their build sources into the store, against the headers of the
+running kernel, or of the kernel named with --kernel. It loads nothing and needs no device, so a pipeline can run it
+in a toolkit image. With --push it also publishes each driver to the kind's sources of type oci, and prints the
+reference with its digest.`,
 		Args: takes(1, many, "name the kinds"),
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			if signKey != "" && !push {
-				return errors.New("--sign-key signs what --push publishes")
+				return errors.New("--sign-key needs --push: it signs what is published")
 			}
 			defs, err := p.chosen(kinds)
 			if err != nil {
@@ -59,9 +60,9 @@ image. With --push each is published to the kind's sources of type oci, and the 
 		}),
 	}
 	cmd.Flags().StringVar(&kernel, "kernel", "",
-		"build for the installed kernel of this release, as uname -r says it, instead of the running one")
-	cmd.Flags().BoolVar(&push, "push", false, "publish what was built to every source of type oci")
-	cmd.Flags().StringVar(&signKey, "sign-key", "", "sign what is published with this private key (PEM)")
+		"build for the installed kernel with this release, as uname -r prints it, instead of the running one")
+	cmd.Flags().BoolVar(&push, "push", false, "publish the drivers to every source of type oci")
+	cmd.Flags().StringVar(&signKey, "sign-key", "", "sign the published drivers with this private key (PEM)")
 	return cmd
 }
 

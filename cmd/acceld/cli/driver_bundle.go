@@ -15,18 +15,18 @@ import (
 
 func driverBundleCommand(c *common) *cobra.Command {
 	return group(&cobra.Command{
-		Use: "bundle", Short: "Carry drivers to hosts without a registry",
-		Long: `A bundle is an OCI image layout in a tar file: drivers of the store, as a registry would hold them. A source of type bundle
-uses one where it lies; import puts its drivers into the store.`,
+		Use: "bundle", Short: "Take drivers to hosts that cannot reach a registry",
+		Long: `A bundle is an OCI image layout in a tar file. It holds drivers from the store, as a registry would. A source of type
+bundle reads the file directly; import puts its drivers into the store.`,
 	}, bundleExportCommand(c), bundleImportCommand(c))
 }
 
 func bundleExportCommand(c *common) *cobra.Command {
 	var signKey string
 	cmd := &cobra.Command{
-		Use: "export KIND|KEY FILE", Short: "Write drivers of the store to a bundle",
-		Long: `export writes every driver of a kind that the store can use, or the one whose key begins so, to FILE. KIND and KEY are those
-of "driver list".`,
+		Use: "export KIND|KEY FILE", Short: "Write drivers from the store to a bundle",
+		Long: `export writes to FILE every usable driver of a kind in the store, or the one driver whose key starts with KEY.
+"driver list" shows kinds and keys.`,
 		Args: takes(2, 2, "name a kind or a key, and the file"),
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, args []string) error {
 			file, err := filepath.Abs(args[1])
@@ -81,17 +81,17 @@ func stored(d *driver.Driver, what string) ([]store.Entry, error) {
 	case len(byKey) == 1:
 		return byKey, nil
 	case len(byKey) > 1:
-		return nil, exit{exitUsage, fmt.Errorf("%d drivers have a key that begins with %q", len(byKey), what)}
+		return nil, exit{exitUsage, fmt.Errorf("%d drivers have a key that starts with %q", len(byKey), what)}
 	}
-	return nil, failed(accel.Problemf(accel.NoDriverSource, "the store has no usable driver of kind or key %q", what))
+	return nil, failed(accel.Problemf(accel.NoDriverSource, "the store has no usable driver with kind or key %q", what))
 }
 
 func bundleImportCommand(c *common) *cobra.Command {
 	var keys []string
 	cmd := &cobra.Command{
 		Use: "import FILE...", Short: "Put the drivers of bundles into the store",
-		Long: `import puts the drivers of bundles into the store, for this kernel and for others; what a definition wants is loaded from there.
-With --key each must be signed by one of the keys.`,
+		Long: `import puts the drivers of bundles into the store, for this kernel and for others. acceld loads from the store what a
+definition asks for. With --key, each driver must be signed by one of the keys.`,
 		Args: takes(1, many, "name the files"),
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, files []string) error {
 			v := newView(cmd.Context(), p.console, false)
@@ -114,7 +114,7 @@ With --key each must be signed by one of the keys.`,
 						e.Version, e.KernelRelease, e.Key)
 				}
 				for _, kind := range unknown {
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s: left out, no definition has this kind\n", plain(kind))
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: skipped, no definition has this kind\n", plain(kind))
 				}
 				if problem != nil {
 					return failed(problem)
@@ -124,6 +124,6 @@ With --key each must be signed by one of the keys.`,
 		}),
 	}
 	cmd.Flags().StringArrayVar(&keys, "key", nil,
-		"a public key (PEM) that may have signed the drivers; can be repeated")
+		"accept drivers signed with this public key (PEM); can be repeated")
 	return cmd
 }

@@ -21,17 +21,17 @@ func driverPreflightCommand(c *common) *cobra.Command {
 	var kernel string
 	var format outputFormat
 	cmd := &cobra.Command{
-		Use: "preflight [KIND...]", Short: "Say whether a kernel will have the drivers of kinds",
-		Long: `preflight makes the drivers of the named kinds ready for a kernel that is installed and need not be running: from the store,
-installed, fetched or built, and checked against that kernel's own files. Nothing is loaded. What was built is kept in the
-store, so that the boot into that kernel only loads it.`,
+		Use: "preflight [KIND...]", Short: "Prepare the drivers of kinds for another kernel",
+		Long: `preflight prepares the drivers of the named kinds for an installed kernel, which need not be running. It takes them from
+the store or the host, fetches or builds them, and checks them against that kernel's files. It loads nothing. What it
+built stays in the store, so after a reboot into that kernel the driver only has to be loaded.`,
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			if kernel == "" {
-				return fmt.Errorf("say which kernel with --kernel (installed: %s)",
+				return fmt.Errorf("name the kernel with --kernel (installed: %s)",
 					cmp.Or(strings.Join(detect.InstalledKernels(p.Host), ", "), "none"))
 			}
 			if all == (len(kinds) > 0) {
-				return errors.New("name the kinds, or say --all")
+				return errors.New("name the kinds, or use --all")
 			}
 			facts := detect.Detect(p.Host, detect.Options{})
 			if all {
@@ -56,7 +56,7 @@ store, so that the boot into that kernel only loads it.`,
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&kernel, "kernel", "", "the kernel's release, as uname -r says it")
+	cmd.Flags().StringVar(&kernel, "kernel", "", "the kernel's release, as uname -r prints it")
 	cmd.Flags().BoolVar(&all, "all", false, "every kind that has a device")
 	cmd.Flags().BoolVar(&keep, "keep", true, "keep what was built or fetched")
 	format.flag(cmd, "text", "json")

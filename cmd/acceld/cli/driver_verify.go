@@ -19,12 +19,11 @@ func driverVerifyCommand(c *common) *cobra.Command {
 	var format outputFormat
 	var kernel string
 	cmd := &cobra.Command{
-		Use: "verify [KIND...|FILE.ko...]", Short: "Judge module files as a load would, and load nothing",
-		Long: `verify makes every check that comes before a load, of what would be loaded for the named kinds (without names: for every
-kind that has a device) or of module files, and says for each what was found: architecture, name, release and flags of
-the kernel, modprobe.d, parameters and whose word they are, firmware, dependencies, who signed it and whether this
-kernel takes that, and the version of every symbol. Nothing is given to the kernel. The exit code is 1 when a module
-would be refused.`,
+		Use: "verify [KIND...|FILE.ko...]", Short: "Check modules as a load would, and load nothing",
+		Long: `verify makes the checks that come before a load, for the named kinds (by default every kind that has a device) or for
+module files, and shows what it found: architecture, name, release and flags of the kernel, modprobe.d, parameters
+and where they come from, firmware, dependencies, who signed the module and whether this kernel accepts that, and the
+version of every symbol. Nothing is given to the kernel. The exit code is 1 if a module would be refused.`,
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, args []string) error {
 			facts := detect.Detect(p.Host, detect.Options{})
 			facts.Kernel = p.kernelFor(cmd, kernel, facts.Kernel)
@@ -43,7 +42,7 @@ would be refused.`,
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&kernel, "kernel", "", "judge for this release instead of the running kernel")
+	cmd.Flags().StringVar(&kernel, "kernel", "", "check for the kernel with this release instead of the running one")
 	format.flag(cmd, "text", "json")
 	return cmd
 }
@@ -145,7 +144,7 @@ func policyWords(k accel.Kernel) []string {
 		}
 	}
 	if len(out) == 0 {
-		out = append(out, "takes unsigned modules")
+		out = append(out, "accepts unsigned modules")
 	}
 	return out
 }

@@ -42,7 +42,7 @@ func (c *common) report(cmd *cobra.Command, file string, findings []finding) err
 	}
 	if own.Exists(file) {
 		if old, err := own.ReadFile(file); err != nil || len(old) > 0 && !strings.HasPrefix(string(old), reportTitle) {
-			return errors.New("what is there is none")
+			return errors.New("the file exists and is not a report")
 		}
 	}
 	hide := &redactor{}
@@ -71,11 +71,12 @@ func render(hide *redactor, sections []section) string {
 	var b strings.Builder
 	b.WriteString(reportTitle)
 	b.WriteString(
-		"Without passwords, tokens, keys and certificates, as far as they can be recognised. With names of nodes, pods and devices.\n")
+		"Passwords, tokens, keys and certificates are left out, as far as acceld recognises them.\n" +
+			"Names of nodes, pods and devices are not.\n")
 	for _, s := range sections {
 		text := strings.TrimRight(hide.text(printable(s.text)), "\n")
 		if len(text) > reportSection {
-			text = "[the beginning is left out]\n" + text[len(text)-reportSection:]
+			text = "[the beginning is cut off]\n" + text[len(text)-reportSection:]
 		}
 		fmt.Fprintf(&b, "\n==== %s ====\n%s\n", s.title, text)
 	}
@@ -152,7 +153,7 @@ func (p *parts) sections(ctx context.Context) []section {
 		out = append(out, outcome("build log "+name, tail(string(content)), err))
 	}
 	changed, err := p.Ledger.Changed()
-	out = append(out, outcome("changes on the host that somebody else has changed since", asText(changed), err))
+	out = append(out, outcome("files of acceld that somebody else has changed", asText(changed), err))
 	if p.Host.Live() {
 		journal, err := p.journal(ctx)
 		out = append(out, outcome("journal of the agent", journal, err))

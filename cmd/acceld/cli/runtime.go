@@ -17,7 +17,7 @@ import (
 func runtimeCommand(c *common) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "runtime",
-		Short: "Look at the container runtime, let it give devices to containers",
+		Short: "Check and configure the container runtime",
 	},
 		runtimeCheckCommand(c), runtimeApplyCommand(c))
 }
@@ -27,9 +27,9 @@ type runtimeFlags struct{ engine, edit, restart string }
 
 func (f *runtimeFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.engine, "engine", "",
-		"cri-o, containerd, docker, podman, k3s, rke2, k0s or microk8s; default: the one that is found")
+		"cri-o, containerd, docker, podman, k3s, rke2, k0s or microk8s; default: the one on the host")
 	cmd.Flags().StringVar(&f.edit, "edit", "",
-		"never, dropin or full; default: runtime.edit of the configuration, else full")
+		"never, dropin or full; default: runtime.edit in the configuration, or full")
 }
 
 // runtimeFor returns the Runtime for the flags and the configuration.
@@ -62,7 +62,7 @@ func (p *parts) diagnoseRuntime(facts accel.Facts) []finding {
 	report, problem := p.Runtime(facts).CheckConfig()
 	if problem == nil && !report.Offers {
 		problem = accel.Problemf(accel.RuntimeMissingCDI,
-			"%s does not read CDI specs; a change of its configuration is allowed (acceld runtime check shows it)",
+			"%s does not read CDI specs; acceld may change its configuration (acceld runtime check shows how)",
 			title(report))
 	}
 	out := []finding{found("container runtime", title(report)+" reads CDI specs", problem)}
@@ -76,9 +76,9 @@ func runtimeCheckCommand(c *common) *cobra.Command {
 	var format outputFormat
 	var flags runtimeFlags
 	cmd := &cobra.Command{
-		Use: "check", Short: "Tell whether the container runtime gives devices to containers", Args: noArgs,
-		Long: `check tells which container runtime there is, where its configuration is, whether devices reach containers by CDI with it,
-and what apply would change. It changes nothing.`,
+		Use: "check", Short: "Check whether the container runtime gives devices to containers", Args: noArgs,
+		Long: `check shows which container runtime the host has, where its configuration is, whether it gives devices to containers
+through CDI, and what apply would change. It changes nothing.`,
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
 			r, err := p.runtimeFor(flags)
 			if err != nil {
@@ -105,9 +105,9 @@ func runtimeApplyCommand(c *common) *cobra.Command {
 	var dry, configOnly bool
 	cmd := &cobra.Command{
 		Use: "apply [KIND...]", Short: "Let the container runtime give devices to containers",
-		Long: `apply makes the container runtime read CDI specs, with the smallest change and with none where it does already, and publishes the
-devices of the named kinds, or of all that have one. It works on any root, also one on which nothing runs. What it
-changed is taken back by purge. The hook lets containers have a device once an agent has said that it is ready.`,
+		Long: `apply makes the container runtime read CDI specs, with the smallest change, or none if it already does. It then
+publishes the devices of the named kinds, or of every kind that has one. It works on any root, even if nothing runs
+there. purge undoes the changes. The hook lets a container have a device only after an agent has reported the device ready.`,
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			r, err := p.runtimeFor(flags)
 			if err != nil {
@@ -137,9 +137,9 @@ changed is taken back by purge. The hook lets containers have a device once an a
 	}
 	flags.add(cmd)
 	cmd.Flags().StringVar(&flags.restart, "restart", "",
-		"never, idle or now; default: runtime.restart of the configuration, else never")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "change nothing, print what would be")
-	cmd.Flags().BoolVar(&configOnly, "config-only", false, "the container runtime's configuration alone, no devices")
+		"never, idle or now; default: runtime.restart in the configuration, or never")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be changed, change nothing")
+	cmd.Flags().BoolVar(&configOnly, "config-only", false, "change only the container runtime's configuration, publish no devices")
 	return cmd
 }
 

@@ -64,7 +64,7 @@ func (a *asked) watchScreen(ctx context.Context, out io.Writer) error {
 		s := newSheet(out)
 		s.width = max(s.width-1, 0) // the last column stays free
 		if failure != nil {
-			s.line(0, s.bad("no news")+"  "+failure.Error())
+			s.line(0, s.bad("out of date")+"  "+failure.Error())
 		}
 		if !came.IsZero() {
 			page := last

@@ -52,7 +52,7 @@ func printMachine(s *tableWriter, m shown) {
 		if p.Reason == accel.ConfigPending {
 			s.line(0, s.wait(string(p.Reason))+"  "+plain(p.Message))
 		} else {
-			s.line(0, s.bad(string(p.Reason))+"  "+plain(p.Message)+"; the configuration before stays in force")
+			s.line(0, s.bad(string(p.Reason))+"  "+plain(p.Message)+"; the previous configuration stays in force")
 		}
 	}
 	if m.picked.Status == nil {
@@ -157,14 +157,14 @@ func presently(st accel.Status, have accel.Have) string {
 // stepWords returns what the agent does next; empty for nothing.
 func stepWords(step accel.Step) string {
 	return map[accel.Step]string{
-		accel.StepDriver:   "make the right modules present and bound",
-		accel.StepUpgrade:  "replace the driver that serves by the one that is wanted",
-		accel.StepProve:    "run the definition's check on every device",
-		accel.StepRuntime:  "write the CDI spec and, where wanted, the hook",
+		accel.StepDriver:   "load the right modules and bind the devices",
+		accel.StepUpgrade:  "replace the current driver with the configured one",
+		accel.StepProve:    "run the self-test on every device",
+		accel.StepRuntime:  "write the CDI spec and, if configured, the hook",
 		accel.StepRegister: "register with the kubelet",
 		accel.StepAwait:    "wait until the kubelet has the same devices",
 		accel.StepMonitor:  "collect metrics and write labels for the first time",
-		accel.StepWithdraw: "take back what was published: no device is left",
+		accel.StepWithdraw: "withdraw what was published: no device is left",
 	}[step]
 }
 
@@ -201,10 +201,10 @@ func printProblem(s *tableWriter, indent int, label string, p accel.Problem) {
 func printUpgrade(s *tableWriter, m shown, u *accel.Upgrade) {
 	words := map[accel.UpgradePhase]string{
 		accel.UpgradePending:   "pending, the old driver serves",
-		accel.UpgradePreparing: "the new driver is being got ready, the old one serves",
+		accel.UpgradePreparing: "preparing the new driver, the old one serves",
 		accel.UpgradeWaiting:   "the new driver is ready, the old one serves",
-		accel.UpgradeDraining:  "waits for the users of the old driver, new ones get no device",
-		accel.UpgradeReplacing: "under way",
+		accel.UpgradeDraining:  "waiting for the users of the old driver, new ones get no device",
+		accel.UpgradeReplacing: "in progress",
 	}
 	s.field(2, "upgrade", fmt.Sprintf("%s -> %s for %s: %s", u.From, u.To, age(m.now.Sub(u.Since)),
 		s.wait(words[u.Phase])))

@@ -23,11 +23,12 @@ type upgradeFlags struct {
 func driverUpgradeCommand(c *common) *cobra.Command {
 	var f upgradeFlags
 	cmd := &cobra.Command{
-		Use: "upgrade KIND", Short: "Replace the driver of a kind by the one that its sources have now",
-		Long: `upgrade asks the sources of a kind again and replaces the driver that serves when they have another one. The new driver is
-got ready first; while somebody uses the old one nothing is changed, unless --holders says to wait for them or to evict their
-pods. A new driver that does not work is taken back. With --version it is that version from now on, until the configuration
-names another one than today. A running agent does the work, and goes on with it when this command is interrupted.`,
+		Use: "upgrade KIND", Short: "Replace the driver of a kind with the one that its sources have now",
+		Long: `upgrade asks the sources of a kind again. If they have another driver, it prepares that driver and then replaces the
+current one. While somebody uses the old driver it changes nothing, unless --holders says to wait for the users or to
+evict their pods. If the new driver does not work, acceld rolls back to the old one. --version pins a version until
+the configuration names another one than today. A running agent does the work, and continues if you interrupt this
+command.`,
 		Args: takes(1, 1, "name one kind"),
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			if err := oneOf("holders", f.holders); err != nil {
@@ -41,11 +42,11 @@ names another one than today. A running agent does the work, and goes on with it
 			return p.upgrade(v, v.out(cmd.OutOrStdout()), kinds[0], f)
 		}),
 	}
-	cmd.Flags().StringVar(&f.version, "version", "", "the wanted version; that of the configuration by default")
+	cmd.Flags().StringVar(&f.version, "version", "", "the version to install; default: the configured one")
 	cmd.Flags().StringVar(&f.holders, "holders", "",
-		"what to do about users of the old driver: refuse, wait or evict; the policy of the kind by default")
+		"what to do about users of the old driver: refuse, wait or evict; default: the policy of the kind")
 	cmd.Flags().BoolVar(&f.adopt, "adopt", false, "also replace a driver that acceld did not load")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and by whom the driver is used")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would be done, and who uses the driver")
 	return cmd
 }
 
@@ -63,7 +64,7 @@ func (p *parts) upgrade(v *view, out io.Writer, kind string, f upgradeFlags) err
 	have, problem := d.Probe(def, facts, accs)
 	if have.Upgrade == nil {
 		if problem == nil {
-			problem = accel.Problemf(accel.DeviceGone, "no driver of %q serves that could be replaced", kind)
+			problem = accel.Problemf(accel.DeviceGone, "kind %q has no driver in use that could be replaced", kind)
 		}
 		return failed(problem)
 	}
@@ -121,7 +122,7 @@ func (a *asked) follow(ctx context.Context, v *view, out io.Writer, kind string,
 		}
 		select {
 		case <-ctx.Done():
-			fmt.Fprintf(out, "%s: the agent goes on with it; see `acceld status`\n", kind)
+			fmt.Fprintf(out, "%s: the agent continues the upgrade; see `acceld status`\n", kind)
 			return nil
 		case <-tick.C:
 		}
