@@ -107,7 +107,8 @@ func runtimeApplyCommand(c *common) *cobra.Command {
 		Use: "apply [KIND...]", Short: "Let the container runtime give devices to containers",
 		Long: `apply makes the container runtime read CDI specs, with the smallest change, or none if it already does. It then
 publishes the devices of the named kinds, or of every kind that has one. It works on any root, even if nothing runs
-there. purge undoes the changes. The hook lets a container have a device only after an agent has reported the device ready.`,
+there. purge undoes the changes. The hook lets a container have a device only after an agent has reported the device
+ready.`,
 		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			r, err := p.runtimeFor(flags)
 			if err != nil {
