@@ -47,7 +47,7 @@ func (a Action) Sentence() string {
 		ActionRestartWorkload: "restart the programs that use it",
 		ActionResetDevice:     "reset it, or bind its driver again",
 		ActionReboot:          "reboot the node",
-		ActionService:         "a hand on the machine is needed",
+		ActionService:         "someone has to work on the machine",
 	}[a]
 }
 

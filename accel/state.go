@@ -34,10 +34,10 @@ type Step string
 // The steps. Package agent/loop runs them.
 const (
 	StepNone     Step = ""         // nothing to do
-	StepDriver   Step = "driver"   // make the right modules present and bound
-	StepUpgrade  Step = "upgrade"  // replace the driver that serves by the one that is wanted
+	StepDriver   Step = "driver"   // load the right modules and bind the devices
+	StepUpgrade  Step = "upgrade"  // replace the current driver with the configured one
 	StepProve    Step = "prove"    // run the definition's check on every accelerator
-	StepRuntime  Step = "runtime"  // write the CDI spec and, where wanted, the hook
+	StepRuntime  Step = "runtime"  // write the CDI spec and, if configured, the hook
 	StepRegister Step = "register" // register with the kubelet
 	StepAwait    Step = "await"    // wait for the kubelet's own view to equal ours
 	StepMonitor  Step = "monitor"  // first complete collection, labels read back

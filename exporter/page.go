@@ -157,7 +157,7 @@ func hostSection(v view, idle []string) page.Node {
 		page.Facts(facts...))
 	if p := v.Want.Problem; p != nil {
 		page.El("p", page.Badge(page.Bad, string(p.Reason)),
-			page.Text(" "+p.Message+"; the configuration before stays in force")).Into(&s)
+			page.Text(" "+p.Message+"; the previous configuration stays in force")).Into(&s)
 	}
 	if len(f.Problems) > 0 {
 		list := page.El("ul", page.Class("small"))

@@ -47,9 +47,6 @@ func NewWith(name string, dial func(ctx context.Context) (net.Conn, error)) *Cli
 // Clock returns the time by the agent's clock.
 func (c *Client) Clock() time.Time { return time.Now().Add(c.ahead) }
 
-// Restart makes the next [Client.Next] return at once, even if the machine has not changed.
-func (c *Client) Restart() { c.tag = "" }
-
 const (
 	// timeout is how long the agent may take to answer. maxWait is how many seconds it may wait for a change.
 	timeout = 10 * time.Second

@@ -14,6 +14,27 @@ import (
 // the client keeps trying.
 const Pause = 300 * time.Millisecond
 
+// Await follows the agent until ok accepts a machine or the time is up, and returns the last machine.
+func (c *Client) Await(ctx context.Context, limit time.Duration, ok func(accel.Machine) bool) (last accel.Machine,
+	accepted bool,
+) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	c.tag = "" // the agent answers the first request at once, even if its machine has not changed
+	for {
+		m, err := c.Next(ctx)
+		if err == nil {
+			last = m
+		}
+		if err == nil && ok(m) {
+			return last, true
+		}
+		if pace.Sleep(ctx, Pause/10) != nil {
+			return last, false
+		}
+	}
+}
+
 // News is the result of one request: an error, or a machine with the holders of its devices.
 type News struct {
 	Err     error

@@ -117,10 +117,10 @@ func failed(f *accel.Failure) string {
 func upgradeWords(u *accel.Upgrade) string {
 	handshakes := map[accel.UpgradePhase]string{
 		accel.UpgradePending:   "the old driver serves",
-		accel.UpgradePreparing: "the new driver is being got ready, the old one serves",
+		accel.UpgradePreparing: "preparing the new driver, the old one serves",
 		accel.UpgradeWaiting:   "the new driver is ready, the old one serves",
 		accel.UpgradeDraining:  "waits until nobody uses the old driver, devices are given to nobody",
-		accel.UpgradeReplacing: "under way",
+		accel.UpgradeReplacing: "in progress",
 	}[u.Phase]
 	if u.Failure != nil {
 		handshakes += "; " + failed(u.Failure)

@@ -137,7 +137,7 @@ func (d *device) fill(there []profile, parts map[string]int) error {
 		for n := range parts[name] {
 			gpu, ret := d.handle.CreateGpuInstance(&there[i].info)
 			if ret != nvml.SUCCESS {
-				return fmt.Errorf("cannot make instance %d of profile %s: %v", n+1, name, ret)
+				return fmt.Errorf("cannot create instance %d of profile %s: %v", n+1, name, ret)
 			}
 			if err := whole(gpu, there[i].info.SliceCount); err != nil {
 				return fmt.Errorf("cannot use instance %d of profile %s: %w", n+1, name, err)

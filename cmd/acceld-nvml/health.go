@@ -25,7 +25,7 @@ func (d *device) health(parts int) *accel.ProbeHealth {
 	switch recovery := nvml.DeviceGpuRecoveryAction(action); {
 	case c.lost:
 		return unhealthy(accel.DeviceUnreachable, accel.ActionReboot,
-			"the driver has lost it: it has fallen off the bus, or does not answer there")
+			"the driver has lost it: it has fallen off the bus or does not answer")
 	case failed:
 		return unhealthy(accel.DeviceUnhealthy, accel.ActionService,
 			"a memory row could not be replaced by a spare one")
@@ -34,7 +34,7 @@ func (d *device) health(parts int) *accel.ProbeHealth {
 	case asks && recovery == nvml.GPU_RECOVERY_ACTION_GPU_RESET, c.reset:
 		return unhealthy(accel.DeviceUnhealthy, accel.ActionResetDevice, "the driver asks for a reset")
 	case empty:
-		return unhealthy(accel.DevicePartitioned, "", "it is to be divided (MIG) and has no instance")
+		return unhealthy(accel.DevicePartitioned, "", "it is set to be divided (MIG) and has no instance")
 	case asks && (recovery == nvml.GPU_RECOVERY_ACTION_DRAIN_P2P ||
 		recovery == nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET):
 		return &accel.ProbeHealth{
@@ -44,7 +44,7 @@ func (d *device) health(parts int) *accel.ProbeHealth {
 	case pending:
 		return &accel.ProbeHealth{
 			State: accel.Degraded, Action: accel.ActionResetDevice, Reason: accel.DeviceUnhealthy,
-			Message: "a memory row is replaced by a spare one at the next reset",
+			Message: "a memory row will be replaced by a spare one at the next reset",
 		}
 	}
 	return nil

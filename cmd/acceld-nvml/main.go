@@ -25,10 +25,10 @@ func main() {
 }
 
 func run() error {
-	library := flag.String("library", "libnvidia-ml.so.1", "NVML, a path or a name that the loader finds")
-	root := flag.String("root", "", "directory in which /proc and /sys are, for a copy of a machine")
-	every := flag.Duration("every", 10*time.Second, "time between two readings")
-	patience := flag.Duration("patience", 8*time.Second, "time in which a device must have answered")
+	library := flag.String("library", "libnvidia-ml.so.1", "the path of NVML, or a name that the loader finds")
+	root := flag.String("root", "", "the directory that holds /proc and /sys, for a copy of a machine")
+	every := flag.Duration("every", 10*time.Second, "the time between two readings")
+	patience := flag.Duration("patience", 8*time.Second, "how long a device may take to answer")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

@@ -77,7 +77,7 @@ func (w *watch) run(ctx context.Context, version string) error {
 		case <-tick.C:
 			w.say.line(accel.ProbeLine{})
 			if now := w.versions(); now != before {
-				return fmt.Errorf("the driver or its library is another one than at the start: %s, was %s", now, before)
+				return fmt.Errorf("the driver or its library has changed: %s, was %s", now, before)
 			}
 			for _, d := range w.devices {
 				d.ask()
@@ -118,7 +118,7 @@ func (w *watch) order(r accel.ProbeRequest) {
 		case d.orders <- answer:
 			return
 		default:
-			answer.Problem = "it is being divided already"
+			answer.Problem = "it is already being divided"
 		}
 	}
 	answer.Problem = or(answer.Problem, "NVML does not know it")
@@ -179,7 +179,7 @@ func (w *watch) mismatch(ctx context.Context, versions string) error {
 			return nil
 		}
 	}
-	return errors.New("driver or library were replaced")
+	return errors.New("the driver or its library was replaced")
 }
 
 // find lists the devices. A device that NVML knows but cannot open is left out, so the agent notices that it is
@@ -216,7 +216,7 @@ func (w *watch) find(ctx context.Context) error {
 		case <-tick.C:
 			w.say.line(accel.ProbeLine{Problem: &accel.Problem{
 				Reason:  accel.ProbeUnanswered,
-				Message: "NVML does not answer which devices there are",
+				Message: "NVML does not say which devices there are",
 			}})
 		case <-ctx.Done():
 			return nil

@@ -65,7 +65,7 @@ func TestTutorial(t *testing.T) {
 		}
 		return out.String()
 	}
-	if got := run("definition", "validate", file); !strings.HasSuffix(got, "example-npu.yaml: example-npu is fine\n") {
+	if got := run("definition", "validate", file); !strings.HasSuffix(got, "example-npu.yaml: example-npu is valid\n") {
 		t.Errorf("validate: %s", got)
 	}
 	if err := h.MkdirAll("/etc/acceld/definitions.d", 0o755); err != nil {

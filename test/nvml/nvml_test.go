@@ -653,7 +653,7 @@ func TestLayout(t *testing.T) {
 	layout(map[string]int{"3g.71gb": 3}) // more than fit
 	s.until("no room", func(accs []accel.Accelerator) bool {
 		return strings.Contains(refusal(accs[1]),
-			"divided into 3 of 3g.71gb; that failed: cannot make instance 3 of profile 3g.71gb")
+			"divided into 3 of 3g.71gb; that failed: cannot create instance 3 of profile 3g.71gb")
 	})
 	layout(nil)
 	s.until("whole", func(accs []accel.Accelerator) bool { return known(accs) && profiles(accs) == "" })

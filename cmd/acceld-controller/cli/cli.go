@@ -39,10 +39,10 @@ func New(failed *bool) *cobra.Command {
 	var check, debug bool
 	root := &cobra.Command{
 		Use:   "acceld-controller",
-		Short: "Coordinates the accelerators of a cluster",
-		Long: `acceld-controller does for a cluster what no node can do alone: it carries out AcceleratorPolicies, and answers the Kubernetes
-scheduler as an extender, for which it keeps book of each card of each node. Of several replicas one is the leader, by a Lease,
-and answers; the others are ready to take over.`,
+		Short: "Coordinate the accelerators of a cluster",
+		Long: `acceld-controller does what no node can do alone: it carries out AcceleratorPolicies, and answers the Kubernetes
+scheduler as an extender, for which it tracks each card of each node. If there are several replicas, one becomes the
+leader by a Lease and answers; the others are ready to take over.`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,11 +61,11 @@ and answers; the others are ready to take over.`,
 	}
 	flags := root.Flags()
 	flags.StringVar(&config, "config", "/etc/acceld/controller.yaml", "the configuration file")
-	flags.StringVar(&kubeconfig, "kubeconfig", "", "the way to the API server; empty: the pod's service account")
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig for the API server; empty: the pod's service account")
 	flags.StringVar(&identity, "identity", "",
-		"the name under which this replica stands for election; empty: the host's name and a random part")
-	flags.BoolVar(&check, "check", false, "check the configuration and end")
-	flags.BoolVar(&debug, "debug", false, "log more")
+		"this replica's name in the leader election; empty: the host's name and a random part")
+	flags.BoolVar(&check, "check", false, "check the configuration and exit")
+	flags.BoolVar(&debug, "debug", false, "log debug messages too")
 	root.AddCommand(removeCommand(failed))
 	return root
 }

@@ -19,13 +19,14 @@ func removeCommand(failed *bool) *cobra.Command {
 	var kubeconfig, namespace string
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "remove", Short: "Take acceld off the cluster", Args: cobra.NoArgs,
-		Long: `remove deletes the AcceleratorPolicies and undoes what they did, waits until the agents have gone and the DaemonSet acceld-remove,
-where there is one, has taken back their nodes, and removes what agents wrote into the cluster: labels, annotations, the condition and the
-taint of their nodes, leases, and what they offered by claims. Nothing that somebody else has written goes. It can be repeated.
+		Use: "remove", Short: "Remove acceld from the cluster", Args: cobra.NoArgs,
+		Long: `remove deletes the AcceleratorPolicies and undoes what they did. It waits until the agents are gone and the DaemonSet
+acceld-remove, if there is one, has cleaned up their nodes. Then it removes what the agents wrote into the cluster:
+labels, annotations, the condition and the taint of their nodes, leases, and what they offered to claims. It removes
+nothing that somebody else has written. You can run it again.
 
-It ends with 0 when nothing is left, and otherwise says what is and why when its time is over. It is run by the Job of
-packaging/manifests/remove, which the chart starts when it is uninstalled.`,
+The exit code is 0 if nothing is left. Otherwise, when its time is up, remove says what is left and why. The Job in
+packaging/manifests/remove runs it, and the chart starts that Job when it is uninstalled.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			*failed = true
 			client, err := kube.NewClient(kubeconfig)
@@ -41,13 +42,13 @@ packaging/manifests/remove, which the chart starts when it is uninstalled.`,
 			}); err != nil {
 				return err
 			}
-			log.Info("nothing of acceld is left but what runs this")
+			log.Info("nothing of acceld is left except what runs this command")
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the way to the API server; empty: the pod's service account")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig for the API server; empty: the pod's service account")
 	cmd.Flags().StringVar(&namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), kube.Namespace),
-		"where the agents were")
-	cmd.Flags().DurationVar(&timeout, "timeout", 4*time.Minute, "how long it may take")
+		"the namespace of the agents")
+	cmd.Flags().DurationVar(&timeout, "timeout", 4*time.Minute, "how long the removal may take")
 	return cmd
 }

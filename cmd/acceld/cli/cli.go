@@ -79,10 +79,10 @@ func New() *cobra.Command {
 	var c common
 	root := &cobra.Command{
 		Use:   "acceld",
-		Short: "Takes a host from a bare kernel to accelerators that work",
-		Long: `acceld takes a host from a bare kernel to accelerators that are schedulable, usable in containers and watched.
+		Short: "Take a host from a bare kernel to accelerators that work",
+		Long: `acceld takes a host from a bare kernel to accelerators that are schedulable, usable in containers and monitored.
 
-Exit codes: 0 done; 1 failed, with a reason on standard error; 2 wrong usage; 3 status: not everything is ready;
+Exit codes: 0 done; 1 failed, with the reason on standard error; 2 wrong usage; 3 status: not everything is ready;
 4 status: no agent answers.`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
@@ -92,7 +92,7 @@ Exit codes: 0 done; 1 failed, with a reason on standard error; 2 wrong usage; 3 
 			c.console = &console{out: cmd.ErrOrStderr()}
 		},
 	}
-	root.PersistentFlags().StringVar(&c.hostRoot, "host-root", "/", "the directory where the machine's root is")
+	root.PersistentFlags().StringVar(&c.hostRoot, "host-root", "/", "the directory that holds the host's root file system")
 	root.PersistentFlags().StringVar(&c.config, "config", "/etc/acceld/config.yaml", "the configuration file")
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(runCommand(&c), statusCommand(&c), detectCommand(&c), driverCommand(&c), runtimeCommand(&c),
@@ -125,7 +125,7 @@ func explain(p *accel.Problem) string {
 // helpCommand is like cobra's, but for an unknown command it fails like the command itself.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "help [COMMAND]", Short: "Print the help of a command",
+		Use: "help [COMMAND]", Short: "Print the help for a command",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
 			if err == nil && len(rest) > 0 {
@@ -164,6 +164,19 @@ func noArgs(_ *cobra.Command, args []string) error {
 		return fmt.Errorf("unexpected argument %q", args[0])
 	}
 	return nil
+}
+
+// many is no limit for takes.
+const many = 1 << 20
+
+// takes accepts from least to most arguments, and otherwise fails with text, which says what to name.
+func takes(least, most int, text string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return errors.New(text)
+		}
+		return nil
+	}
 }
 
 func versionCommand() *cobra.Command {

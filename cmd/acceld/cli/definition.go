@@ -2,12 +2,12 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
-	"text/tabwriter"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -21,7 +21,7 @@ import (
 )
 
 func definitionCommand(c *common) *cobra.Command {
-	return group(&cobra.Command{Use: "definition", Short: "Look at definitions of kinds, and check those you write"},
+	return group(&cobra.Command{Use: "definition", Short: "Show the definitions of kinds, and check your own"},
 		definitionListCommand(c), definitionShowCommand(c), definitionValidateCommand(c))
 }
 
@@ -39,67 +39,54 @@ type listed struct {
 func definitionListCommand(c *common) *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the kinds that there are definitions of", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Use: "list", Short: "List the kinds that have a definition", Args: noArgs,
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
 			all, problem := p.everyDefinition(cmd.ErrOrStderr())
 			if problem != nil {
 				return failed(problem)
 			}
 			facts := detect.Detect(p.Host, detect.Options{})
-			rows := []listed{}
+			kinds, rows := []listed{}, [][]string{{"KIND", "RESOURCE", "ENABLED", "DEVICES", "TITLE"}}
 			for _, kind := range sorted(all) {
 				def := all[kind]
-				rows = append(rows, listed{
-					kind, def.Title, def.Offered(), p.Kinds[kind] != nil,
-					len(p.Accelerators(def, facts)),
+				k := listed{kind, def.Title, def.Offered(), p.Kinds[kind] != nil, len(p.Accelerators(def, facts))}
+				kinds, rows = append(kinds, k), append(rows, []string{
+					kind, k.Resource, strconv.FormatBool(k.Enabled), strconv.Itoa(k.Devices), plain(k.Title),
 				})
 			}
-			if format.json() {
-				return writeJSON(cmd.OutOrStdout(), rows)
-			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "KIND\tRESOURCE\tENABLED\tDEVICES\tTITLE")
-			for _, r := range rows {
-				fmt.Fprintf(w, "%s\t%s\t%t\t%d\t%s\n", r.Kind, r.Resource, r.Enabled, r.Devices, plain(r.Title))
-			}
-			return w.Flush()
-		},
+			return format.print(cmd.OutOrStdout(), kinds, rows)
+		}),
 	}
-	format.flag(cmd)
+	format.flag(cmd, "text", "json")
 	return cmd
 }
 
 // everyDefinition also returns the definitions of disabled kinds. It reports on errs what cannot be used.
 func (p *parts) everyDefinition(errs io.Writer) (map[string]*accel.Definition, *accel.Problem) {
-	for _, s := range p.Skipped {
-		fmt.Fprintln(errs, "acceld: definition left out:", s)
-	}
+	p.printSkipped(errs)
 	all, _, problem := p.Definitions()
 	if problem != nil {
 		return nil, problem
 	}
-	for kind, def := range p.Kinds {
-		all[kind] = def // with the configuration's overrides
-	}
+	maps.Copy(all, p.Kinds) // with the configuration's overrides
 	return all, nil
 }
 
+// printSkipped reports the definitions that cannot be used.
+func (p *parts) printSkipped(errs io.Writer) {
+	for _, s := range p.Skipped {
+		fmt.Fprintln(errs, "acceld: skipped a definition:", s)
+	}
+}
+
 func definitionShowCommand(c *common) *cobra.Command {
-	format := textFormat{allowed: []string{"yaml", "json"}}
+	var format outputFormat
 	var expand bool
 	cmd := &cobra.Command{
-		Use: "show [KIND...]", Short: "Print definitions as they are in force",
-		Long: `show prints the definitions of the named kinds, or of all that are in force, with the configuration's overrides.
-With --expand the templates are filled with the facts of the host below --host-root, as the agent fills them.`,
-		RunE: func(cmd *cobra.Command, kinds []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Use: "show [KIND...]", Short: "Print the definitions in force",
+		Long: `show prints the definitions of the named kinds, or all definitions in force, with the configuration's overrides.
+With --expand it fills in the templates with the facts of the host below --host-root, as the agent does.`,
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			all, problem := p.everyDefinition(cmd.ErrOrStderr())
 			if problem != nil {
 				return failed(problem)
@@ -120,17 +107,17 @@ With --expand the templates are filled with the facts of the host below --host-r
 					}
 				}
 			}
-			return writeDefinitions(cmd.OutOrStdout(), defs, format.value)
-		},
+			return writeDefinitions(cmd.OutOrStdout(), defs, format.json())
+		}),
 	}
-	format.flag(cmd)
-	cmd.Flags().BoolVar(&expand, "expand", false, "fill the templates with the facts of this host")
+	format.flag(cmd, "yaml", "json")
+	cmd.Flags().BoolVar(&expand, "expand", false, "fill in the templates with the facts of this host")
 	return cmd
 }
 
 // writeDefinitions prints one document for each definition: YAML with "---" between them, or JSON, one after another.
-func writeDefinitions(out io.Writer, defs []*accel.Definition, format string) error {
-	if format == "json" {
+func writeDefinitions(out io.Writer, defs []*accel.Definition, asJSON bool) error {
+	if asJSON {
 		for _, def := range defs {
 			if err := writeJSON(out, def); err != nil {
 				return err
@@ -167,20 +154,14 @@ func blocks(n *yaml.Node) {
 
 func definitionValidateCommand(c *common) *cobra.Command {
 	return &cobra.Command{
-		Use: "validate FILE...", Short: "Check definition files before they are put to use",
-		Long: `validate reads definition files as the agent would and says everything that is wrong with them, one line each: file, line,
-field, what is wrong. Templates are filled with the facts of the host below --host-root, metrics and other kinds that
-are named are looked up among those that there are. FILE may be "-" for standard input. Nothing is changed.`,
-		RunE: func(cmd *cobra.Command, files []string) error {
-			if len(files) == 0 {
-				return errors.New("name the files")
-			}
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Use: "validate FILE...", Short: "Check definition files before you use them",
+		Long: `validate reads definition files as the agent does and reports every error in them, one per line: file, line,
+field, what is wrong. It fills in the templates with the facts of the host below --host-root, and looks up the metrics
+and the other kinds that a file names. FILE may be "-" for standard input. Nothing is changed.`,
+		Args: takes(1, many, "name the files"),
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, files []string) error {
 			v := validation{
-				out: cmd.OutOrStdout(), facts: detect.Detect(p.Host, detect.Options{}), known: p.Kinds,
+				out: cmd.OutOrStdout(), facts: detect.Detect(p.Host, detect.Options{}), known: maps.Clone(p.Kinds),
 				from: map[string]string{}, text: map[string][]byte{},
 			}
 			for _, file := range files {
@@ -193,13 +174,13 @@ are named are looked up among those that there are. FILE may be "-" for standard
 			}
 			v.together()
 			if v.faults > 0 {
-				return exit{exitFailed, fmt.Errorf("%s in %s", count(v.faults, "fault"), count(len(files), "file"))}
+				return exit{exitFailed, fmt.Errorf("%s in %s", count(v.faults, "error"), count(len(files), "file"))}
 			}
 			for _, kind := range sorted(v.from) {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s is fine\n", v.from[kind], kind)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s is valid\n", v.from[kind], kind)
 			}
 			return nil
-		},
+		}),
 	}
 }
 
@@ -226,7 +207,6 @@ type validation struct {
 	known  map[string]*accel.Definition // definitions in force, and those of the files
 	from   map[string]string            // the file of each kind
 	text   map[string][]byte            // of each file
-	defs   []*accel.Definition
 	faults int
 }
 
@@ -258,11 +238,10 @@ func (v *validation) file(file string, data []byte) {
 		return
 	}
 	if other := v.from[def.Kind]; other != "" {
-		v.say(file, vendors.Fault{Field: "kind", Message: fmt.Sprintf("%q is defined by %q too", def.Kind, other)})
+		v.say(file, vendors.Fault{Field: "kind", Message: fmt.Sprintf("%q is also defined by %q", def.Kind, other)})
 		return
 	}
-	v.from[def.Kind] = file
-	v.defs = append(v.defs, def)
+	v.from[def.Kind], v.known[def.Kind] = file, def
 }
 
 // unknownMetrics reports the metrics that the exporter does not know.
@@ -293,24 +272,18 @@ func (v *validation) ontoHost(def *accel.Definition) []vendors.Fault {
 
 // together checks what depends on all definitions.
 func (v *validation) together() {
-	all := map[string]*accel.Definition{}
-	for kind, def := range v.known {
-		all[kind] = def
-	}
-	for _, def := range v.defs {
-		all[def.Kind] = def
-	}
-	for _, def := range v.defs {
-		for i, kind := range def.After {
-			if all[kind] == nil {
-				v.say(v.from[def.Kind], vendors.Fault{
+	kinds := sorted(v.from)
+	for _, kind := range kinds {
+		for i, before := range v.known[kind].After {
+			if v.known[before] == nil {
+				v.say(v.from[kind], vendors.Fault{
 					Field:   fmt.Sprintf("after[%d]", i),
-					Message: fmt.Sprintf("no definition in force has the kind %q", kind),
+					Message: fmt.Sprintf("no definition in force has kind %q", before),
 				})
 			}
 		}
 	}
-	if _, cycle := accel.InOrder(all); cycle != "" {
-		v.say(v.from[v.defs[0].Kind], vendors.Fault{Field: "after", Message: "each waits for the other: " + cycle})
+	if _, cycle := accel.InOrder(v.known); cycle != "" && len(kinds) > 0 {
+		v.say(v.from[kinds[0]], vendors.Fault{Field: "after", Message: "these kinds wait for each other: " + cycle})
 	}
 }

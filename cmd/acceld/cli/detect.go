@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -24,17 +26,11 @@ func detectCommand(c *common) *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
 		Use: "detect", Short: "Read the host once and print what is there", Args: noArgs,
-		Long: `detect reads the host below --host-root once: kernel, distribution, container runtime, PCI functions, what the
-host is made of, its network functions, and the accelerators that a definition recognises. It changes nothing, needs no
-agent and works on a copy of a machine's files too; what a host is made of is read from a running one alone.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
-			for _, s := range p.Skipped {
-				fmt.Fprintln(cmd.ErrOrStderr(), "acceld: definition left out:", s)
-			}
+		Long: `detect reads the host below --host-root once and prints what it finds: kernel, distribution, container runtime,
+PCI functions, hardware inventory, network functions, and the accelerators that a definition recognises. It changes
+nothing and needs no agent. It also works on a copy of a machine's files, but then without the hardware inventory.`,
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
+			p.printSkipped(cmd.ErrOrStderr())
 			facts := detect.Detect(p.Host, detect.Options{Names: true, Around: true})
 			d := detected{Facts: facts, Accelerators: map[string][]accel.Accelerator{}}
 			for kind, def := range p.Kinds {
@@ -48,72 +44,68 @@ agent and works on a copy of a machine's files too; what a host is made of is re
 			var b strings.Builder
 			printDetected(&b, d)
 			return printPage(cmd.OutOrStdout(), b.String())
-		},
+		}),
 	}
-	format.flag(cmd)
+	format.flag(cmd, "text", "json")
 	return cmd
 }
 
 func printDetected(out *strings.Builder, d detected) {
 	f := d.Facts
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "kernel\t%s\n", orUnknown(f.Kernel.Release))
-	fmt.Fprintf(w, "headers\t%s\n", orNone(f.Kernel.Headers))
-	fmt.Fprintf(w, "lockdown\t%s\n", orNone(f.Kernel.Lockdown))
-	fmt.Fprintf(w, "secure boot\t%s\n", map[bool]string{true: "on", false: "off"}[f.Kernel.SecureBoot])
-	fmt.Fprintf(w, "distribution\t%s\n", orUnknown(f.OS.Pretty))
-	fmt.Fprintf(w, "container runtime\t%s\n", orNone(f.Runtime.Name))
-	fmt.Fprintf(w, "kubelet\t%s\n", map[bool]string{true: f.Kubelet.Root, false: "none"}[f.Kubelet.Present])
-	fmt.Fprintf(w, "PCI functions\t%d\n", len(f.PCI))
-	printInventory(w, f.Inventory)
-	_ = w.Flush() // a strings.Builder does not fail
-	if len(d.Accelerators) == 0 {
-		fmt.Fprintln(out, "\nno accelerator that a definition recognises")
-	} else {
-		fmt.Fprintln(out)
-		w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "KIND\tDEVICE\tNUMA\tDRIVER\tNODES\tHEALTH")
-		for _, kind := range sorted(d.Accelerators) {
-			for _, a := range accel.Flat(d.Accelerators[kind]) {
-				health := string(a.Health.State)
-				if a.Health.Message != "" {
-					health += ": " + plain(a.Health.Message)
-				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", kind, a.ID, dash(numa(a)), orNone(a.Bound), orNone(nodes(a)),
-					health)
-			}
-		}
-		_ = w.Flush()
+	rows := [][]string{
+		{"kernel", cmp.Or(f.Kernel.Release, "unknown")},
+		{"headers", cmp.Or(f.Kernel.Headers, "none")},
+		{"lockdown", cmp.Or(f.Kernel.Lockdown, "none")},
+		{"secure boot", map[bool]string{true: "on", false: "off"}[f.Kernel.SecureBoot]},
+		{"distribution", cmp.Or(f.OS.Pretty, "unknown")},
+		{"container runtime", cmp.Or(f.Runtime.Name, "none")},
+		{"kubelet", map[bool]string{true: f.Kubelet.Root, false: "none"}[f.Kubelet.Present]},
+		{"PCI functions", strconv.Itoa(len(f.PCI))},
 	}
+	// A strings.Builder does not fail.
+	_ = printTable(out, append(rows, inventoryRows(f.Inventory)...))
+	fmt.Fprintln(out)
+	rows = [][]string{{"KIND", "DEVICE", "NUMA", "DRIVER", "NODES", "HEALTH"}}
+	for _, kind := range sorted(d.Accelerators) {
+		for _, a := range accel.Flat(d.Accelerators[kind]) {
+			rows = append(rows, []string{
+				kind, a.ID, cmp.Or(numa(a.NUMANode), "-"), cmp.Or(a.Bound, "none"), cmp.Or(nodes(a), "none"),
+				string(a.Health.State) + prefixed(": ", plain(a.Health.Message)),
+			})
+		}
+	}
+	if len(d.Accelerators) == 0 {
+		rows = [][]string{{"no definition recognises an accelerator on this host"}}
+	}
+	_ = printTable(out, rows)
 	printNetwork(out, f.Network)
 	for _, p := range f.Problems {
 		fmt.Fprintln(out, "note:", plain(p))
 	}
 }
 
-// printInventory writes what is known about the host itself.
-func printInventory(w io.Writer, i accel.Inventory) {
-	for _, row := range []struct{ name, text string }{
-		{"host", i.String()},
-		{"board", strings.TrimSpace(i.Board.Vendor + " " + i.Board.Name)},
-		{"firmware", strings.TrimSpace(i.BIOS.Vendor + " " + i.BIOS.Version + " " + i.BIOS.Date)},
-		{"chassis", i.Chassis},
-	} {
-		if row.text != "" {
-			fmt.Fprintf(w, "%s\t%s\n", row.name, plain(row.text))
+// inventoryRows returns what is known about the host itself.
+func inventoryRows(i accel.Inventory) [][]string {
+	rows := slices.DeleteFunc([][]string{
+		{"host", plain(i.String())},
+		{"board", plain(filled(" ", i.Board.Vendor, i.Board.Name))},
+		{"firmware", plain(filled(" ", i.BIOS.Vendor, i.BIOS.Version, i.BIOS.Date))},
+		{"chassis", plain(i.Chassis)},
+	}, func(row []string) bool { return row[1] == "" })
+	for _, n := range i.Nodes {
+		if len(i.Nodes) > 1 {
+			rows = append(rows, []string{
+				fmt.Sprintf("NUMA node %d", n.ID),
+				fmt.Sprintf("%d cores, %d threads, %d GiB", n.Cores, n.Threads, (n.MemoryMiB+512)>>10),
+			})
 		}
 	}
-	if len(i.Nodes) < 2 {
-		return
-	}
-	for _, n := range i.Nodes {
-		fmt.Fprintf(w, "NUMA node %d\t%d cores, %d threads, %d GiB\n", n.ID, n.Cores, n.Threads, (n.MemoryMiB+512)>>10)
-	}
+	return rows
 }
 
 // reported describes the state of a health reporter.
 func reported(r accel.HealthReporter) string {
-	return fmt.Sprintf("health reporter %s says %s after %d errors", r.Name, r.State, r.Errors)
+	return fmt.Sprintf("health reporter %s is in state %q after %d errors", r.Name, r.State, r.Errors)
 }
 
 // printNetwork writes a line for each network function, and notes about what is unhealthy or unknown.
@@ -122,16 +114,11 @@ func printNetwork(out *strings.Builder, functions []accel.NetworkFunction) {
 		return
 	}
 	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NETWORK\tNUMA\tDRIVER\tFIRMWARE\tLINKS")
+	rows := [][]string{{"NETWORK", "NUMA", "DRIVER", "FIRMWARE", "LINKS"}}
 	for _, f := range functions {
-		node := "-"
-		if f.NUMANode >= 0 {
-			node = fmt.Sprint(f.NUMANode)
-		}
 		var links []string
 		for _, i := range f.Interfaces {
-			text := i.Name + " " + orUnknown(i.State)
+			text := i.Name + " " + cmp.Or(i.State, "unknown")
 			if i.SpeedMbps > 0 {
 				text += fmt.Sprintf(" %d Mb/s", i.SpeedMbps)
 			}
@@ -139,13 +126,15 @@ func printNetwork(out *strings.Builder, functions []accel.NetworkFunction) {
 		}
 		for _, d := range f.RDMA {
 			for _, p := range d.Ports {
-				links = append(links, fmt.Sprintf("%s/%d %s", d.Name, p.Number, orUnknown(p.State)))
+				links = append(links, fmt.Sprintf("%s/%d %s", d.Name, p.Number, cmp.Or(p.State, "unknown")))
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", f.Address, node,
-			orNone(f.Driver), orUnknown(plain(f.Firmware)), orNone(plain(strings.Join(links, ", "))))
+		rows = append(rows, []string{
+			f.Address, cmp.Or(numa(f.NUMANode), "-"), cmp.Or(f.Driver, "none"), cmp.Or(plain(f.Firmware), "unknown"),
+			cmp.Or(plain(strings.Join(links, ", ")), "none"),
+		})
 	}
-	_ = w.Flush() // a strings.Builder does not fail
+	_ = printTable(out, rows) // a strings.Builder does not fail
 	unknown := ""
 	for _, f := range functions {
 		for _, r := range f.Reporters {
@@ -155,7 +144,7 @@ func printNetwork(out *strings.Builder, functions []accel.NetworkFunction) {
 		}
 		if f.Unknown != "" && f.Unknown != unknown {
 			unknown = f.Unknown
-			fmt.Fprintln(out, "note: not all of the network is known:", plain(unknown))
+			fmt.Fprintln(out, "note: network information is incomplete:", plain(unknown))
 		}
 	}
 }

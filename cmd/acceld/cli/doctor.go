@@ -28,28 +28,25 @@ type finding struct {
 	Actor accel.Actor `json:"actor,omitempty"`
 }
 
+func (f finding) bad() bool { return f.Reason != "" }
+
 func doctorCommand(c *common) *cobra.Command {
 	var format outputFormat
 	var report string
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Look for what is wrong, change nothing", Args: noArgs,
-		Long: `doctor checks configuration, rights, directories, driver, runtime and agent of this host, and says for everything that
-is wrong what that was seen from, and who must do what. It changes nothing, and works without a running agent.
+		Use: "doctor", Short: "Find out what is wrong with this host", Args: noArgs,
+		Long: `doctor checks the configuration, permissions, directories, drivers, container runtime and agent of this host. For each
+problem it shows the evidence, what to do, and who has to do it. It changes nothing and works without a running agent.
 
-With --report it also writes what is known about the host into one text file, to be shared: findings, what the agent answers,
-configuration, the drivers in the store, the end of the agent's journal and of the kernel log. Passwords, tokens, keys and
-certificates are not in it; names of the node, of pods and of devices are. Read it before you share it.`,
+With --report it also writes what is known about the host into one text file that you can share: findings, the agent's
+answers, configuration, the drivers in the store, and the end of the agent's journal and of the kernel log. It leaves
+out passwords, tokens, keys and certificates, but not the names of the node, of pods and of devices. Read the file
+before you share it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := c.diagnose(cmd)
-			bad := 0
-			for _, f := range findings {
-				if f.Reason != "" {
-					bad++
-				}
-			}
 			if report != "" {
 				if err := c.report(cmd, report, findings); err != nil {
-					return exit{exitFailed, err}
+					return exit{exitFailed, fmt.Errorf("cannot write a report to %q: %v", report, err)}
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "acceld: wrote %s; read it before you share it\n", report)
 			}
@@ -64,14 +61,14 @@ certificates are not in it; names of the node, of pods and of devices are. Read 
 					return err
 				}
 			}
-			if bad > 0 {
+			if slices.ContainsFunc(findings, finding.bad) {
 				return exit{exitFailed, nil}
 			}
 			return nil
 		},
 	}
-	format.flag(cmd)
-	cmd.Flags().StringVar(&report, "report", "", "write what is known about this host into this file, without secrets")
+	format.flag(cmd, "text", "json")
+	cmd.Flags().StringVar(&report, "report", "", "write a report about this host, without secrets, to this file")
 	return cmd
 }
 
@@ -89,35 +86,19 @@ func printFindings(s *tableWriter, findings []finding) {
 		if f.Reason != "" {
 			word, paint = string(f.Reason), s.bad
 		}
-		if narrow {
-			s.line(0, f.About+"  "+paint(word))
-			if f.Message != "" {
-				s.line(4, plain(f.Message))
-			}
-		} else {
-			message := plain(f.Message)
-			gap := strings.Repeat(" ", about-len(f.About)+2)
-			if message == "" {
-				s.b.WriteString(f.About + gap + paint(word) + "\n")
-			} else {
-				s.fold(f.About+gap+paint(word)+strings.Repeat(" ", mark-len(word)+2), hang, message)
-			}
+		if !narrow {
+			s.fold(f.About+strings.Repeat(" ", about-len(f.About)+2)+paint(word)+
+				strings.Repeat(" ", mark-len(word)+2), hang, plain(f.Message))
+		} else if s.line(0, f.About+"  "+paint(word)); f.Message != "" {
+			s.line(4, plain(f.Message))
 		}
-		labelled(s, "seen", f.Evidence)
-		labelled(s, "tried", f.Tried)
+		s.fields(4, "seen", f.Evidence)
+		s.fields(4, "tried", f.Tried)
 		do := f.Remedy
 		if do != "" && f.Actor != "" {
 			do += " (" + string(f.Actor) + ")"
 		}
 		s.field(4, "do", do)
-	}
-}
-
-// labelled writes several texts below each other, with a label before the first.
-func labelled(s *tableWriter, label string, texts []string) {
-	for _, t := range texts {
-		s.field(4, label, plain(t))
-		label = ""
 	}
 }
 
@@ -187,7 +168,7 @@ func diagnoseAround(facts accel.Facts) []finding {
 			out = append(out, finding{
 				About: "network " + f.Address, Reason: accel.DeviceUnhealthy, Actor: accel.ActorOperator,
 				Message: reported(r),
-				Remedy: fmt.Sprintf("Look at what it has kept: devlink health diagnose pci/%s reporter %s", f.Address,
+				Remedy: fmt.Sprintf("See what it recorded: devlink health diagnose pci/%s reporter %s", f.Address,
 					r.Name),
 			})
 		}
@@ -222,11 +203,11 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	out = append(out, found(def.Kind+" driver", driverLine(have), problem))
 	run, problem := p.Runtime(facts).Check(def, accs, p.Want())
 	if problem == nil && !run.Applied {
-		problem = accel.Problemf(accel.ProbeUnanswered, "the CDI spec %q is not the one these devices need", run.Spec)
+		problem = accel.Problemf(accel.ProbeUnanswered, "the CDI spec %q does not match these devices", run.Spec)
 	}
 	well := run.Spec
 	if well == "" {
-		well = "no CDI spec, and none is needed: no device can be used yet"
+		well = "no CDI spec; none is needed until a device is usable"
 	}
 	out = append(out, found(def.Kind+" runtime", well, problem))
 	for _, a := range accs {
@@ -263,7 +244,7 @@ func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
 		out = append(out, found("agent", "", p))
 	}
 	if mine := version(); m.Agent.Version != mine {
-		out = append(out, finding{About: "agent", Message: fmt.Sprintf("version %s, this program is %s",
+		out = append(out, finding{About: "agent", Message: fmt.Sprintf("the agent has version %s, this program %s",
 			m.Agent.Version, mine)})
 	}
 	for _, kind := range sorted(m.Status) {
@@ -277,7 +258,7 @@ func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
 			out = append(out, f)
 		}
 		if text := m.Have[kind].Monitoring.LabelProblem; text != "" {
-			out = append(out, found(about, "", accel.Problemf(accel.APIUnreachable, "labels wait: %s", text)))
+			out = append(out, found(about, "", accel.Problemf(accel.APIUnreachable, "labels are not written yet: %s", text)))
 		}
 		for _, a := range accel.Flat(m.Have[kind].Accelerators) {
 			if a.Health.State != accel.Healthy && !slices.ContainsFunc(seen, func(f finding) bool {
@@ -287,7 +268,7 @@ func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
 			}
 		}
 	}
-	if !slices.ContainsFunc(out, func(f finding) bool { return f.Reason != "" }) {
+	if !slices.ContainsFunc(out, finding.bad) {
 		out = append(out, finding{About: "agent", Message: agent.Summary(m)})
 	}
 	return out

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +18,7 @@ import (
 )
 
 func driverCommand(c *common) *cobra.Command {
-	return group(&cobra.Command{Use: "driver", Short: "Look at drivers, make them present, unload them"},
+	return group(&cobra.Command{Use: "driver", Short: "List, load, upgrade, build, verify and unload drivers"},
 		driverListCommand(c), driverEnsureCommand(c), driverUpgradeCommand(c), driverBuildCommand(c),
 		driverPreflightCommand(c),
 		driverBundleCommand(c), driverVerifyCommand(c), driverUnloadCommand(c))
@@ -28,32 +28,24 @@ func driverListCommand(c *common) *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the drivers in the store", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
 			entries, err := p.Driver(nil).List()
 			if err != nil {
 				return failed(accel.AsProblem(err))
 			}
-			if format.json() {
-				return writeJSON(cmd.OutOrStdout(), append([]store.Entry{}, entries...)) // [], not null
+			rows := [][]string{{"KIND", "VERSION", "KERNEL", "KEY", "SERVES", "PROBLEM"}}
+			for _, e := range entries {
+				rows = append(rows, []string{
+					e.Kind, e.Version, e.KernelRelease, e.Key[:min(12, len(e.Key))], serves(e), plain(e.Problem),
+				})
 			}
 			if len(entries) == 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "no driver in the store below %q\n", p.Config.StateDir)
-				return nil
+				rows = [][]string{{fmt.Sprintf("no driver in the store below %q", p.Config.StateDir)}}
 			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "KIND\tVERSION\tKERNEL\tKEY\tSERVES\tPROBLEM")
-			for _, e := range entries {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Kind, e.Version, e.KernelRelease,
-					e.Key[:min(12, len(e.Key))], serves(e), e.Problem)
-			}
-			return w.Flush()
-		},
+			return format.print(cmd.OutOrStdout(), append([]store.Entry{}, entries...), rows) // [], not null
+		}),
 	}
-	format.flag(cmd)
+	format.flag(cmd, "text", "json")
 	return cmd
 }
 
@@ -71,18 +63,14 @@ func serves(e store.Entry) string {
 func driverEnsureCommand(c *common) *cobra.Command {
 	var all, stored, retry bool
 	cmd := &cobra.Command{
-		Use: "ensure [KIND...]", Short: "Make the drivers of kinds present",
-		Long: `ensure makes the drivers of the named kinds present: already loaded, from the store, installed on the host, prebuilt
-in a registry, built, from a bundle.
-With --stored-only nothing is built and nothing is fetched: this is what runs at boot before the kubelet.`,
-		RunE: func(cmd *cobra.Command, kinds []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Use: "ensure [KIND...]", Short: "Make sure that the drivers of kinds are loaded",
+		Long: `ensure makes sure that the drivers of the named kinds are loaded. It tries, in this order: the loaded driver, the store,
+the host's own modules, then the sources of the definition: registries, builds, bundles.
+With --stored-only it builds nothing and fetches nothing. This is what runs at boot, before the kubelet.`,
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			facts := detect.Detect(p.Host, detect.Options{})
 			if all == (len(kinds) > 0) {
-				return errors.New("name the kinds, or say --all")
+				return errors.New("name the kinds, or use --all")
 			}
 			if all {
 				kinds = p.KindsInOrder()
@@ -121,27 +109,21 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 				return exit{exitFailed, errors.Join(errs...)}
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every kind that has a device")
-	cmd.Flags().BoolVar(&stored, "stored-only", false, "neither build nor fetch")
-	cmd.Flags().BoolVar(&retry, "retry", false, "forget that earlier loads ended uncleanly")
+	cmd.Flags().BoolVar(&stored, "stored-only", false, "build nothing and fetch nothing")
+	cmd.Flags().BoolVar(&retry, "retry", false, "forget earlier loads that ended uncleanly")
 	return cmd
 }
 
 func driverUnloadCommand(c *common) *cobra.Command {
 	return &cobra.Command{
-		Use: "unload KIND...", Short: "Unload the drivers of kinds that nobody uses",
-		Long: `unload first finds everything that holds the driver, and names it; only when nothing does are the modules removed. A running
-agent loads them again: disable the kind in the configuration first when they are to stay away.`,
-		RunE: func(cmd *cobra.Command, kinds []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
-			if len(kinds) == 0 {
-				return errors.New("name the kinds")
-			}
+		Use: "unload KIND...", Short: "Unload the drivers of kinds, unless something uses them",
+		Long: `unload removes the modules of a driver that nothing uses. If something uses it, unload names the users and changes
+nothing. A running agent loads the modules again: to keep them unloaded, disable the kind in the configuration first.`,
+		Args: takes(1, many, "name the kinds"),
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			defs, err := p.chosen(kinds)
 			if err != nil {
 				return err
@@ -155,7 +137,7 @@ agent loads them again: disable the kind in the configuration first when they ar
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: unloaded\n", def.Kind)
 			}
 			return nil
-		},
+		}),
 	}
 }
 
@@ -171,6 +153,13 @@ func (p *parts) chosen(kinds []string) ([]*accel.Definition, error) {
 		out = append(out, def)
 	}
 	return out, nil
+}
+
+// withDevices returns the kinds that have a device.
+func (p *parts) withDevices(facts accel.Facts) []string {
+	return slices.DeleteFunc(sorted(p.Kinds), func(kind string) bool {
+		return len(p.Accelerators(p.Kinds[kind], facts)) == 0
+	})
 }
 
 // loadModuleCommand is the helper process that loads modules into the kernel; see driver.LoadModuleMain.

@@ -15,20 +15,15 @@ func driverBuildCommand(c *common) *cobra.Command {
 	var push bool
 	var signKey, kernel string
 	cmd := &cobra.Command{
-		Use: "build KIND...", Short: "Build drivers, and publish them",
-		Long: `build compiles the drivers of the named kinds into the store, from their build sources and against the headers of the
-running kernel, or of the one named with --kernel, and loads nothing: it needs no device, so a pipeline can run it in a toolkit
-image. With --push each is published to the kind's sources of type oci, and the reference is printed with its digest.`,
-		RunE: func(cmd *cobra.Command, kinds []string) error {
-			switch {
-			case len(kinds) == 0:
-				return errors.New("name the kinds")
-			case signKey != "" && !push:
-				return errors.New("--sign-key signs what --push publishes")
-			}
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
+		Use: "build KIND...", Short: "Build drivers and publish them",
+		Long: `build compiles the drivers of the named kinds from their build sources into the store, against the headers of the
+running kernel, or of the kernel named with --kernel. It loads nothing and needs no device, so a pipeline can run it
+in a toolkit image. With --push it also publishes each driver to the kind's sources of type oci, and prints the
+reference with its digest.`,
+		Args: takes(1, many, "name the kinds"),
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
+			if signKey != "" && !push {
+				return errors.New("--sign-key needs --push: it signs what is published")
 			}
 			defs, err := p.chosen(kinds)
 			if err != nil {
@@ -42,9 +37,7 @@ image. With --push each is published to the kind's sources of type oci, and the 
 			defer v.close()
 			out := v.out(cmd.OutOrStdout())
 			d, facts := p.Driver(v.note), detect.Detect(p.Host, detect.Options{})
-			if kernel != "" {
-				facts.Kernel = p.installedKernel(cmd, kernel, facts.Kernel)
-			}
+			facts.Kernel = p.kernelFor(cmd, kernel, facts.Kernel)
 			for _, def := range defs {
 				e, problem := d.Sources().Build(cmd.Context(), def, facts)
 				if problem != nil {
@@ -64,12 +57,12 @@ image. With --push each is published to the kind's sources of type oci, and the 
 				}
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&kernel, "kernel", "",
-		"build for the installed kernel of this release, as uname -r says it, instead of the running one")
-	cmd.Flags().BoolVar(&push, "push", false, "publish what was built to every source of type oci")
-	cmd.Flags().StringVar(&signKey, "sign-key", "", "sign what is published with this private key (PEM)")
+		"build for the installed kernel with this release, as uname -r prints it, instead of the running one")
+	cmd.Flags().BoolVar(&push, "push", false, "publish the drivers to every source of type oci")
+	cmd.Flags().StringVar(&signKey, "sign-key", "", "sign the published drivers with this private key (PEM)")
 	return cmd
 }
 

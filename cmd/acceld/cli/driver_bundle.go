@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -16,24 +15,20 @@ import (
 
 func driverBundleCommand(c *common) *cobra.Command {
 	return group(&cobra.Command{
-		Use: "bundle", Short: "Carry drivers to hosts without a registry",
-		Long: `A bundle is an OCI image layout in a tar file: drivers of the store, as a registry would hold them. A source of type bundle
-uses one where it lies; import puts its drivers into the store.`,
+		Use: "bundle", Short: "Take drivers to hosts that cannot reach a registry",
+		Long: `A bundle is an OCI image layout in a tar file. It holds drivers from the store, as a registry would. A source of type
+bundle reads the file directly; import puts its drivers into the store.`,
 	}, bundleExportCommand(c), bundleImportCommand(c))
 }
 
 func bundleExportCommand(c *common) *cobra.Command {
 	var signKey string
 	cmd := &cobra.Command{
-		Use: "export KIND|KEY FILE", Short: "Write drivers of the store to a bundle",
-		Long: `export writes every driver of a kind that the store can use, or the one whose key begins so, to FILE. KIND and KEY are those
-of "driver list".`,
-		Args: exactly(2, "name a kind or a key, and the file"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Use: "export KIND|KEY FILE", Short: "Write drivers from the store to a bundle",
+		Long: `export writes to FILE every usable driver of a kind in the store, or the one driver whose key starts with KEY.
+"driver list" shows kinds and keys.`,
+		Args: takes(2, 2, "name a kind or a key, and the file"),
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, args []string) error {
 			file, err := filepath.Abs(args[1])
 			if err != nil {
 				return exit{exitFailed, err}
@@ -58,7 +53,7 @@ of "driver list".`,
 					entries[i].KernelRelease, a.Digest)
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&signKey, "sign-key", "", "sign the drivers with this private key (PEM)")
 	return cmd
@@ -86,25 +81,19 @@ func stored(d *driver.Driver, what string) ([]store.Entry, error) {
 	case len(byKey) == 1:
 		return byKey, nil
 	case len(byKey) > 1:
-		return nil, exit{exitUsage, fmt.Errorf("%d drivers have a key that begins with %q", len(byKey), what)}
+		return nil, exit{exitUsage, fmt.Errorf("%d drivers have a key that starts with %q", len(byKey), what)}
 	}
-	return nil, failed(accel.Problemf(accel.NoDriverSource, "the store has no usable driver of kind or key %q", what))
+	return nil, failed(accel.Problemf(accel.NoDriverSource, "the store has no usable driver with kind or key %q", what))
 }
 
 func bundleImportCommand(c *common) *cobra.Command {
 	var keys []string
 	cmd := &cobra.Command{
 		Use: "import FILE...", Short: "Put the drivers of bundles into the store",
-		Long: `import puts the drivers of bundles into the store, for this kernel and for others; what a definition wants is loaded from there.
-With --key each must be signed by one of the keys.`,
-		RunE: func(cmd *cobra.Command, files []string) error {
-			if len(files) == 0 {
-				return errors.New("name the files")
-			}
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Long: `import puts the drivers of bundles into the store, for this kernel and for others. acceld loads from the store what a
+definition asks for. With --key, each driver must be signed by one of the keys.`,
+		Args: takes(1, many, "name the files"),
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, files []string) error {
 			v := newView(cmd.Context(), p.console, false)
 			defer v.close()
 			d, facts := p.Driver(v.note), detect.Detect(p.Host, detect.Options{})
@@ -125,26 +114,16 @@ With --key each must be signed by one of the keys.`,
 						e.Version, e.KernelRelease, e.Key)
 				}
 				for _, kind := range unknown {
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s: left out, no definition has this kind\n", plain(kind))
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: skipped, no definition has this kind\n", plain(kind))
 				}
 				if problem != nil {
 					return failed(problem)
 				}
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringArrayVar(&keys, "key", nil,
-		"a public key (PEM) that may have signed the drivers; can be repeated")
+		"accept drivers signed with this public key (PEM); can be repeated")
 	return cmd
-}
-
-// exactly accepts n arguments, and otherwise fails with text, which says what is missing.
-func exactly(n int, text string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != n {
-			return errors.New(text)
-		}
-		return nil
-	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,33 +21,27 @@ func driverPreflightCommand(c *common) *cobra.Command {
 	var kernel string
 	var format outputFormat
 	cmd := &cobra.Command{
-		Use: "preflight [KIND...]", Short: "Say whether a kernel will have the drivers of kinds",
-		Long: `preflight makes the drivers of the named kinds ready for a kernel that is installed and need not be running: from the store,
-installed, fetched or built, and checked against that kernel's own files. Nothing is loaded. What was built is kept in the
-store, so that the boot into that kernel only loads it.`,
-		RunE: func(cmd *cobra.Command, kinds []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Use: "preflight [KIND...]", Short: "Prepare the drivers of kinds for another kernel",
+		Long: `preflight prepares the drivers of the named kinds for an installed kernel, which need not be running. It takes them from
+the store or the host, fetches or builds them, and checks them against that kernel's files. It loads nothing. What it
+built stays in the store, so after a reboot into that kernel the driver only has to be loaded.`,
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			if kernel == "" {
-				return fmt.Errorf("say which kernel with --kernel (installed: %s)",
-					orNone(strings.Join(detect.InstalledKernels(p.Host), ", ")))
+				return fmt.Errorf("name the kernel with --kernel (installed: %s)",
+					cmp.Or(strings.Join(detect.InstalledKernels(p.Host), ", "), "none"))
 			}
 			if all == (len(kinds) > 0) {
-				return errors.New("name the kinds, or say --all")
+				return errors.New("name the kinds, or use --all")
 			}
 			facts := detect.Detect(p.Host, detect.Options{})
 			if all {
-				kinds = slices.DeleteFunc(sorted(p.Kinds), func(kind string) bool {
-					return len(p.Accelerators(p.Kinds[kind], facts)) == 0
-				})
+				kinds = p.withDevices(facts)
 			}
 			defs, err := p.chosen(kinds)
 			if err != nil {
 				return err
 			}
-			facts.Kernel = p.installedKernel(cmd, kernel, facts.Kernel)
+			facts.Kernel = p.kernelFor(cmd, kernel, facts.Kernel)
 			v := newView(cmd.Context(), p.console, format.json())
 			results := p.preflight(v, defs, facts, !keep)
 			v.close()
@@ -59,18 +54,21 @@ store, so that the boot into that kernel only loads it.`,
 				err = exit{exitFailed, nil}
 			}
 			return err
-		},
+		}),
 	}
-	cmd.Flags().StringVar(&kernel, "kernel", "", "the kernel's release, as uname -r says it")
+	cmd.Flags().StringVar(&kernel, "kernel", "", "the kernel's release, as uname -r prints it")
 	cmd.Flags().BoolVar(&all, "all", false, "every kind that has a device")
 	cmd.Flags().BoolVar(&keep, "keep", true, "keep what was built or fetched")
-	format.flag(cmd)
+	format.flag(cmd, "text", "json")
 	return cmd
 }
 
-// installedKernel returns an installed kernel, which need not be running. It notes on standard error what its files
-// do not reveal.
-func (p *parts) installedKernel(cmd *cobra.Command, release string, running accel.Kernel) accel.Kernel {
+// kernelFor returns the running kernel, or an installed one if its release is named. It notes on standard error what
+// the files of that kernel do not reveal.
+func (p *parts) kernelFor(cmd *cobra.Command, release string, running accel.Kernel) accel.Kernel {
+	if release == "" {
+		return running
+	}
 	k, notes := detect.InstalledKernel(p.Host, release, running)
 	for _, n := range notes {
 		fmt.Fprintln(cmd.ErrOrStderr(), "acceld:", n)

@@ -19,25 +19,14 @@ func driverVerifyCommand(c *common) *cobra.Command {
 	var format outputFormat
 	var kernel string
 	cmd := &cobra.Command{
-		Use: "verify [KIND...|FILE.ko...]", Short: "Judge module files as a load would, and load nothing",
-		Long: `verify makes every check that comes before a load, of what would be loaded for the named kinds (without names: for every
-kind that has a device) or of module files, and says for each what was found: architecture, name, release and flags of
-the kernel, modprobe.d, parameters and whose word they are, firmware, dependencies, who signed it and whether this
-kernel takes that, and the version of every symbol. Nothing is given to the kernel. The exit code is 1 when a module
-would be refused.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Use: "verify [KIND...|FILE.ko...]", Short: "Check modules as a load would, and load nothing",
+		Long: `verify makes the checks that come before a load, for the named kinds (by default every kind that has a device) or for
+module files, and shows what it found: architecture, name, release and flags of the kernel, modprobe.d, parameters
+and where they come from, firmware, dependencies, who signed the module and whether this kernel accepts that, and the
+version of every symbol. Nothing is given to the kernel. The exit code is 1 if a module would be refused.`,
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, args []string) error {
 			facts := detect.Detect(p.Host, detect.Options{})
-			if kernel != "" {
-				var notes []string
-				facts.Kernel, notes = detect.InstalledKernel(p.Host, kernel, facts.Kernel)
-				for _, n := range notes {
-					fmt.Fprintln(cmd.ErrOrStderr(), "acceld:", n)
-				}
-			}
+			facts.Kernel = p.kernelFor(cmd, kernel, facts.Kernel)
 			all, err := p.verifications(facts, args, c.hostRoot == "/")
 			if err != nil {
 				return err
@@ -51,10 +40,10 @@ would be refused.`,
 				return exit{exitFailed, nil}
 			}
 			return err
-		},
+		}),
 	}
-	cmd.Flags().StringVar(&kernel, "kernel", "", "judge for this release instead of the running kernel")
-	format.flag(cmd)
+	cmd.Flags().StringVar(&kernel, "kernel", "", "check for the kernel with this release instead of the running one")
+	format.flag(cmd, "text", "json")
 	return cmd
 }
 
@@ -81,11 +70,7 @@ func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]km
 		files[kind] = append(files[kind], a)
 	}
 	if len(args) == 0 {
-		for _, kind := range sorted(p.Kinds) {
-			if len(p.Accelerators(p.Kinds[kind], facts)) > 0 {
-				kinds = append(kinds, kind)
-			}
-		}
+		kinds = p.withDevices(facts)
 	}
 	defs, err := p.chosen(kinds)
 	if err != nil {
@@ -122,11 +107,7 @@ func writeVerifications(w io.Writer, k accel.Kernel, all []kmod.Verification) {
 		fmt.Fprintln(w, "no device of a known kind: name a kind or a file")
 	}
 	for _, v := range all {
-		from := string(v.Source)
-		if v.Key != "" {
-			from += " " + v.Key[:min(12, len(v.Key))]
-		}
-		fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(strings.Join([]string{v.Kind, from}, " ")))
+		fmt.Fprintf(w, "\n%s\n", filled(" ", v.Kind, string(v.Source), v.Key[:min(12, len(v.Key))]))
 		for _, m := range v.Modules {
 			fmt.Fprintf(w, "  %s  %s\n", m.Name, m.File)
 			for _, c := range m.Checks {
@@ -163,7 +144,7 @@ func policyWords(k accel.Kernel) []string {
 		}
 	}
 	if len(out) == 0 {
-		out = append(out, "takes unsigned modules")
+		out = append(out, "accepts unsigned modules")
 	}
 	return out
 }

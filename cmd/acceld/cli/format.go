@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -12,22 +13,23 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// textFormat is the value of an -o flag with its own choices; the first is the default.
-type textFormat struct {
+// outputFormat is the value of an -o flag; the first allowed one is the default.
+type outputFormat struct {
 	allowed []string
 	value   string
 }
 
-func (f *textFormat) flag(cmd *cobra.Command) {
-	f.value = f.allowed[0]
+// flag adds the flag to cmd.
+func (f *outputFormat) flag(cmd *cobra.Command, allowed ...string) {
+	f.allowed, f.value = allowed, allowed[0]
 	cmd.Flags().VarP(f, "output", "o", strings.Join(f.allowed, " or "))
 }
 
 // String, Set and Type make it a flag value.
-func (f *textFormat) String() string { return f.value }
+func (f *outputFormat) String() string { return f.value }
 
 // Set accepts only the allowed values.
-func (f *textFormat) Set(s string) error {
+func (f *outputFormat) Set(s string) error {
 	if !slices.Contains(f.allowed, s) {
 		return fmt.Errorf("%q is not one of %s", s, strings.Join(f.allowed, ", "))
 	}
@@ -36,30 +38,16 @@ func (f *textFormat) Set(s string) error {
 }
 
 // Type names the flag's type in help.
-func (f *textFormat) Type() string { return "format" }
-
-// outputFormat is the value of the -o flag of most commands.
-type outputFormat struct{ textFormat }
-
-func (f *outputFormat) flag(cmd *cobra.Command) {
-	f.allowed = []string{"text", "json"}
-	f.textFormat.flag(cmd)
-}
+func (f *outputFormat) Type() string { return "format" }
 
 func (f *outputFormat) json() bool { return f.value == "json" }
 
-func orNone(s string) string {
-	if s == "" {
-		return "none"
+// print prints v as JSON, or rows as a table.
+func (f *outputFormat) print(out io.Writer, v any, rows [][]string) error {
+	if f.json() {
+		return writeJSON(out, v)
 	}
-	return s
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
+	return printTable(out, rows)
 }
 
 // count returns "1 device", "2 devices" and so on.
@@ -79,6 +67,20 @@ func plain(s string) string {
 		}
 		return ' '
 	}, s)
+}
+
+// filled joins the texts that are not empty.
+func filled(between string, texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), between)
+}
+
+// users lists who uses a driver.
+func users(holders []accel.Holder) string {
+	var who []string
+	for _, h := range holders {
+		who = append(who, plain(h.String()))
+	}
+	return strings.Join(who, ", ")
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func (v *view) draw(now time.Time) {
 		if len(all) > 0 {
 			line = working(all[len(all)-1], now)
 			if v.ctx.Err() != nil {
-				line = "interrupted, ends soon: " + line
+				line = "interrupted, stopping soon: " + line
 			}
 		}
 		v.console.show(line)
@@ -135,15 +136,12 @@ func interruption(p *accel.Progress, now time.Time) string {
 		return "interrupted: nothing was changed"
 	}
 	text := fmt.Sprintf("interrupted while %s, after %s", words(p.Stage), took(now.Sub(p.Since)))
-	left := "nothing was changed"
-	switch p.Stage {
-	case accel.StagePush:
-		left = "the driver is in the store and not published"
-	case accel.StageUnload, accel.StageLoad, accel.StageProve:
-		left = "the same command goes on from there"
-	case accel.StageWait, accel.StagePull, accel.StageCopy, accel.StageBuild, accel.StageFinish:
-	}
-	return prefix(*p) + text + ": " + left
+	const resumes = "the same command continues from there"
+	left := map[accel.Stage]string{
+		accel.StagePush:   "the driver is in the store but not published",
+		accel.StageUnload: resumes, accel.StageLoad: resumes, accel.StageProve: resumes,
+	}[p.Stage]
+	return prefix(*p) + text + ": " + cmp.Or(left, "nothing was changed")
 }
 
 // working describes the progress of a stage.

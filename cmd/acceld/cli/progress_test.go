@@ -69,7 +69,7 @@ func TestWorking(t *testing.T) {
 			accel.Progress{Stage: accel.StagePush, Done: 1_000_000},
 			3 * time.Second,
 			"pushing, 1.0 MB, 3s", "pushing took 3s, 1.0 MB",
-			"interrupted while pushing, after 3s: the driver is in the store and not published",
+			"interrupted while pushing, after 3s: the driver is in the store but not published",
 		},
 		{
 			accel.Progress{Stage: accel.StageCopy, What: "/usr/src/edu-1.0.0", Step: 1},
@@ -100,7 +100,7 @@ func TestWorking(t *testing.T) {
 			accel.Progress{Stage: accel.StageLoad, What: "edu", Total: 2, Done: 1},
 			4 * time.Second,
 			"loading, 1 of 2 modules, 4s: edu", "loading took 4s, 1 of 2 modules",
-			"interrupted while loading, after 4s: the same command goes on from there",
+			"interrupted while loading, after 4s: the same command continues from there",
 		},
 		{
 			accel.Progress{Stage: accel.StageWait, What: "process 17 (acceld)"},
@@ -300,7 +300,7 @@ func TestInterrupted(t *testing.T) {
 			func(v *view, cancel func()) {
 				cancel()
 				v.note(accel.Progress{Stage: accel.StagePush, Since: time.Now(), Ended: true, Problem: "canceled"})
-			}, nil, "interrupted while pushing, after 0s: the driver is in the store and not published",
+			}, nil, "interrupted while pushing, after 0s: the driver is in the store but not published",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

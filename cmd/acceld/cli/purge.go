@@ -23,19 +23,15 @@ func purgeCommand(c *common) *cobra.Command {
 	var format outputFormat
 	var dry, keep, stay bool
 	cmd := &cobra.Command{
-		Use: "purge", Short: "Take back everything that acceld changed on this host", Args: noArgs,
-		Long: `purge takes back what acceld changed: containers are given no device any more, the files of container runtimes are again
-what they were, to the byte and with their mode, owner and time, the modules that acceld loaded are unloaded, and what acceld
-keeps for itself goes. Files that somebody else changed since, and drivers in use, are left and named. It can be repeated at
-any time, and finishes one that was interrupted. The agent must not run.
+		Use: "purge", Short: "Undo everything that acceld changed on this host", Args: noArgs,
+		Long: `purge undoes what acceld changed. Containers get no device any more. The files of container runtimes are restored byte
+for byte, with their mode, owner and time. The modules that acceld loaded are unloaded, and acceld's own data is
+deleted. Files that somebody else has changed since, and drivers in use, are left and named. You can run purge again at
+any time; it also finishes a purge that was interrupted. The agent must not run.
 
-The programs, the units and /etc/acceld belong to the package, or to whoever wrote them, and stay. The exit code is 0 when
-nothing was left.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+The programs, the units and /etc/acceld stay, because they belong to the package or to whoever wrote them. The exit code
+is 0 if nothing was left.`,
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
 			r, err := p.runtimeFor(runtimeFlags{})
 			if err != nil {
 				return err
@@ -57,13 +53,13 @@ nothing was left.`,
 				<-cmd.Context().Done()
 			}
 			return nil
-		},
+		}),
 	}
-	format.flag(cmd)
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be done, change nothing")
+	format.flag(cmd, "text", "json")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be done, change nothing")
 	cmd.Flags().BoolVar(&keep, "keep-drivers", false, "leave the kernel modules loaded")
 	cmd.Flags().BoolVar(&stay, "stay", false,
-		"where nothing was left, wait for a signal rather than end: for a pod that would be started again")
+		"if nothing was left, wait for a signal instead of exiting, for a pod that would be restarted")
 	return cmd
 }
 
@@ -97,14 +93,14 @@ func printPurge(out io.Writer, format outputFormat, dry bool, outcomes []ledger.
 	}
 	switch {
 	case left > 0:
-		fmt.Fprintf(&b, "%d left: run purge again when what is named is settled\n", left)
+		fmt.Fprintf(&b, "%d left: deal with what is named, then run purge again\n", left)
 	case done == 0:
-		fmt.Fprintln(&b, "nothing of acceld is on this host but its package")
+		fmt.Fprintln(&b, "nothing of acceld is on this host except its package")
 	case dry:
 		fmt.Fprintln(&b, "nothing was changed: this is what a purge would do")
 	default:
 		fmt.Fprintln(&b,
-			"the programs, the units and /etc/acceld are the package's: remove them with the package manager")
+			"the programs, the units and /etc/acceld belong to the package: remove them with the package manager")
 	}
 	return printPage(out, b.String())
 }

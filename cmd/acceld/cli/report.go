@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,15 +35,14 @@ type section struct{ title, text string }
 func (c *common) report(cmd *cobra.Command, file string, findings []finding) error {
 	own, err := host.New("/")
 	if err != nil {
-		return fmt.Errorf("cannot write a report to %q: %v", file, err)
+		return err
 	}
-	abs, err := filepath.Abs(file)
-	if err != nil {
-		return fmt.Errorf("cannot write a report to %q: %v", file, err)
+	if file, err = filepath.Abs(file); err != nil {
+		return err
 	}
-	if own.Exists(abs) {
-		if old, err := own.ReadFile(abs); err != nil || len(old) > 0 && !strings.HasPrefix(string(old), reportTitle) {
-			return fmt.Errorf("cannot write a report to %q: what is there is none", file)
+	if own.Exists(file) {
+		if old, err := own.ReadFile(file); err != nil || len(old) > 0 && !strings.HasPrefix(string(old), reportTitle) {
+			return errors.New("the file exists and is not a report")
 		}
 	}
 	hide := &redactor{}
@@ -52,18 +52,15 @@ func (c *common) report(cmd *cobra.Command, file string, findings []finding) err
 		{"findings", asText(findings)},
 		{"configuration", "the defaults: there is no " + c.config},
 	}
-	if file, err := filepath.Abs(c.config); err == nil && own.Exists(file) {
-		content, err := own.ReadFile(file)
+	if config, err := filepath.Abs(c.config); err == nil && own.Exists(config) {
+		content, err := own.ReadFile(config)
 		sections[2] = outcome("configuration "+c.config, string(content), err)
 	}
 	if p, problem := c.open(); problem == nil { // otherwise the problem is among the findings
 		p.secrets(hide, own)
 		sections = append(sections, p.sections(cmd.Context())...)
 	}
-	if err := own.WriteFile(abs, []byte(render(hide, sections)), 0o600); err != nil {
-		return fmt.Errorf("cannot write a report to %q: %v", file, err)
-	}
-	return nil
+	return own.WriteFile(file, []byte(render(hide, sections)), 0o600)
 }
 
 const reportTitle = "acceld report\n"
@@ -74,11 +71,12 @@ func render(hide *redactor, sections []section) string {
 	var b strings.Builder
 	b.WriteString(reportTitle)
 	b.WriteString(
-		"Without passwords, tokens, keys and certificates, as far as they can be recognised. With names of nodes, pods and devices.\n")
+		"Passwords, tokens, keys and certificates are left out, as far as acceld recognises them.\n" +
+			"Names of nodes, pods and devices are not.\n")
 	for _, s := range sections {
 		text := strings.TrimRight(hide.text(printable(s.text)), "\n")
 		if len(text) > reportSection {
-			text = "[the beginning is left out]\n" + text[len(text)-reportSection:]
+			text = "[the beginning is cut off]\n" + text[len(text)-reportSection:]
 		}
 		fmt.Fprintf(&b, "\n==== %s ====\n%s\n", s.title, text)
 	}
@@ -155,7 +153,7 @@ func (p *parts) sections(ctx context.Context) []section {
 		out = append(out, outcome("build log "+name, tail(string(content)), err))
 	}
 	changed, err := p.Ledger.Changed()
-	out = append(out, outcome("changes on the host that somebody else has changed since", asText(changed), err))
+	out = append(out, outcome("files of acceld that somebody else has changed", asText(changed), err))
 	if p.Host.Live() {
 		journal, err := p.journal(ctx)
 		out = append(out, outcome("journal of the agent", journal, err))

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
-	"github.com/acceld/acceld/agent/client"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
@@ -33,20 +31,14 @@ const (
 func resetCommand(c *common) *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
-		Use: "reset DEVICE...", Short: "Reset devices that nobody uses, and bind their driver again",
-		Long: `reset takes devices out of use, unbinds their driver, lets the kernel reset them, binds the driver again and lets them compute.
-A device is named by its PCI address or its UUID. It refuses, and changes nothing, when a process or a pod has a device, and
-names it; when the kernel knows no way to reset it; and when others would be reset with it that are not named too. While it is at
-it a running agent gives the devices to nobody. One that is interrupted leaves a device without a driver at worst, which the
-agent, or the next reset, binds again.`,
-		RunE: func(cmd *cobra.Command, words []string) error {
-			if len(words) == 0 {
-				return errors.New("name the devices")
-			}
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Use: "reset DEVICE...", Short: "Reset unused devices and bind their driver again",
+		Long: `reset takes devices out of use, unbinds their driver, lets the kernel reset them, binds the driver again and runs the
+self-test. Name a device by its PCI address or its UUID. reset changes nothing if a process or a pod has a device (it
+names them), if the kernel cannot reset the device, or if the reset would also affect devices that you did not name.
+During the reset, a running agent gives the devices to nobody. An interrupted reset leaves a device without a driver at
+worst; the agent, or the next reset, binds it again.`,
+		Args: takes(1, many, "name the devices"),
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, words []string) error {
 			r := &reset{parts: p, driver: p.Driver(nil)}
 			if problem := r.find(cmd.Context(), words); problem != nil {
 				return failed(problem)
@@ -60,9 +52,9 @@ agent, or the next reset, binds again.`,
 				return failed(against[0])
 			}
 			return r.run(cmd.Context(), cmd.OutOrStdout(), plans)
-		},
+		}),
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be done, and what is in the way; change nothing")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be done, and what is in the way; change nothing")
 	return cmd
 }
 
@@ -115,7 +107,7 @@ func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Proble
 		if i < 0 {
 			if j := slices.IndexFunc(all, func(x accel.Accelerator) bool { return named(x, word) }); j >= 0 {
 				return t, accel.Problemf(accel.CannotReset,
-					"%q is a part of device %q, which can only be reset as a whole", word, all[j].ID)
+					"%q is a partition of device %q, which can only be reset as a whole", word, all[j].ID)
 			}
 			continue
 		}
@@ -134,7 +126,7 @@ func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Proble
 			return t, accel.Problemf(accel.CannotReset,
 				"%q is a bridge, and everything below it would be reset with it", word)
 		default:
-			return t, accel.Problemf(accel.CannotReset, "%q is no accelerator of a known kind", word)
+			return t, accel.Problemf(accel.CannotReset, "%q is not an accelerator of a known kind", word)
 		}
 	}
 	return t, accel.Problemf(accel.DeviceGone, "there is no device %q on this host", word)
@@ -162,7 +154,7 @@ func (r *reset) against(ctx context.Context, plans []driver.ResetPlan) []*accel.
 	}
 	if os.Geteuid() != 0 {
 		add(accel.Problemf(accel.PermissionDenied,
-			"running as user %d: resetting devices, and seeing who uses them, needs root", os.Geteuid()))
+			"running as user %d: only root can reset devices and see who uses them", os.Geteuid()))
 	}
 	pods := r.pods(ctx)
 	for i, p := range plans {
@@ -179,7 +171,8 @@ func (r *reset) against(ctx context.Context, plans []driver.ResetPlan) []*accel.
 	}
 	if r.agent == nil && r.facts.Kubelet.Present {
 		add(accel.Problemf(accel.ProbeUnanswered,
-			"a kubelet is on this host and no agent answers, so nobody says which pods have the devices: start the agent"))
+			"a kubelet is on this host and no agent answers, so acceld cannot tell which pods have the devices: "+
+				"start the agent"))
 	}
 	if !r.Host.Live() {
 		add(accel.Problemf(accel.CannotReset, "host root %q is not the running machine", r.Host.Root()))
@@ -227,7 +220,7 @@ func (r *reset) print(out io.Writer, plans []driver.ResetPlan, against []*accel.
 		}
 		steps = append(steps, "bind "+p.Def.Driver.Binds)
 		if p.Def.Check != nil {
-			steps = append(steps, "compute")
+			steps = append(steps, "self-test")
 		}
 		fmt.Fprintf(out, "%s (%s)\n  would    %s\n", p.Device.ID, p.Def.Kind, plain(strings.Join(steps, ", ")))
 	}
@@ -255,7 +248,7 @@ func (r *reset) run(ctx context.Context, out io.Writer, plans []driver.ResetPlan
 		fmt.Fprintf(out, "%s: %s, bound to %s, in %v: %s%s\n", p.Device.ID, way(p), p.Def.Driver.Binds, took, h.State,
 			prefixed(": ", plain(h.Message)))
 		if !h.Usable() && ill == nil {
-			ill = accel.Problemf(h.Reason, "device %q is %s all the same: %s", p.Device.ID, h.State, h.Message)
+			ill = accel.Problemf(h.Reason, "device %q is still %s after the reset: %s", p.Device.ID, h.State, h.Message)
 		}
 	}
 	return failed(ill)
@@ -267,7 +260,7 @@ func (r *reset) ready(ctx context.Context) *accel.Problem {
 	if r.agent == nil {
 		return nil // nothing gives them out
 	}
-	m, ok := r.await(ctx, outOfUse, func(m accel.Machine) bool {
+	m, ok := r.agent.Await(ctx, outOfUse, func(m accel.Machine) bool {
 		return !slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool { return !r.isOut(m, t) })
 	})
 	if !ok {
@@ -278,13 +271,13 @@ func (r *reset) ready(ctx context.Context) *accel.Problem {
 		return nil
 	}
 	if pace.Sleep(ctx, given) != nil {
-		return accel.Problemf(accel.ProbeUnanswered, "called off; nothing was reset")
+		return accel.Problemf(accel.ProbeUnanswered, "interrupted; nothing was reset")
 	}
 	if _, told := r.agent.Holdings(ctx); !told && slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool {
 		return m.Have[t.Def.Kind].Plugin.Registered
 	}) {
 		return accel.Problemf(accel.ProbeUnanswered,
-			"the kubelet has not said yet which pods have the devices; nothing was reset")
+			"the kubelet has not reported yet which pods have the devices; nothing was reset")
 	}
 	for id, pods := range r.pods(ctx) {
 		if problem := accel.InUseProblem(fmt.Sprintf("device %q", id), agent.NameClaimants(nil, pods)); problem != nil {
@@ -320,7 +313,7 @@ func (r *reset) healths(ctx context.Context) map[string]accel.Health {
 	if r.agent == nil {
 		return out
 	}
-	m, _ := r.await(ctx, outOfUse, func(m accel.Machine) bool {
+	m, _ := r.agent.Await(ctx, outOfUse, func(m accel.Machine) bool {
 		return !slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool {
 			x, known := r.told(m, t.Device.ID)
 			return known && (!x.Health.Usable() || x.WithheldBy(accel.ByReset, accel.ByProof))
@@ -332,25 +325,4 @@ func (r *reset) healths(ctx context.Context) map[string]accel.Health {
 		}
 	}
 	return out
-}
-
-// await follows the agent until ok accepts a machine, or the time is up. It returns the last machine.
-func (r *reset) await(ctx context.Context, limit time.Duration, ok func(accel.Machine) bool) (last accel.Machine,
-	yes bool,
-) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	r.agent.Restart() // makes the agent answer the first request at once
-	for {
-		m, err := r.agent.Next(ctx)
-		if err == nil {
-			last = m
-		}
-		if err == nil && ok(m) {
-			return last, true
-		}
-		if pace.Sleep(ctx, client.Pause/10) != nil {
-			return last, false
-		}
-	}
 }

@@ -72,7 +72,7 @@ func TestResetAsksAgent(t *testing.T) {
 			"a pod has a part of it", "Fri, 02 Jan 2026 03:04:05 GMT",
 			`{"0000:01:00.0-half-p0": [{"namespace": "ml", "pod": "train-1"}]}`, accel.InUse, "ml/train-1",
 		},
-		{"the kubelet has not spoken", "", "{}", accel.ProbeUnanswered, "has not said"},
+		{"the kubelet has not spoken", "", "{}", accel.ProbeUnanswered, "has not reported"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -2,8 +2,8 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,7 +17,7 @@ import (
 func runtimeCommand(c *common) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "runtime",
-		Short: "Look at the container runtime, let it give devices to containers",
+		Short: "Check and configure the container runtime",
 	},
 		runtimeCheckCommand(c), runtimeApplyCommand(c))
 }
@@ -27,36 +27,30 @@ type runtimeFlags struct{ engine, edit, restart string }
 
 func (f *runtimeFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.engine, "engine", "",
-		"cri-o, containerd, docker, podman, k3s, rke2, k0s or microk8s; default: the one that is found")
+		"cri-o, containerd, docker, podman, k3s, rke2, k0s or microk8s; default: the one on the host")
 	cmd.Flags().StringVar(&f.edit, "edit", "",
-		"never, dropin or full; default: runtime.edit of the configuration, else full")
+		"never, dropin or full; default: runtime.edit in the configuration, or full")
 }
 
 // runtimeFor returns the Runtime for the flags and the configuration.
 func (p *parts) runtimeFor(f runtimeFlags) (*runtime.Runtime, error) {
-	edit := cmp.Or(f.edit, p.Config.RuntimeEdit, string(engine.EditFull))
-	if !slices.Contains([]string{"never", "dropin", "full"}, edit) {
-		return nil, fmt.Errorf("--edit: %q is not one of never, dropin, full", edit)
-	}
-	restart := cmp.Or(f.restart, p.Config.RuntimeRestart, string(runtime.RestartNever))
-	if !slices.Contains([]string{"never", "idle", "now"}, restart) {
-		return nil, fmt.Errorf("--restart: %q is not one of never, idle, now", restart)
+	if err := errors.Join(oneOf("engine", f.engine), oneOf("edit", f.edit), oneOf("restart", f.restart)); err != nil {
+		return nil, err
 	}
 	look := func() accel.ContainerEngine {
-		e, _ := detect.Engine(p.Host) // doctor reports what could not be read
+		e, _ := detect.EngineNamed(p.Host, f.engine)
+		if f.engine == "" {
+			e, _ = detect.Engine(p.Host) // doctor reports what could not be read
+		}
 		if e.Name == "" {
 			e = detect.EngineByFiles(p.Host)
 		}
 		return e
 	}
-	if f.engine != "" {
-		if _, ok := detect.EngineNamed(p.Host, f.engine); !ok {
-			return nil, fmt.Errorf("--engine: %q is not one that is known", f.engine)
-		}
-		look = func() accel.ContainerEngine { e, _ := detect.EngineNamed(p.Host, f.engine); return e }
-	}
 	o := p.RuntimeOptions()
-	o.Engine, o.Look, o.Edit, o.Restart, o.Retry = look(), look, engine.Edit(edit), runtime.Restart(restart), true
+	o.Engine, o.Look, o.Retry = look(), look, true
+	o.Edit = engine.Edit(cmp.Or(f.edit, p.Config.RuntimeEdit, string(engine.EditFull)))
+	o.Restart = runtime.Restart(cmp.Or(f.restart, p.Config.RuntimeRestart, string(runtime.RestartNever)))
 	return runtime.New(p.Host, o), nil
 }
 
@@ -68,7 +62,7 @@ func (p *parts) diagnoseRuntime(facts accel.Facts) []finding {
 	report, problem := p.Runtime(facts).CheckConfig()
 	if problem == nil && !report.Offers {
 		problem = accel.Problemf(accel.RuntimeMissingCDI,
-			"%s does not read CDI specs; a change of its configuration is allowed (acceld runtime check shows it)",
+			"%s does not read CDI specs; acceld may change its configuration (acceld runtime check shows how)",
 			title(report))
 	}
 	out := []finding{found("container runtime", title(report)+" reads CDI specs", problem)}
@@ -82,14 +76,10 @@ func runtimeCheckCommand(c *common) *cobra.Command {
 	var format outputFormat
 	var flags runtimeFlags
 	cmd := &cobra.Command{
-		Use: "check", Short: "Tell whether the container runtime gives devices to containers", Args: noArgs,
-		Long: `check tells which container runtime there is, where its configuration is, whether devices reach containers by CDI with it,
-and what apply would change. It changes nothing.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Use: "check", Short: "Check whether the container runtime gives devices to containers", Args: noArgs,
+		Long: `check shows which container runtime the host has, where its configuration is, whether it gives devices to containers
+through CDI, and what apply would change. It changes nothing.`,
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
 			r, err := p.runtimeFor(flags)
 			if err != nil {
 				return err
@@ -103,9 +93,9 @@ and what apply would change. It changes nothing.`,
 				fmt.Fprint(cmd.OutOrStdout(), describe(report))
 			}
 			return failed(problem)
-		},
+		}),
 	}
-	format.flag(cmd)
+	format.flag(cmd, "text", "json")
 	flags.add(cmd)
 	return cmd
 }
@@ -115,14 +105,11 @@ func runtimeApplyCommand(c *common) *cobra.Command {
 	var dry, configOnly bool
 	cmd := &cobra.Command{
 		Use: "apply [KIND...]", Short: "Let the container runtime give devices to containers",
-		Long: `apply makes the container runtime read CDI specs, with the smallest change and with none where it does already, and publishes the
-devices of the named kinds, or of all that have one. It works on any root, also one on which nothing runs. What it
-changed is taken back by purge. The hook lets containers have a device once an agent has said that it is ready.`,
-		RunE: func(cmd *cobra.Command, kinds []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Long: `apply makes the container runtime read CDI specs, with the smallest change, or none if it already does. It then
+publishes the devices of the named kinds, or of every kind that has one. It works on any root, even if nothing runs
+there. purge undoes the changes. The hook lets a container have a device only after an agent has reported the device
+ready.`,
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
 			r, err := p.runtimeFor(flags)
 			if err != nil {
 				return err
@@ -147,31 +134,28 @@ changed is taken back by purge. The hook lets containers have a device once an a
 				}
 			}
 			return failed(problem)
-		},
+		}),
 	}
 	flags.add(cmd)
 	cmd.Flags().StringVar(&flags.restart, "restart", "",
-		"never, idle or now; default: runtime.restart of the configuration, else never")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "change nothing, print what would be")
-	cmd.Flags().BoolVar(&configOnly, "config-only", false, "the container runtime's configuration alone, no devices")
+		"never, idle or now; default: runtime.restart in the configuration, or never")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be changed, change nothing")
+	cmd.Flags().BoolVar(&configOnly, "config-only", false, "change only the container runtime's configuration, publish no devices")
 	return cmd
 }
 
 // applyKinds publishes the devices of the given kinds; without any, of all kinds that have a device.
 func (p *parts) applyKinds(cmd *cobra.Command, r *runtime.Runtime, defs []*accel.Definition) *accel.Problem {
-	all := len(defs) == 0
-	if all {
-		for _, kind := range sorted(p.Kinds) {
+	facts := detect.Detect(p.Host, detect.Options{})
+	if len(defs) == 0 {
+		for _, kind := range p.withDevices(facts) {
 			defs = append(defs, p.Kinds[kind])
 		}
 	}
-	facts := detect.Detect(p.Host, detect.Options{})
 	for _, def := range defs {
 		accs := p.Accelerators(def, facts)
 		if len(accs) == 0 {
-			if !all {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: no device\n", def.Kind)
-			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: no device\n", def.Kind)
 			continue
 		}
 		have, problem := r.Apply(def, accs, p.Want())
@@ -197,13 +181,7 @@ func applied(r runtime.Report) string {
 }
 
 func title(r runtime.Report) string {
-	words := []string{cmp.Or(r.Engine.Name, "no container runtime")}
-	for _, w := range []string{r.Engine.Version, r.Engine.Layout} {
-		if w != "" {
-			words = append(words, w)
-		}
-	}
-	return strings.Join(words, " ")
+	return filled(" ", cmp.Or(r.Engine.Name, "no container runtime"), r.Engine.Version, r.Engine.Layout)
 }
 
 // describe renders a report for people.

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"github.com/spf13/cobra"
+
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
 	"github.com/acceld/acceld/vendors"
@@ -21,6 +23,18 @@ func (c *common) setupOptions() agent.SetupOptions {
 			Definitions: vendors.Definitions, Parse: vendors.Parse, Load: vendors.Load,
 			MetricPages: vendors.MetricPages,
 		},
+	}
+}
+
+// opened returns the body of a command that needs configuration and definitions.
+func (c *common) opened(run func(p *parts, cmd *cobra.Command, args []string) error,
+) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		p, problem := c.open()
+		if problem != nil {
+			return failed(problem)
+		}
+		return run(p, cmd, args)
 	}
 }
 

@@ -13,17 +13,13 @@ func statusCommand(c *common) *cobra.Command {
 	var format outputFormat
 	var watch bool
 	cmd := &cobra.Command{
-		Use: "status [KIND|DEVICE...]", Short: "Ask the running agent how things stand",
-		Long: `status asks the running agent how things stand: for each kind of accelerator on the host its state, why it is not ready, since
-when, what is next and who must do what; for each device its health and which pods hold it. Kinds and devices that are named are
-shown alone, and the exit code is about them. On a terminal it has colour, unless
-NO_COLOR is set, and fits the width. With --watch the page is kept up to date in its place until it is interrupted; in a pipe
-there is one line for each change.`,
-		RunE: func(cmd *cobra.Command, words []string) error {
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
-			}
+		Use: "status [KIND|DEVICE...]", Short: "Show the state of the accelerators",
+		Long: `status asks the running agent for the state of the host's accelerators. For each kind it shows the state and since when,
+why it is not ready, what is next and who must do what; for each device, its health and which pods hold it. If you name
+kinds or devices, it shows only those, and the exit code is about them. On a terminal the output fits the width and has
+colour, unless NO_COLOR is set. With --watch it keeps the page up to date until you interrupt it; in a pipe it prints
+one line for each change.`,
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, words []string) error {
 			a, err := p.agent()
 			if err != nil {
 				return exit{exitUnreachable, err}
@@ -58,11 +54,11 @@ there is one line for each change.`,
 				return exit{exitNotReady, nil}
 			}
 			return err
-		},
+		}),
 	}
-	format.flag(cmd)
+	format.flag(cmd, "text", "json")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false,
-		"keep the page up to date; in a pipe, print a line whenever something changed")
+		"keep the page up to date; in a pipe, print a line for each change")
 	return cmd
 }
 

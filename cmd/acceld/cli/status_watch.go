@@ -31,24 +31,20 @@ func (a *asked) watch(ctx context.Context, out io.Writer, asJSON bool) error {
 		}
 		if text != last && !errors.Is(err, client.ErrUnchanged) && ctx.Err() == nil {
 			last = text
-			if err := printChange(out, m, text, err, asJSON); err != nil {
-				return err
+			var written error
+			switch {
+			case !asJSON:
+				written = printPage(out, time.Now().Format(time.TimeOnly)+"  "+text+"\n")
+			case err == nil:
+				written = writeJSON(out, m)
+			}
+			if written != nil {
+				return written
 			}
 		}
 		_ = pace.Sleep(ctx, client.Pause)
 	}
 	return nil
-}
-
-func printChange(out io.Writer, m accel.Machine, text string, failed error, asJSON bool) error {
-	switch {
-	case failed == nil && asJSON:
-		return writeJSON(out, m)
-	case asJSON:
-		return nil
-	default:
-		return printPage(out, time.Now().Format("15:04:05")+"  "+text+"\n")
-	}
 }
 
 // watchScreen keeps the page on a terminal up to date in place until ctx ends, and leaves the last page there.
@@ -68,7 +64,7 @@ func (a *asked) watchScreen(ctx context.Context, out io.Writer) error {
 		s := newSheet(out)
 		s.width = max(s.width-1, 0) // the last column stays free
 		if failure != nil {
-			s.line(0, s.bad("no news")+"  "+failure.Error())
+			s.line(0, s.bad("out of date")+"  "+failure.Error())
 		}
 		if !came.IsZero() {
 			page := last

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -35,6 +37,14 @@ func (s *tableWriter) field(indent int, label, text string) {
 	s.fold(prefix, indent+labelWidth-2, text)
 }
 
+// fields writes several texts below each other, with a label before the first.
+func (s *tableWriter) fields(indent int, label string, texts []string) {
+	for _, t := range texts {
+		s.field(indent, label, plain(t))
+		label = ""
+	}
+}
+
 // minText is the minimum width of a column of text. Narrower text is unreadable, and the terminal may as well wrap
 // it.
 const minText = 20
@@ -42,13 +52,17 @@ const minText = 20
 // fold writes prefix and text. It breaks text at spaces if it is wider than the tableWriter, and indents further lines
 // by hang.
 func (s *tableWriter) fold(prefix string, hang int, text string) {
-	s.b.WriteString(prefix)
-	at := visible(prefix)
-	if s.width == 0 || s.width-hang < minText {
-		s.b.WriteString(strings.TrimRight(text, " ") + "\n")
+	if text == "" || s.width == 0 || s.width-hang < minText {
+		s.b.WriteString(strings.TrimRight(prefix+text, " ") + "\n")
 		return
 	}
-	gap := ""
+	s.breakAt(prefix, hang, text)
+}
+
+// breakAt is fold for a width that has room.
+func (s *tableWriter) breakAt(prefix string, hang int, text string) {
+	s.b.WriteString(prefix)
+	at, gap := visible(prefix), ""
 	for word := range strings.SplitSeq(text, " ") {
 		if gap != "" && at+len(gap)+visible(word) > s.width {
 			s.b.WriteString("\n" + strings.Repeat(" ", hang))
@@ -73,7 +87,7 @@ func columnsOf(rows [][]string) [][]string {
 			continue
 		}
 		for i, r := range rows {
-			out[i] = append(out[i], dash(r[c]))
+			out[i] = append(out[i], cmp.Or(r[c], "-"))
 		}
 	}
 	return out
@@ -102,6 +116,13 @@ func aligned(rows [][]string) (lines []string, width int) {
 		lines, width = append(lines, line), max(width, visible(line))
 	}
 	return lines, width
+}
+
+// printTable prints rows with aligned columns; the first row contains the headings.
+func printTable(out io.Writer, rows [][]string) error {
+	lines, _ := aligned(rows)
+	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
+	return err
 }
 
 // visible returns the number of columns that s takes: its characters without the colour codes.

@@ -64,20 +64,9 @@ func wrap(line string, width int) string {
 	if label := regexp.MustCompile(`^ *[a-z]+  +`).FindString(line); label != "" && len(label) < 12 {
 		hang = len(label)
 	}
-	var b strings.Builder
-	b.WriteString(indent)
-	column := len(indent)
-	// Keep the spaces before a word: they align tables.
-	for _, word := range regexp.MustCompile(` *[^ ]+`).FindAllString(strings.TrimRight(body, "\n"), -1) {
-		if column > hang && column+visible(word) > width {
-			b.WriteString("\n" + strings.Repeat(" ", hang))
-			column = hang
-			word = strings.TrimLeft(word, " ")
-		}
-		b.WriteString(word)
-		column += visible(word)
-	}
-	return b.String() + "\n"
+	s := tableWriter{width: width}
+	s.breakAt(indent, hang, strings.TrimRight(body, "\n"))
+	return s.String()
 }
 
 // screen shows pages in place on a terminal without flicker: one write overwrites what has changed, and the terminal

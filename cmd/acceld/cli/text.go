@@ -52,7 +52,7 @@ func printMachine(s *tableWriter, m shown) {
 		if p.Reason == accel.ConfigPending {
 			s.line(0, s.wait(string(p.Reason))+"  "+plain(p.Message))
 		} else {
-			s.line(0, s.bad(string(p.Reason))+"  "+plain(p.Message)+"; the configuration before stays in force")
+			s.line(0, s.bad(string(p.Reason))+"  "+plain(p.Message)+"; the previous configuration stays in force")
 		}
 	}
 	if m.picked.Status == nil {
@@ -157,14 +157,14 @@ func presently(st accel.Status, have accel.Have) string {
 // stepWords returns what the agent does next; empty for nothing.
 func stepWords(step accel.Step) string {
 	return map[accel.Step]string{
-		accel.StepDriver:   "make the right modules present and bound",
-		accel.StepUpgrade:  "replace the driver that serves by the one that is wanted",
-		accel.StepProve:    "run the definition's check on every device",
-		accel.StepRuntime:  "write the CDI spec and, where wanted, the hook",
+		accel.StepDriver:   "load the right modules and bind the devices",
+		accel.StepUpgrade:  "replace the current driver with the configured one",
+		accel.StepProve:    "run the self-test on every device",
+		accel.StepRuntime:  "write the CDI spec and, if configured, the hook",
 		accel.StepRegister: "register with the kubelet",
 		accel.StepAwait:    "wait until the kubelet has the same devices",
 		accel.StepMonitor:  "collect metrics and write labels for the first time",
-		accel.StepWithdraw: "take back what was published: no device is left",
+		accel.StepWithdraw: "withdraw what was published: no device is left",
 	}[step]
 }
 
@@ -187,13 +187,7 @@ func offered(def *accel.Definition, accs []accel.Accelerator) (total int, names 
 // printFailure writes a problem: why, what to do and who must act, and what was tried.
 func printFailure(s *tableWriter, indent int, p accel.Problem) {
 	printProblem(s, indent, "why", p)
-	for i, t := range p.Tried {
-		label := "tried"
-		if i > 0 {
-			label = ""
-		}
-		s.field(indent, label, plain(t))
-	}
+	s.fields(indent, "tried", p.Tried)
 }
 
 // printProblem writes a problem under a label, and what to do.
@@ -207,18 +201,14 @@ func printProblem(s *tableWriter, indent int, label string, p accel.Problem) {
 func printUpgrade(s *tableWriter, m shown, u *accel.Upgrade) {
 	words := map[accel.UpgradePhase]string{
 		accel.UpgradePending:   "pending, the old driver serves",
-		accel.UpgradePreparing: "the new driver is being got ready, the old one serves",
+		accel.UpgradePreparing: "preparing the new driver, the old one serves",
 		accel.UpgradeWaiting:   "the new driver is ready, the old one serves",
-		accel.UpgradeDraining:  "waits for the users of the old driver, new ones get no device",
-		accel.UpgradeReplacing: "under way",
+		accel.UpgradeDraining:  "waiting for the users of the old driver, new ones get no device",
+		accel.UpgradeReplacing: "in progress",
 	}
 	s.field(2, "upgrade", fmt.Sprintf("%s -> %s for %s: %s", u.From, u.To, age(m.now.Sub(u.Since)),
 		s.wait(words[u.Phase])))
-	var who []string
-	for _, h := range u.Holders {
-		who = append(who, plain(h.String()))
-	}
-	s.field(4, "users", strings.Join(who, ", "))
+	s.field(4, "users", users(u.Holders))
 	if f := u.Failure; f != nil {
 		printFailure(s, 4, f.Problem)
 		s.field(4, "next", retry(m.now, f))
@@ -257,7 +247,7 @@ func moment(now, at time.Time) string {
 func driverLine(d accel.DriverHave) string {
 	var mods []string
 	for _, m := range d.Modules {
-		mods = append(mods, strings.TrimSpace(m.Name+" "+m.Version))
+		mods = append(mods, filled(" ", m.Name, m.Version))
 	}
 	return strings.Join(mods, ", ") + prefixed(", from ", d.Source) + prefixed("; ", plain(d.Proof))
 }
@@ -296,7 +286,7 @@ func printDevices(s *tableWriter, m shown, have accel.Have) {
 	for _, a := range devices {
 		rows = append(rows, []string{
 			deviceName(a), s.health(a.Health), ageOf(m.now, a.Health.Since), temperature(a),
-			nodes(a), m.held(a.ID), numa(a), plain(a.Serial),
+			nodes(a), m.held(a.ID), numa(a.NUMANode), plain(a.Serial),
 		})
 	}
 	for last := len(rows[0]); last >= len(rows[0])-2; last-- {
@@ -324,13 +314,7 @@ func printDevice(s *tableWriter, m shown, a accel.Accelerator, row []string) {
 	printTrouble(s, a, nil)
 	s.field(4, "held by", row[5])
 	s.field(4, "nodes", strings.ReplaceAll(row[4], ",", ", "))
-	var also []string
-	for _, x := range []string{row[3], prefixed("NUMA ", row[6]), prefixed("serial ", row[7])} {
-		if x != "" {
-			also = append(also, x)
-		}
-	}
-	s.field(4, "also", strings.Join(also, ", "))
+	s.field(4, "also", filled(", ", row[3], prefixed("NUMA ", row[6]), prefixed("serial ", row[7])))
 }
 
 // printTrouble writes what is wrong with a device, the evidence, what to do, and the serial number if the table
@@ -394,19 +378,12 @@ func (m shown) held(id string) string {
 	return strings.Join(who, ", ")
 }
 
-// numa returns the device's NUMA node; empty if the platform names none.
-func numa(a accel.Accelerator) string {
-	if a.NUMANode < 0 {
+// numa returns a NUMA node; empty if the platform names none.
+func numa(node int) string {
+	if node < 0 {
 		return ""
 	}
-	return strconv.Itoa(a.NUMANode)
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
+	return strconv.Itoa(node)
 }
 
 func prefixed(prefix, s string) string {

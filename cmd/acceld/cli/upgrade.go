@@ -1,11 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,23 +23,16 @@ type upgradeFlags struct {
 func driverUpgradeCommand(c *common) *cobra.Command {
 	var f upgradeFlags
 	cmd := &cobra.Command{
-		Use: "upgrade KIND", Short: "Replace the driver of a kind by the one that its sources have now",
-		Long: `upgrade asks the sources of a kind again and replaces the driver that serves when they have another one. The new driver is
-got ready first; while somebody uses the old one nothing is changed, unless --holders says to wait for them or to evict their
-pods. A new driver that does not work is taken back. With --version it is that version from now on, until the configuration
-names another one than today. A running agent does the work, and goes on with it when this command is interrupted.`,
-		RunE: func(cmd *cobra.Command, kinds []string) error {
-			if len(kinds) != 1 {
-				return errors.New("name one kind")
-			}
-			switch accel.Holders(f.holders) {
-			case "", accel.HoldersRefuse, accel.HoldersWait, accel.HoldersEvict:
-			default:
-				return fmt.Errorf("--holders %q is not one of refuse, wait, evict", f.holders)
-			}
-			p, problem := c.open()
-			if problem != nil {
-				return failed(problem)
+		Use: "upgrade KIND", Short: "Replace the driver of a kind with the one that its sources have now",
+		Long: `upgrade asks the sources of a kind again. If they have another driver, it prepares that driver and then replaces the
+current one. While somebody uses the old driver it changes nothing, unless --holders says to wait for the users or to
+evict their pods. If the new driver does not work, acceld rolls back to the old one. --version pins a version until
+the configuration names another one than today. A running agent does the work, and continues if you interrupt this
+command.`,
+		Args: takes(1, 1, "name one kind"),
+		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
+			if err := oneOf("holders", f.holders); err != nil {
+				return err
 			}
 			if _, err := p.chosen(kinds); err != nil {
 				return err
@@ -48,13 +40,13 @@ names another one than today. A running agent does the work, and goes on with it
 			v := newView(cmd.Context(), p.console, false)
 			defer v.close()
 			return p.upgrade(v, v.out(cmd.OutOrStdout()), kinds[0], f)
-		},
+		}),
 	}
-	cmd.Flags().StringVar(&f.version, "version", "", "the wanted version; that of the configuration by default")
+	cmd.Flags().StringVar(&f.version, "version", "", "the version to install; default: the configured one")
 	cmd.Flags().StringVar(&f.holders, "holders", "",
-		"what to do about users of the old driver: refuse, wait or evict; the policy of the kind by default")
+		"what to do about users of the old driver: refuse, wait or evict; default: the policy of the kind")
 	cmd.Flags().BoolVar(&f.adopt, "adopt", false, "also replace a driver that acceld did not load")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and by whom the driver is used")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would be done, and who uses the driver")
 	return cmd
 }
 
@@ -72,7 +64,7 @@ func (p *parts) upgrade(v *view, out io.Writer, kind string, f upgradeFlags) err
 	have, problem := d.Probe(def, facts, accs)
 	if have.Upgrade == nil {
 		if problem == nil {
-			problem = accel.Problemf(accel.DeviceGone, "no driver of %q serves that could be replaced", kind)
+			problem = accel.Problemf(accel.DeviceGone, "kind %q has no driver in use that could be replaced", kind)
 		}
 		return failed(problem)
 	}
@@ -95,27 +87,15 @@ func (p *parts) upgrade(v *view, out io.Writer, kind string, f upgradeFlags) err
 		return v.failed(problem)
 	}
 	defer v.waited(d.Sources().Wait) // what was built may still be published
-	fmt.Fprintf(out, "%s: version %s serves\n", kind, dash(have.Version))
+	fmt.Fprintf(out, "%s: version %s serves\n", kind, cmp.Or(have.Version, "-"))
 	return nil
 }
 
 // printPlan writes what an upgrade would do.
 func printPlan(out io.Writer, def *accel.Definition, u accel.Upgrade, holders []accel.Holder) {
 	fmt.Fprintf(out, "%s: from %s to %s\n  why      %s\n", def.Kind, u.From, u.To, plain(u.Why))
-	who := "nobody"
-	if len(holders) > 0 {
-		var names []string
-		for _, h := range holders {
-			names = append(names, plain(h.String()))
-		}
-		who = strings.Join(names, ", ")
-	}
-	policy := string(def.Driver.Upgrade.Holders)
-	if policy == "" {
-		policy = string(accel.HoldersRefuse)
-	}
-	fmt.Fprintf(out, "  used by  %s\n  policy   %s%s\n", who, policy,
-		prefixed(", at most ", def.Driver.Upgrade.Timeout))
+	fmt.Fprintf(out, "  used by  %s\n  policy   %s%s\n", cmp.Or(users(holders), "nobody"),
+		cmp.Or(def.Driver.Upgrade.Holders, accel.HoldersRefuse), prefixed(", at most ", def.Driver.Upgrade.Timeout))
 }
 
 // follow prints the progress of an upgrade in the agent until it has ended or cannot continue.
@@ -129,7 +109,7 @@ func (a *asked) follow(ctx context.Context, v *view, out io.Writer, kind string,
 		if err == nil && m.Want.Kinds[kind] != nil && m.Want.Kinds[kind].Driver.Upgrade.Asked.Equal(r.Asked) {
 			u := m.Have[kind].Driver.Upgrade
 			if u == nil && m.Status[kind].State != accel.DriverMissing {
-				fmt.Fprintf(out, "%s: version %s serves\n", kind, dash(m.Have[kind].Driver.Version))
+				fmt.Fprintf(out, "%s: version %s serves\n", kind, cmp.Or(m.Have[kind].Driver.Version, "-"))
 				return nil
 			}
 			if text := progress(m, kind); text != last {
@@ -142,7 +122,7 @@ func (a *asked) follow(ctx context.Context, v *view, out io.Writer, kind string,
 		}
 		select {
 		case <-ctx.Done():
-			fmt.Fprintf(out, "%s: the agent goes on with it; see `acceld status`\n", kind)
+			fmt.Fprintf(out, "%s: the agent continues the upgrade; see `acceld status`\n", kind)
 			return nil
 		case <-tick.C:
 		}

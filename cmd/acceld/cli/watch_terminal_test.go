@@ -177,9 +177,9 @@ func TestWatchOnTerminal(t *testing.T) {
 		return shows("also     42 °C, NUMA 0")(text, modes) && !strings.Contains(text, "DEVICE ")
 	})
 	change(func() { down = true })
-	x.until(t, "no answer", shows("no news", "503", "2 of 2 devices usable"))
+	x.until(t, "no answer", shows("out of date", "503", "2 of 2 devices usable"))
 	change(func() { down = false })
-	x.until(t, "an answer", func(text string, _ map[string]bool) bool { return !strings.Contains(text, "no news") })
+	x.until(t, "an answer", func(text string, _ map[string]bool) bool { return !strings.Contains(text, "out of date") })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
