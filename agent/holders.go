@@ -98,7 +98,7 @@ func (u *users) podsOn(ctx context.Context, def *accel.Definition, x accel.Accel
 		nodes = append(nodes, p.Nodes...)
 	}
 	var names []string
-	for _, h := range u.host.Holders(nodes) {
+	for _, h := range u.host.Processes().Holders(nodes) {
 		if h.Pod != "" || h.Container != "" {
 			names = append(names, h.String())
 		}
@@ -200,5 +200,5 @@ func (u *users) await(ctx context.Context, holders []accel.Holder) error {
 			pids = append(pids, h.PID)
 		}
 	}
-	return u.host.AwaitExit(ctx, pids)
+	return u.host.Processes().AwaitExit(ctx, pids)
 }

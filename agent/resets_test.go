@@ -78,7 +78,7 @@ func TestResets(t *testing.T) {
 	}
 	shown("at last", "0000:01:00.0 edu healthy  /dev/edu2", both[1])
 	// A killed command leaves its text in the file, but no lock. Its end is an event, and the text no longer counts.
-	release, err := m.Host.TryLock(driver.ResetSign(), `{"pid": 1, "resets": ["0000:02:00.0"]}`)
+	release, err := m.Host.Locks().Try(driver.ResetSign(), `{"pid": 1, "resets": ["0000:02:00.0"]}`)
 	if err != nil {
 		t.Fatal(err)
 	}

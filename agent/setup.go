@@ -239,7 +239,7 @@ func (s *Setup) DriverOptions() driver.Options {
 		StateDir: s.Config.StateDir, Log: s.Log, Ledger: s.Ledger,
 		StoreEntries: s.Config.StoreEntries, StoreMiB: s.Config.StoreMiB,
 		LoadTimeout: s.Config.LoadTimeout, BuildTimeout: s.Config.BuildTimeout, Jobs: s.Config.Build.Jobs,
-		BuildMemory: s.Config.Build.MemoryBytes(s.Host.Memory()), CPUWeight: s.Config.Build.CPUWeight,
+		BuildMemory: s.Config.Build.MemoryBytes(s.Host.Kernel().Memory()), CPUWeight: s.Config.Build.CPUWeight,
 		Helper: []string{"/proc/self/exe", "load-module"},
 	}
 }
@@ -316,7 +316,7 @@ func runtimeUnits(h *host.Host) runtime.Units {
 		FirstError: func(ctx context.Context, unit string, since time.Time) string {
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
-			out, err := h.Command(ctx, "journalctl", "--unit="+unit, fmt.Sprintf("--since=@%d", since.Unix()),
+			out, err := h.Programs().Command(ctx, "journalctl", "--unit="+unit, fmt.Sprintf("--since=@%d", since.Unix()),
 				"--output=json", "--no-pager", "--lines=200").Output()
 			if err != nil {
 				return ""

@@ -54,7 +54,7 @@ func newWatcher(
 
 // watch starts to watch everything.
 func (w *watcher) watch(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts) (err error) {
-	if w.events, err = w.host.Uevents(ctx); err != nil {
+	if w.events, err = w.host.Kernel().Uevents(ctx); err != nil {
 		return accel.Problemf(accel.ReasonForError(err, accel.InternalError),
 			"cannot listen to the kernel's events: %v", err)
 	}

@@ -70,7 +70,7 @@ func daemon(h *host.Host, endpoint string, comms []string) int {
 	if ok && h.Live() && !slices.Contains(comms, "dockerd") && len(comms) > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		if pid, err := h.Peer(ctx, socket); err == nil && pid > 1 {
+		if pid, err := h.Processes().Peer(ctx, socket); err == nil && pid > 1 {
 			return pid
 		}
 	}
@@ -83,7 +83,7 @@ func daemon(h *host.Host, endpoint string, comms []string) int {
 
 // started returns when a process started, or the zero time if unknown.
 func started(h *host.Host, pid int) time.Time {
-	after, err := h.StartedAfterBoot(strconv.Itoa(pid))
+	after, err := h.Processes().StartedAfterBoot(strconv.Itoa(pid))
 	if err != nil {
 		return time.Time{}
 	}

@@ -16,7 +16,7 @@ import (
 // what the definition says. If the definition says nothing about it, the device is unhealthy, with the value as
 // message. A function that is no longer on the bus is gone. Since is zero.
 func Health(h *host.Host, def *accel.Definition, a accel.Accelerator) (accel.Health, error) {
-	return health(h, h.Attributes(a.ID), def, a.ID)
+	return health(h, h.Devices().Attributes(a.ID), def, a.ID)
 }
 
 func health(h *host.Host, from attributes, def *accel.Definition, id string) (accel.Health, error) {

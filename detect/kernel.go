@@ -22,7 +22,7 @@ func Kernel(h *host.Host) (accel.Kernel, []string) {
 		Arch: a.may(h, procArch), BootID: a.must(h, procBootID),
 	}
 	if k.Arch == "" {
-		if k.Arch = h.Arch(); k.Arch == "" {
+		if k.Arch = h.Kernel().Arch(); k.Arch == "" {
 			a.note("cannot read %s: the file is not there and the machine is not running", procArch)
 		}
 	}

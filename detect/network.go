@@ -53,7 +53,7 @@ func Network(ctx context.Context, h *host.Host, pci []accel.PCIDevice) []accel.N
 	if functions == nil {
 		return nil
 	}
-	answers := h.Network(ctx, names, rdma)
+	answers := h.Kernel().Network(ctx, names, rdma)
 	out := make([]accel.NetworkFunction, 0, len(functions))
 	for _, d := range functions {
 		f := networkFunction(d, pci, interfaces[d.Address], devices[d.Address], answers)

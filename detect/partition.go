@@ -21,13 +21,13 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []acce
 	fixed := ""
 	if path.IsAbs(d.Profile) { // the profile of the whole device: an undivided device needs no more reads
 		var err error
-		if fixed, err = h.DeviceAttribute(a.ID, d.Profile); err != nil || fixed == "" || fixed == d.Whole {
+		if fixed, err = h.Devices().Attribute(a.ID, d.Profile); err != nil || fixed == "" || fixed == d.Whole {
 			return nil
 		}
 	}
 	number := -1
 	if d.NumberFrom != "" {
-		text, err := h.DeviceAttribute(a.ID, d.NumberFrom)
+		text, err := h.Devices().Attribute(a.ID, d.NumberFrom)
 		if err != nil {
 			return nil
 		}
@@ -64,7 +64,7 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []acce
 			profile = m[i]
 		}
 		if d.Profile != "" && fixed == "" {
-			if profile, err = h.AttributeAt(found, a.ID, d.Profile); err != nil {
+			if profile, err = h.Devices().AttributeAt(found, a.ID, d.Profile); err != nil {
 				continue
 			}
 		}
@@ -91,10 +91,10 @@ func partition(h *host.Host, def *accel.Definition, a accel.Accelerator, found, 
 		ID: accel.PartitionID(a.ID, profile, name), Parent: a.ID, Profile: profile,
 		NUMANode: a.NUMANode, Ports: a.Ports, Fabric: a.Fabric, Bound: a.Bound, Serial: a.Serial, Model: a.Model,
 		Capacity: amounts(def.Profile(profile).Capacity, func(file string) (string, error) {
-			return h.AttributeAt(found, a.ID, file)
+			return h.Devices().AttributeAt(found, a.ID, file)
 		}),
 	}
-	nodes, missing := h.NodesAt(found, a.ID, d.Nodes)
+	nodes, missing := h.Devices().NodesAt(found, a.ID, d.Nodes)
 	for _, n := range nodes {
 		p.Nodes = append(p.Nodes, n.DeviceNode)
 		if !h.Exists(n.Path) {
@@ -135,14 +135,14 @@ func belongs(h *host.Host, of *accel.Belonging, found, id string) bool {
 	if of == nil {
 		return true
 	}
-	theirs, err := h.AttributeAt(found, id, of.File)
+	theirs, err := h.Devices().AttributeAt(found, id, of.File)
 	if err != nil {
 		return false
 	}
 	if of.Place {
 		return placed(h, of, found, id, theirs)
 	}
-	ours, err := h.DeviceAttribute(id, of.Device)
+	ours, err := h.Devices().Attribute(id, of.Device)
 	if err != nil {
 		return false
 	}
@@ -172,7 +172,7 @@ func placed(h *host.Host, of *accel.Belonging, found, id, text string) bool {
 	if of.Domain == "" {
 		return true
 	}
-	if text, err = h.AttributeAt(found, id, of.Domain); err != nil {
+	if text, err = h.Devices().AttributeAt(found, id, of.Domain); err != nil {
 		return false
 	}
 	domain, err := strconv.ParseUint(text, 0, 64)

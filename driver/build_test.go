@@ -298,7 +298,7 @@ func TestSweep(t *testing.T) {
 	m.Write(d.store.BuildDir()+"/dead.lock", "")
 	m.Write(d.store.BuildDir()+"/deader/work/a.c", "x")
 	m.Write(d.store.BuildDir()+"/alive/work/a.c", "x")
-	release, err := m.Host.TryLock(d.store.BuildDir()+"/alive.lock", "")
+	release, err := m.Host.Locks().Try(d.store.BuildDir()+"/alive.lock", "")
 	if err != nil {
 		t.Fatal(err)
 	}

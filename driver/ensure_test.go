@@ -497,7 +497,7 @@ func TestLocks(t *testing.T) {
 	release()
 	d := m.driver(Options{})
 	m.enter(d, ko.Edu(), 1)
-	held, err := m.Host.Lock(t.Context(), "/run/acceld/driver.lock", "{}")
+	held, err := m.Host.Locks().Take(t.Context(), "/run/acceld/driver.lock", "{}")
 	if err != nil {
 		t.Fatal(err)
 	}

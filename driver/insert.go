@@ -66,7 +66,7 @@ func (l *loader) insert(ctx context.Context, facts accel.Facts, m kmod.Planned) 
 func (l *loader) finit(ctx context.Context, facts accel.Facts, m kmod.Planned) (did bool, log []string,
 	problem *accel.Problem,
 ) {
-	tail, err := l.h.KernelTail()
+	tail, err := l.h.Kernel().Tail()
 	if err == nil {
 		defer tail.Close()
 	}
@@ -80,7 +80,7 @@ func (l *loader) finit(ctx context.Context, facts accel.Facts, m kmod.Planned) (
 		Module: m.Name, Signed: m.Signature != nil, Lockdown: facts.Kernel.Lockdown,
 		ModulesDisabled: facts.Kernel.ModulesDisabled, Log: log,
 	}
-	if text, err := l.h.ReadString("/proc/sys/kernel/modules_disabled"); err == nil {
+	if text, err := l.h.ReadAttribute("/proc/sys/kernel/modules_disabled"); err == nil {
 		c.ModulesDisabled = text == "1"
 	}
 	var errno syscall.Errno

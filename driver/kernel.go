@@ -52,10 +52,10 @@ func LoadModuleMain(h *host.Host, in io.Reader, out io.Writer) int {
 	}
 	err := host.OnThread(func() error {
 		if !request.Load {
-			return h.DeleteModule(request.Unload)
+			return h.Kernel().DeleteModule(request.Unload)
 		}
 		const first = 3 // the first of exec.Cmd's ExtraFiles
-		return h.LoadModule(os.NewFile(first, "module"), request.Parameters)
+		return h.Kernel().LoadModule(os.NewFile(first, "module"), request.Parameters)
 	})
 	if errors.Is(err, host.ErrThreadDied) {
 		return helperDied
@@ -96,7 +96,7 @@ func (k *helperKernel) ask(ctx context.Context, r helperRequest, files ...*os.Fi
 	if err != nil {
 		return err
 	}
-	cmd := k.h.Helper(ctx, k.argv, files...)
+	cmd := host.Helper(ctx, k.argv, files...)
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout = bytes.NewReader(text), &out
 	ended, err := host.Start(cmd)

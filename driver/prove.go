@@ -58,7 +58,7 @@ func (d *Driver) proveOne(ctx context.Context, def *accel.Definition, id string)
 				return err
 			}
 		}
-		text, err := d.h.ReadString(name)
+		text, err := d.h.ReadAttribute(name)
 		got <- text
 		return err
 	})

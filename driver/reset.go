@@ -90,7 +90,7 @@ func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devi
 		if !d.h.Exists(path.Join(devices.Dir(id), "reset")) {
 			return cannot("has no attribute \"reset\": the kernel knows no way to reset its function")
 		}
-		text, err := d.h.ReadString(path.Join(devices.Dir(id), "reset_method"))
+		text, err := d.h.ReadAttribute(path.Join(devices.Dir(id), "reset_method"))
 		if p.Methods = strings.Fields(text); err != nil {
 			p.Methods = []string{"unknown"} // before Linux 5.15
 		}
@@ -250,7 +250,7 @@ func (r *resetting) tell(ctx context.Context, what, id, file, text string) *acce
 
 // run carries out the reset. Whatever fails on the way, it tries to bind every device to its driver again.
 func (r *resetting) run(ctx context.Context) *accel.Problem {
-	tail, unread := r.h.KernelTail()
+	tail, unread := r.h.Kernel().Tail()
 	if unread == nil {
 		defer tail.Close()
 	}

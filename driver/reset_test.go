@@ -366,7 +366,7 @@ func TestResetLeftBehind(t *testing.T) {
 	if held := Resetting(m.Host); len(held) > 0 {
 		t.Error(held)
 	}
-	release, err := m.Host.TryLock(lock.DriverFile(), lock.Text(m.Host, ko.Device))
+	release, err := m.Host.Locks().Try(lock.DriverFile(), lock.Text(m.Host, ko.Device))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (l *loader) restorable(def *accel.Definition, facts accel.Facts, order []ac
 func (l *loader) liveParameters(want accel.Module, live string) map[string]string {
 	out := map[string]string{}
 	for name := range want.Parameters {
-		if value, err := l.h.ReadString(path.Join("/sys/module", live, "parameters", name)); err == nil &&
+		if value, err := l.h.ReadAttribute(path.Join("/sys/module", live, "parameters", name)); err == nil &&
 			value != "(null)" {
 			out[name] = value
 		}

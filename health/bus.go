@@ -40,7 +40,7 @@ func (e *Engine) counters(id string) (c counters, ok bool) {
 		{"aer_dev_nonfatal#TOTAL_ERR_NONFATAL", &c.NonFatal},
 		{"aer_dev_fatal#TOTAL_ERR_FATAL", &c.Fatal},
 	} {
-		s, err := e.o.Host.DeviceAttribute(id, f.file)
+		s, err := e.o.Host.Devices().Attribute(id, f.file)
 		if err != nil {
 			return counters{}, false
 		}

@@ -17,7 +17,7 @@ func (e *Engine) Ready() <-chan struct{} { return e.ready }
 
 // Run follows the kernel log until ctx ends. If the log may not be read, devices are judged by everything else.
 func (e *Engine) Run(ctx context.Context) error {
-	records, err := e.o.Host.Kmsg(ctx, false)
+	records, err := e.o.Host.Kernel().Kmsg(ctx, false)
 	e.once.Do(func() { close(e.ready) })
 	if err != nil {
 		e.o.Log.Warn("errors that only the kernel log tells are not seen", "error", err)
@@ -93,7 +93,7 @@ func (e *Engine) judged(r host.KmsgRecord) bool {
 // when returns the time of a record.
 func (e *Engine) when(r host.KmsgRecord) time.Time {
 	now := e.o.Now()
-	up, err := e.o.Host.Uptime()
+	up, err := e.o.Host.Kernel().Uptime()
 	if err != nil || up < r.Boot {
 		return now
 	}

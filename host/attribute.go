@@ -47,16 +47,16 @@ func (h *Host) open(name string, flags int) (int, error) {
 		case err == unix.EAGAIN || err == unix.EINTR:
 			continue
 		case err == unix.ENOSYS || err == unix.EPERM:
-			return h.openJoined(clean, flags, name)
+			return openJoined(h.root, clean, flags, name)
 		}
 		return -1, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	return -1, &fs.PathError{Op: "open", Path: name, Err: unix.EAGAIN}
 }
 
-// openJoined is open without openat2.
-func (h *Host) openJoined(clean string, flags int, name string) (int, error) {
-	p, err := securejoin.SecureJoin(h.root, clean)
+// openJoined is open below root without openat2.
+func openJoined(root, clean string, flags int, name string) (int, error) {
+	p, err := securejoin.SecureJoin(root, clean)
 	if err != nil {
 		return -1, relabel(err, name)
 	}
@@ -88,14 +88,12 @@ func (h *Host) openFile(name string, flags int) (*os.File, error) {
 // ReadAttribute reads the attribute file name and trims surrounding white space and NUL bytes. It never blocks and
 // reads at most [AttributeLimit] bytes. It fails if the file is longer or not a regular file.
 func (h *Host) ReadAttribute(name string) (string, error) {
-	b, err := h.readBounded(name)
+	b, err := h.ReadBinary(name)
 	return trimAttribute(b), err
 }
 
 // ReadBinary is [Host.ReadAttribute] without the trimming, for notes and firmware variables.
-func (h *Host) ReadBinary(name string) ([]byte, error) { return h.readBounded(name) }
-
-func (h *Host) readBounded(name string) ([]byte, error) {
+func (h *Host) ReadBinary(name string) ([]byte, error) {
 	fd, err := h.open(name, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
@@ -235,23 +233,6 @@ func readClose(fd int, name string, buf []byte) ([]byte, error) {
 }
 
 func trimAttribute(b []byte) string { return strings.Trim(string(b), " \t\r\n\x00") }
-
-// readAll reads a regular file of any size.
-func (h *Host) readAll(name string) ([]byte, error) {
-	f, err := h.openFile(name, unix.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, relabel(err, name)
-	}
-	if !st.Mode().IsRegular() && !st.IsDir() { // reading a directory fails on its own, with its own errno
-		return nil, &fs.PathError{Op: "read", Path: name, Err: errNotRegular}
-	}
-	return appendAll(make([]byte, 0, min(st.Size(), 64<<20)+1), f, name)
-}
 
 func appendAll(b []byte, f io.Reader, name string) ([]byte, error) {
 	for {

@@ -29,26 +29,26 @@ type Answer struct {
 }
 
 // Attributes returns a reader of the PCI function at address.
-func (h *Host) Attributes(address string) *Attributes {
+func (d Devices) Attributes(address string) *Attributes {
 	return &Attributes{
-		h: h, dir: path.Join(pciDevices, address), address: address, listed: map[string][]string{},
+		h: d.h, dir: path.Join(pciDevices, address), address: address, listed: map[string][]string{},
 		answers: map[string]Answer{},
 	}
 }
 
-// DeviceAttribute reads an attribute of the PCI function at address. The form of file is that of
+// Attribute reads an attribute of the PCI function at address. The form of file is that of
 // accel.HealthSource.File: a path relative to the function's directory or absolute, optionally a pattern, one line of
 // the file, or several alternatives.
-func (h *Host) DeviceAttribute(address, file string) (string, error) {
-	return h.AttributeAt(path.Join(pciDevices, address), address, file)
+func (d Devices) Attribute(address, file string) (string, error) {
+	return d.AttributeAt(path.Join(pciDevices, address), address, file)
 }
 
-// AttributeAt is [Host.DeviceAttribute] for a part of the function: a relative file is relative to dir.
-func (h *Host) AttributeAt(dir, address, file string) (string, error) {
-	return (&Attributes{h: h, dir: dir, address: address}).Read(file)
+// AttributeAt is [Devices.Attribute] for a part of the function: a relative file is relative to dir.
+func (d Devices) AttributeAt(dir, address, file string) (string, error) {
+	return (&Attributes{h: d.h, dir: dir, address: address}).Read(file)
 }
 
-// Read is [Host.DeviceAttribute]. If no file exists, the error is fs.ErrNotExist.
+// Read is [Devices.Attribute]. If no file exists, the error is fs.ErrNotExist.
 func (a *Attributes) Read(file string) (string, error) {
 	first := a.alternative(file, 1)[0]
 	return first.Text, first.Err

@@ -29,11 +29,11 @@ func TestAlternatives(t *testing.T) {
 		"hwmon/hwmon*/power1_average|none|uuid": "U1",
 	} {
 		for range 2 { // uncached, then cached
-			if got, err := m.Host.DeviceAttribute(address, file); got != want || err != nil {
+			if got, err := m.Host.Devices().Attribute(address, file); got != want || err != nil {
 				t.Errorf("%s: got %q, %v, want %q", file, got, err, want)
 			}
 		}
-		from := m.Host.Attributes(address)
+		from := m.Host.Devices().Attributes(address)
 		for range 2 {
 			if got, err := from.Read(file); got != want || err != nil {
 				t.Errorf("%s, from a reader: got %q, %v, want %q", file, got, err, want)
@@ -44,24 +44,24 @@ func TestAlternatives(t *testing.T) {
 		"none", "none|nothing", "hwmon/hwmon*/none", "counts#de", "counts/x", "hwmon*/x/y",
 		"/sys/none/*",
 	} {
-		if _, err := m.Host.DeviceAttribute(address, file); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := m.Host.Devices().Attribute(address, file); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v, want that it is not there", file, err)
 		}
 	}
-	if got, err := m.Host.DeviceAttribute(address, "none|serial"); got != "" || err != nil {
+	if got, err := m.Host.Devices().Attribute(address, "none|serial"); got != "" || err != nil {
 		t.Errorf("the only one that is there says nothing: %q, %v", got, err)
 	}
-	if _, err := m.Host.DeviceAttribute(address, "dir|uuid"); err == nil || errors.Is(err, fs.ErrNotExist) {
+	if _, err := m.Host.Devices().Attribute(address, "dir|uuid"); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("one that is there and cannot be read: %v", err)
 	}
 	var all []string
-	for _, a := range m.Host.Attributes(address).All("tile*/gt*/freq") {
+	for _, a := range m.Host.Devices().Attributes(address).All("tile*/gt*/freq") {
 		all = append(all, a.Text)
 	}
 	if len(all) != 4 || all[0]+all[1]+all[2]+all[3] != "1234" {
 		t.Errorf("all of a pattern: %q", all)
 	}
-	if none := m.Host.Attributes(address).All("tile*/none"); len(none) != 1 || !errors.Is(none[0].Err, fs.ErrNotExist) {
+	if none := m.Host.Devices().Attributes(address).All("tile*/none"); len(none) != 1 || !errors.Is(none[0].Err, fs.ErrNotExist) {
 		t.Errorf("all of nothing: %+v", none)
 	}
 }
@@ -71,7 +71,7 @@ func TestAttributesAreOfOneMoment(t *testing.T) {
 	m := deviceMachine(t)
 	m.SetAttribute(address, "counts", "ue: 1\nce: 2")
 	m.SetAttribute(address, "hwmon/hwmon1/temp1_input", "1")
-	from := m.Host.Attributes(address)
+	from := m.Host.Devices().Attributes(address)
 	if got, err := from.Read("counts#ue"); got != "1" || err != nil {
 		t.Fatal(got, err)
 	}
@@ -87,7 +87,7 @@ func TestAttributesAreOfOneMoment(t *testing.T) {
 	if got, err := from.Read("hwmon/hwmon*/temp1_input"); got != "1" || err != nil {
 		t.Errorf("a pattern that was looked at: %q, %v", got, err)
 	}
-	if got, err := m.Host.Attributes(address).Read("hwmon/hwmon*/temp1_input"); got != "0" || err != nil {
+	if got, err := m.Host.Devices().Attributes(address).Read("hwmon/hwmon*/temp1_input"); got != "0" || err != nil {
 		t.Errorf("a new reader: %q, %v", got, err)
 	}
 }

@@ -20,6 +20,12 @@ import (
 // pciDevices has one directory for each PCI function (Documentation/ABI/testing/sysfs-bus-pci).
 const pciDevices = "/sys/bus/pci/devices"
 
+// Devices are the PCI functions of the machine: their attributes in sysfs and their nodes below /dev.
+type Devices struct{ h *Host }
+
+// Devices returns the machine's devices.
+func (h *Host) Devices() Devices { return Devices{h} }
+
 // Node is a device node that sysfs or a definition describes, whether or not it exists in /dev.
 type Node struct {
 	accel.DeviceNode
@@ -30,17 +36,17 @@ type Node struct {
 	Made bool
 }
 
-// DeviceNodes finds the nodes of the PCI function at address that sources describe, ordered by path. missing names
+// Nodes finds the nodes of the PCI function at address that sources describe, ordered by path. missing names
 // what the mandatory sources did not find.
-func (h *Host) DeviceNodes(address string, sources []accel.NodeSource) (nodes []Node, missing []string) {
-	return h.NodesAt(path.Join(pciDevices, address), address, sources)
+func (d Devices) Nodes(address string, sources []accel.NodeSource) (nodes []Node, missing []string) {
+	return d.NodesAt(path.Join(pciDevices, address), address, sources)
 }
 
-// NodesAt is [Host.DeviceNodes] for a part of the function. Relative names are relative to base: a directory, or a
+// NodesAt is [Devices.Nodes] for a part of the function. Relative names are relative to base: a directory, or a
 // device node below /dev, which the glob "." selects.
-func (h *Host) NodesAt(base, address string, sources []accel.NodeSource) (nodes []Node, missing []string) {
+func (d Devices) NodesAt(base, address string, sources []accel.NodeSource) (nodes []Node, missing []string) {
 	for _, s := range sources {
-		found, absent := h.sourceNodes(base, address, s)
+		found, absent := d.sourceNodes(base, address, s)
 		nodes = append(nodes, found...)
 		if !s.Optional {
 			missing = append(missing, absent...)
@@ -50,9 +56,9 @@ func (h *Host) NodesAt(base, address string, sources []accel.NodeSource) (nodes 
 	return slices.CompactFunc(nodes, func(a, b Node) bool { return a.Path == b.Path }), missing
 }
 
-func (h *Host) sourceNodes(base, address string, s accel.NodeSource) (nodes []Node, missing []string) {
+func (d Devices) sourceNodes(base, address string, s accel.NodeSource) (nodes []Node, missing []string) {
 	if s.Make != nil {
-		return h.madeNodes(base, address, []accel.MadeNode{*s.Make})
+		return d.madeNodes(base, address, []accel.MadeNode{*s.Make})
 	}
 	dir, pattern := base, s.Glob
 	if path.IsAbs(pattern) {
@@ -60,17 +66,17 @@ func (h *Host) sourceNodes(base, address string, s accel.NodeSource) (nodes []No
 	}
 	matches := []string{base}
 	if pattern != "." {
-		matches = h.Glob(dir, pattern)
+		matches = d.h.Glob(dir, pattern)
 	}
 	for _, match := range matches {
-		n, err := h.nodeOf(match)
+		n, err := d.nodeOf(match)
 		if err != nil {
 			continue
 		}
 		nodes = append(nodes, n)
 		for _, sibling := range s.Siblings {
 			name := accel.DeviceText(sibling, address, endNumber(match))
-			n, err := h.sysfsNode(name)
+			n, err := d.sysfsNode(name)
 			if err != nil {
 				missing = append(missing, name)
 				continue
@@ -94,11 +100,11 @@ func endNumber(name string) int {
 }
 
 // nodeOf returns the device node at a path: a node in /dev itself, or the one that a sysfs directory describes.
-func (h *Host) nodeOf(name string) (Node, error) {
+func (d Devices) nodeOf(name string) (Node, error) {
 	if !strings.HasPrefix(name, "/dev/") {
-		return h.sysfsNode(name)
+		return d.sysfsNode(name)
 	}
-	info, err := h.Stat(name)
+	info, err := d.h.Stat(name)
 	if err != nil {
 		return Node{}, err
 	}
@@ -112,8 +118,8 @@ func (h *Host) nodeOf(name string) (Node, error) {
 
 // sysfsNode reads one device directory. "dev" holds "major:minor". "uevent" holds DEVNAME, the path below /dev, and
 // DEVMODE if the driver requests a mode.
-func (h *Host) sysfsNode(dir string) (Node, error) {
-	dev, err := h.ReadAttribute(path.Join(dir, "dev"))
+func (d Devices) sysfsNode(dir string) (Node, error) {
+	dev, err := d.h.ReadAttribute(path.Join(dir, "dev"))
 	if err != nil {
 		return Node{}, err
 	}
@@ -123,7 +129,7 @@ func (h *Host) sysfsNode(dir string) (Node, error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return Node{}, err
 	}
-	text, err := h.ReadAttribute(path.Join(dir, "uevent"))
+	text, err := d.h.ReadAttribute(path.Join(dir, "uevent"))
 	if err != nil {
 		return Node{}, err
 	}
@@ -157,18 +163,18 @@ func printable(s string) bool {
 // MadeNodes resolves nodes that are not in sysfs. Majors come from /proc/devices, minors from an attribute of the
 // function at address; address may be empty for nodes that devices share. Rows whose module is not live are left out;
 // missing names the rows whose numbers were not found.
-func (h *Host) MadeNodes(address string, rows []accel.MadeNode) (nodes []Node, missing []string) {
-	return h.madeNodes(path.Join(pciDevices, address), address, rows)
+func (d Devices) MadeNodes(address string, rows []accel.MadeNode) (nodes []Node, missing []string) {
+	return d.madeNodes(path.Join(pciDevices, address), address, rows)
 }
 
-func (h *Host) madeNodes(base, address string, rows []accel.MadeNode) (nodes []Node, missing []string) {
+func (d Devices) madeNodes(base, address string, rows []accel.MadeNode) (nodes []Node, missing []string) {
 	var majors map[string]uint32
 	for _, row := range rows {
-		if row.Module != "" && !h.Exists(path.Join("/sys/module", strings.ReplaceAll(row.Module, "-", "_"))) {
+		if row.Module != "" && !d.h.Exists(path.Join("/sys/module", strings.ReplaceAll(row.Module, "-", "_"))) {
 			continue
 		}
 		if majors == nil {
-			majors = h.characterMajors()
+			majors = d.characterMajors()
 		}
 		major, known := uint32(0), false
 		for _, name := range row.Majors {
@@ -178,7 +184,7 @@ func (h *Host) madeNodes(base, address string, rows []accel.MadeNode) (nodes []N
 		}
 		minor := uint64(row.Minor)
 		if row.MinorFrom != "" {
-			text, err := h.AttributeAt(base, address, row.MinorFrom)
+			text, err := d.AttributeAt(base, address, row.MinorFrom)
 			if minor, err = parseMinor(text, err); err != nil {
 				known = false
 			}
@@ -208,9 +214,9 @@ func parseMinor(text string, err error) (uint64, error) {
 }
 
 // characterMajors reads the character devices, the first half of /proc/devices, and returns their majors by name.
-func (h *Host) characterMajors() map[string]uint32 {
+func (d Devices) characterMajors() map[string]uint32 {
 	out := map[string]uint32{}
-	text, err := h.ReadAttribute("/proc/devices")
+	text, err := d.h.ReadAttribute("/proc/devices")
 	if err != nil {
 		return out
 	}

@@ -95,7 +95,7 @@ func TestDeviceNodes(t *testing.T) {
 			nil, nil,
 		},
 	} {
-		nodes, missing := m.Host.DeviceNodes(address, []accel.NodeSource{c.source})
+		nodes, missing := m.Host.Devices().Nodes(address, []accel.NodeSource{c.source})
 		if diff := cmp.Diff(c.nodes, nodes); diff != "" {
 			t.Errorf("%s: nodes (-want +got)\n%s", c.name, diff)
 		}
@@ -120,7 +120,7 @@ func TestDeviceAttribute(t *testing.T) {
 		"ras/umc_err_count#u":                                    "", // a whole word, not its prefix
 		"hwmon/hwmon*/temp9_input":                               "",
 	} {
-		got, err := m.Host.DeviceAttribute(address, file)
+		got, err := m.Host.Devices().Attribute(address, file)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%s: got %q, %v, want %q", file, got, err, want)
 		}
@@ -151,14 +151,14 @@ func TestLibrary(t *testing.T) {
 		"libgpu.so.1": "/opt/gpu/libgpu.so.1.2", "libplain.so.3": "/usr/lib/x86_64-linux-gnu/libplain.so.3",
 		"libscript.so.1": "", "libnone.so.1": "", "../libgpu.so.1": "",
 	} {
-		if got, err := m.Host.Library(name); got != want || (err == nil) != (want != "") {
+		if got, err := m.Host.Programs().Library(name); got != want || (err == nil) != (want != "") {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
 		}
 	}
 	for _, broken := range []string{"", "glibc-ld.so.cache1.1", "glibc-ld.so.cache1.1\xff\xff\xff\xff" +
 		string(make([]byte, 40))} {
 		m.File("/etc/ld.so.cache", broken)
-		if got, err := m.Host.Library("libplain.so.3"); err != nil {
+		if got, err := m.Host.Programs().Library("libplain.so.3"); err != nil {
 			t.Errorf("with the cache %q: %q, %v", broken, got, err)
 		}
 	}

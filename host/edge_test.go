@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // TestFailedWriteLeavesNothing: a temporary file that could not be renamed is removed.
@@ -22,6 +23,26 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(root, "etc")); err != nil || len(left) != 1 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestBorn(t *testing.T) {
+	h, err := New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.MkdirAll("/d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	born := h.Born("/d")
+	if born.IsZero() {
+		t.Skip("the file system does not know when a file was made")
+	}
+	if age := time.Since(born); age < -time.Second || age > time.Minute {
+		t.Errorf("made %s ago", age)
+	}
+	if !h.Born("/none").IsZero() {
+		t.Error("a file that is not there was made")
 	}
 }
 

@@ -76,7 +76,7 @@ func TestUeventsEndWithTheirContext(t *testing.T) {
 	h, err := New("/")
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	events, err := h.Uevents(ctx)
+	events, err := h.Kernel().Uevents(ctx)
 	must(t, err)
 	cancel()
 	for range events {
@@ -87,7 +87,7 @@ func TestUeventsEndWithTheirContext(t *testing.T) {
 func TestUeventsFromTheKernel(t *testing.T) {
 	h, err := New("/")
 	must(t, err)
-	events, err := h.Uevents(t.Context())
+	events, err := h.Kernel().Uevents(t.Context())
 	must(t, err)
 	if err := h.WriteAttribute("/sys/class/mem/null/uevent", "change"); err != nil {
 		t.Skipf("no right to write /sys/class/mem/null/uevent: %v", err)
@@ -107,10 +107,10 @@ func TestUeventsFromTheKernel(t *testing.T) {
 func TestUeventsOfACopy(t *testing.T) {
 	h, err := New(t.TempDir())
 	must(t, err)
-	if _, err := h.Uevents(t.Context()); err == nil {
+	if _, err := h.Kernel().Uevents(t.Context()); err == nil {
 		t.Error("a copy of a machine has no kernel events")
 	}
-	if _, err := h.Kmsg(t.Context(), true); err == nil {
+	if _, err := h.Kernel().Kmsg(t.Context(), true); err == nil {
 		t.Error("a copy of a machine has no kernel log")
 	}
 }
@@ -172,7 +172,7 @@ func TestKmsgFromTheKernel(t *testing.T) {
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	records, err := h.Kmsg(ctx, true)
+	records, err := h.Kernel().Kmsg(ctx, true)
 	if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) {
 		t.Skipf("no right to read /dev/kmsg: %v", err)
 	}

@@ -11,7 +11,7 @@ import (
 
 // AwaitExit returns when one of the processes has exited, or with ctx's error. A process that does not exist has
 // exited. Without any process it waits for ctx.
-func (h *Host) AwaitExit(ctx context.Context, pids []int) error {
+func (p Processes) AwaitExit(ctx context.Context, pids []int) error {
 	var fds []unix.PollFd
 	defer func() {
 		for _, f := range fds {

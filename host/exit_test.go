@@ -23,11 +23,11 @@ func TestAwaitExit(t *testing.T) {
 	pids := []int{one.Process.Pid, two.Process.Pid}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := h.AwaitExit(ctx, pids); !errors.Is(err, context.DeadlineExceeded) {
+	if err := h.Processes().AwaitExit(ctx, pids); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("both live: %v", err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- h.AwaitExit(t.Context(), pids) }()
+	go func() { ended <- h.Processes().AwaitExit(t.Context(), pids) }()
 	if err := two.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -35,10 +35,10 @@ func TestAwaitExit(t *testing.T) {
 		t.Errorf("one ended: %v", err)
 	}
 	_ = two.Wait()
-	if err := h.AwaitExit(t.Context(), []int{two.Process.Pid}); err != nil {
+	if err := h.Processes().AwaitExit(t.Context(), []int{two.Process.Pid}); err != nil {
 		t.Errorf("one that is gone: %v", err)
 	}
-	if err := h.AwaitExit(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
+	if err := h.Processes().AwaitExit(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("nobody: %v", err)
 	}
 }

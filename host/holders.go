@@ -44,27 +44,27 @@ func (o Holder) String() string {
 // number, if the process's path of them has "/dev/" in it or the same last element. A copy of a machine has no numbers,
 // so there, and for mappings that may not be looked at, nodes are matched by path. Processes that exit during the
 // search, or that may not be inspected, are left out.
-func (h *Host) Holders(nodes []accel.DeviceNode) []Holder {
-	entries, err := h.ReadDir("/proc")
+func (p Processes) Holders(nodes []accel.DeviceNode) []Holder {
+	entries, err := p.h.ReadDir("/proc")
 	if err != nil || len(nodes) == 0 {
 		return nil
 	}
-	live := h.Live()
+	live := p.h.Live()
 	var holders []Holder
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		node := h.opened(pid, nodes, live)
+		node := p.opened(pid, nodes, live)
 		if node == "" {
-			node = h.mapped(pid, nodes, live)
+			node = p.mapped(pid, nodes, live)
 		}
 		if node == "" {
 			continue
 		}
-		comm, _ := h.ReadString(fmt.Sprintf("/proc/%d/comm", pid)) // a process may end at any moment
-		cgroup, _ := h.ReadString(fmt.Sprintf("/proc/%d/cgroup", pid))
+		comm, _ := p.h.ReadAttribute(fmt.Sprintf("/proc/%d/comm", pid)) // a process may end at any moment
+		cgroup, _ := p.h.ReadAttribute(fmt.Sprintf("/proc/%d/cgroup", pid))
 		pod, container := podOf(cgroup)
 		holders = append(holders, Holder{PID: pid, Comm: comm, Node: node, Pod: pod, Container: container})
 	}
@@ -73,20 +73,20 @@ func (h *Host) Holders(nodes []accel.DeviceNode) []Holder {
 }
 
 // opened returns the first of nodes that the process has open, or "".
-func (h *Host) opened(pid int, nodes []accel.DeviceNode, live bool) string {
+func (p Processes) opened(pid int, nodes []accel.DeviceNode, live bool) string {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	fds, err := h.ReadDir(dir)
+	fds, err := p.h.ReadDir(dir)
 	if err != nil {
 		return ""
 	}
 	for _, fd := range fds {
 		link := path.Join(dir, fd.Name())
-		text, err := h.Readlink(link)
+		text, err := p.h.Readlink(link)
 		text = strings.TrimSuffix(text, deleted)
 		if err != nil || !strings.HasPrefix(text, "/") || !resembles(text, nodes) {
 			continue
 		}
-		if node, err := h.behind(link, text, nodes, live); err == nil && node != "" {
+		if node, err := p.behind(link, text, nodes, live); err == nil && node != "" {
 			return node
 		}
 	}
@@ -108,12 +108,12 @@ func resembles(text string, nodes []accel.DeviceNode) bool {
 // behind returns the first of nodes that is the file behind a link of the kernel with this text, or "". The text is a
 // path in the process's own mount namespace, where a plain file may have a node's name, so only the numbers decide. A
 // copy of a machine has only the text.
-func (h *Host) behind(link, text string, nodes []accel.DeviceNode, live bool) (string, error) {
+func (p Processes) behind(link, text string, nodes []accel.DeviceNode, live bool) (string, error) {
 	is := func(n accel.DeviceNode) bool { return n.Path == text }
 	if live {
 		var st unix.Statx_t
 		// Without a sync, the server of a network file system or of FUSE is not asked, and cannot block this.
-		if err := unix.Statx(unix.AT_FDCWD, filepath.Join(h.root, link), unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE,
+		if err := unix.Statx(unix.AT_FDCWD, filepath.Join(p.h.root, link), unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE,
 			&st); err != nil {
 			return "", err
 		}
@@ -129,8 +129,8 @@ func (h *Host) behind(link, text string, nodes []accel.DeviceNode, live bool) (s
 }
 
 // mapped returns the first of nodes that the process has mapped, or "". A mapping outlives its descriptor.
-func (h *Host) mapped(pid int, nodes []accel.DeviceNode, live bool) string {
-	f, err := h.Open(fmt.Sprintf("/proc/%d/maps", pid))
+func (p Processes) mapped(pid int, nodes []accel.DeviceNode, live bool) string {
+	f, err := p.h.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return ""
 	}
@@ -145,9 +145,9 @@ func (h *Host) mapped(pid int, nodes []accel.DeviceNode, live bool) string {
 		from, to, _ := strings.Cut(span, "-")
 		// The link's name has no leading zeros (proc_pid_map_files(5)).
 		link := fmt.Sprintf("/proc/%d/map_files/%s-%s", pid, strings.TrimLeft(from, "0"), strings.TrimLeft(to, "0"))
-		node, err := h.behind(link, text, nodes, live)
+		node, err := p.behind(link, text, nodes, live)
 		if err != nil { // following it needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE
-			node, _ = h.behind(link, text, nodes, false)
+			node, _ = p.behind(link, text, nodes, false)
 		}
 		if node != "" {
 			return node

@@ -3,18 +3,17 @@
 package host
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"sort"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"golang.org/x/sys/unix"
@@ -23,6 +22,8 @@ import (
 // Host is a machine seen through a root directory: "/" for the machine itself, "/host" in a container that mounts the
 // machine's root there, or any directory with a copy of a machine. Its methods take absolute paths as the machine sees
 // them. Symbolic links, including absolute ones, are resolved inside the root and never leave it.
+//
+// Host itself has the files. The rest is grouped by noun: [Kernel], [Devices], [Processes], [Programs] and [Locks].
 type Host struct {
 	root string
 	dir  *os.File // the root, opened to resolve paths below it; the garbage collector closes it with the Host
@@ -105,10 +106,21 @@ func (h *Host) parent(name string) (string, error) {
 
 // ReadFile reads the whole file name, which must be a regular file. For untrusted files, and for files that are small
 // by nature, use [Host.ReadAttribute], which is bounded.
-func (h *Host) ReadFile(name string) ([]byte, error) { return h.readAll(name) }
-
-// ReadString is [Host.ReadAttribute].
-func (h *Host) ReadString(name string) (string, error) { return h.ReadAttribute(name) }
+func (h *Host) ReadFile(name string) ([]byte, error) {
+	f, err := h.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, relabel(err, name)
+	}
+	if !st.Mode().IsRegular() && !st.IsDir() { // reading a directory fails on its own, with its own errno
+		return nil, &fs.PathError{Op: "read", Path: name, Err: errNotRegular}
+	}
+	return appendAll(make([]byte, 0, min(st.Size(), 64<<20)+1), f, name)
+}
 
 // Open opens the file name for reading. It never blocks, not even on a FIFO.
 func (h *Host) Open(name string) (*os.File, error) { return h.openFile(name, unix.O_RDONLY) }
@@ -132,6 +144,35 @@ func (h *Host) Stat(name string) (fs.FileInfo, error) {
 func (h *Host) Exists(name string) bool {
 	_, err := h.Stat(name)
 	return err == nil
+}
+
+// Born returns when a file or directory was created, or the zero time if the file system does not record it.
+func (h *Host) Born(name string) time.Time {
+	f, err := h.openFile(name, unix.O_PATH)
+	if err != nil {
+		return time.Time{}
+	}
+	defer func() { _ = f.Close() }() // a path only
+	var st unix.Statx_t
+	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &st); err != nil ||
+		st.Mask&unix.STATX_BTIME == 0 {
+		return time.Time{}
+	}
+	return time.Unix(st.Btime.Sec, int64(st.Btime.Nsec))
+}
+
+// Identity returns the inode number of an entry itself, without following a link. In sysfs it changes when an entry is
+// removed and created again, because kernfs counts the numbers up.
+func (h *Host) Identity(name string) (uint64, error) {
+	p, err := h.parent(name)
+	if err != nil {
+		return 0, err
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(p, &st); err != nil {
+		return 0, &os.PathError{Op: "lstat", Path: name, Err: err}
+	}
+	return st.Ino, nil
 }
 
 // ReadDir lists the directory name, sorted.
@@ -208,6 +249,33 @@ func (h *Host) MkdirAll(name string, mode fs.FileMode) error {
 	return relabel(os.MkdirAll(p, mode), name)
 }
 
+// MakeTemp creates a directory with a unique name and mode 0700 in the directory dir and returns its path.
+func (h *Host) MakeTemp(dir, prefix string) (string, error) {
+	p, err := h.Path(dir)
+	if err != nil {
+		return "", err
+	}
+	made, err := os.MkdirTemp(p, prefix)
+	if err != nil {
+		return "", relabel(err, dir)
+	}
+	return path.Join(dir, filepath.Base(made)), nil
+}
+
+// Create creates the file name for reading and writing. It fails if name exists.
+func (h *Host) Create(name string, mode fs.FileMode) (*os.File, error) {
+	return h.create(name, os.O_EXCL, mode)
+}
+
+func (h *Host) create(name string, flags int, mode fs.FileMode) (*os.File, error) {
+	p, err := h.parent(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(p, os.O_RDWR|os.O_CREATE|flags, mode)
+	return f, relabel(err, name)
+}
+
 // WriteFile replaces name atomically. It writes and syncs a temporary file in the same directory, renames it and syncs
 // the directory. (Libraries that watch CDI directories do not see a file that is renamed into them from another
 // directory.) A reader sees either the old bytes or the new ones. Temporary files that a killed writer of the same
@@ -271,29 +339,43 @@ func (h *Host) Rename(from, to string) error {
 	return relabel(syncDir(filepath.Dir(b)), to)
 }
 
-// Command prepares a program of the machine. If the root is not "/", the program runs inside it, so that it sees the
-// machine's own libraries and paths. The environment has a plain PATH and LC_ALL=C; the caller adds the rest.
-func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if h.root != "/" {
-		cmd.SysProcAttr.Chroot = h.root
-		cmd.Dir = "/"
+// Symlink creates the symbolic link name with the target text.
+func (h *Host) Symlink(text, name string) error {
+	p, err := h.parent(name)
+	if err != nil {
+		return err
 	}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	return cmd
+	return relabel(os.Symlink(text, p), name)
 }
 
-// LookPath finds a program of the machine in the PATH of [Host.Command].
-func (h *Host) LookPath(name string) (string, error) {
-	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
-		p := path.Join(dir, name)
-		if st, err := h.Stat(p); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
-			return p, nil
-		}
+// Give makes user, as user and as group, own name and everything below it. Links are changed themselves, not their
+// targets.
+func (h *Host) Give(name string, user int) error {
+	p, err := h.parent(name)
+	if err != nil {
+		return err
 	}
-	return "", fmt.Errorf("cannot find program %q: %w", name, fs.ErrNotExist)
+	if err := os.Lchown(p, user, user); err != nil {
+		return relabel(err, name)
+	}
+	st, err := os.Lstat(p)
+	if err != nil || !st.IsDir() {
+		return relabel(err, name)
+	}
+	entries, err := h.ReadDir(name)
+	for _, e := range entries {
+		err = errors.Join(err, h.Give(path.Join(name, e.Name()), user))
+	}
+	return err
+}
+
+// Chmod sets the mode of name, following links.
+func (h *Host) Chmod(name string, mode os.FileMode) error {
+	p, err := h.Path(name)
+	if err != nil {
+		return err
+	}
+	return relabel(os.Chmod(p, mode), name)
 }
 
 func syncDir(dir string) error {

@@ -9,9 +9,9 @@ import (
 
 // Keyring returns the serial numbers of the keys in a keyring of the running kernel, as /proc/keys shows them in its
 // first column. It needs the right to read the keyring, which root has for the kernel's own.
-func (h *Host) Keyring(serial int32) ([]int32, error) {
-	if !h.Live() {
-		return nil, fmt.Errorf("cannot read keyring %08x: host root %q is not the running machine: %w", serial, h.root,
+func (k Kernel) Keyring(serial int32) ([]int32, error) {
+	if !k.h.Live() {
+		return nil, fmt.Errorf("cannot read keyring %08x: host root %q is not the running machine: %w", serial, k.h.root,
 			unix.EPERM)
 	}
 	const most = 4096 // keys; the kernel's own keyrings have a handful

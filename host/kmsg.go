@@ -33,9 +33,9 @@ type KmsgRecord struct {
 // Kmsg delivers the kernel log until ctx ends, then closes the channel. It starts with the oldest record that the
 // kernel still has, or with the next one if fromNow is set. Lost records are counted in Lost of the next record. A
 // record that cannot be parsed is delivered as text.
-func (h *Host) Kmsg(ctx context.Context, fromNow bool) (<-chan KmsgRecord, error) {
+func (k Kernel) Kmsg(ctx context.Context, fromNow bool) (<-chan KmsgRecord, error) {
 	const name = "/dev/kmsg"
-	f, err := h.openFile(name, unix.O_RDONLY)
+	f, err := k.h.openFile(name, unix.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the kernel log: %w", err)
 	}

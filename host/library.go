@@ -15,20 +15,20 @@ import (
 // Library finds the shared library with this soname for the machine's own processor, as the machine's loader would:
 // first in /etc/ld.so.cache, then in the default directories. It returns the file itself, with links resolved, as the
 // machine sees it.
-func (h *Host) Library(soname string) (string, error) {
+func (p Programs) Library(soname string) (string, error) {
 	if strings.ContainsRune(soname, '/') {
 		return "", fmt.Errorf("%q is not the name of a library", soname)
 	}
 	var candidates []string
-	if cache, err := h.ReadFile("/etc/ld.so.cache"); err == nil {
+	if cache, err := p.h.ReadFile("/etc/ld.so.cache"); err == nil {
 		candidates = cachedLibraries(cache, soname)
 	}
-	for _, dir := range h.libraryDirs() {
+	for _, dir := range p.libraryDirs() {
 		candidates = append(candidates, path.Join(dir, soname))
 	}
 	for _, name := range candidates {
-		if h.native(name) {
-			return h.realName(name)
+		if p.native(name) {
+			return p.realName(name)
 		}
 	}
 	return "", fmt.Errorf("cannot find library %q: %w", soname, fs.ErrNotExist)
@@ -36,9 +36,9 @@ func (h *Host) Library(soname string) (string, error) {
 
 // libraryDirs returns the loader's default directories: Debian's multiarch ones first, then the generic ones
 // (ld.so(8)).
-func (h *Host) libraryDirs() []string {
+func (p Programs) libraryDirs() []string {
 	dirs := []string{"/usr/lib64", "/lib64", "/usr/lib", "/lib"}
-	if arch := h.processor(); arch != "" {
+	if arch := p.processor(); arch != "" {
 		dirs = append([]string{"/usr/lib/" + arch + "-linux-gnu", "/lib/" + arch + "-linux-gnu"}, dirs...)
 	}
 	return dirs
@@ -76,8 +76,8 @@ func cachedLibraries(cache []byte, soname string) []string {
 }
 
 // native reports whether name is an ELF file for the machine's processor.
-func (h *Host) native(name string) bool {
-	f, err := h.Open(name)
+func (p Programs) native(name string) bool {
+	f, err := p.h.Open(name)
 	if err != nil {
 		return false
 	}
@@ -99,17 +99,17 @@ func (h *Host) native(name string) bool {
 	want, known := map[string]elf.Machine{
 		"x86_64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64, "ppc64le": elf.EM_PPC64, "s390x": elf.EM_S390,
 		"riscv64": elf.EM_RISCV, "loongarch64": elf.EM_LOONGARCH,
-	}[h.processor()]
+	}[p.processor()]
 	return elf.Class(header[elf.EI_CLASS]) == elf.ELFCLASS64 &&
 		(!known || elf.Machine(order.Uint16(header[18:])) == want)
 }
 
 // processor returns Arch or, for a copy of a machine, what its procfs says (Linux 6.1). It is empty if neither knows.
-func (h *Host) processor() string {
-	if arch := h.Arch(); arch != "" {
+func (p Programs) processor() string {
+	if arch := p.h.Kernel().Arch(); arch != "" {
 		return arch
 	}
-	arch, err := h.ReadAttribute("/proc/sys/kernel/arch")
+	arch, err := p.h.ReadAttribute("/proc/sys/kernel/arch")
 	if err != nil {
 		return ""
 	}
@@ -117,8 +117,8 @@ func (h *Host) processor() string {
 }
 
 // realName resolves every link in name and returns the path as the machine sees it.
-func (h *Host) realName(name string) (string, error) {
-	f, err := h.Open(name)
+func (p Programs) realName(name string) (string, error) {
+	f, err := p.h.Open(name)
 	if err != nil {
 		return "", err
 	}
@@ -127,5 +127,5 @@ func (h *Host) realName(name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot resolve %q: %w", name, err)
 	}
-	return "/" + strings.TrimPrefix(strings.TrimPrefix(real, h.root), "/"), nil
+	return "/" + strings.TrimPrefix(strings.TrimPrefix(real, p.h.root), "/"), nil
 }

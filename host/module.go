@@ -17,9 +17,9 @@ import (
 // so neither the module's version nor its symbol versions are ever ignored. Parameters are "name=value", separated by
 // spaces. It blocks while the module initialises, possibly forever, so a long-lived process calls it in a helper. The
 // error has the kernel's errno in its chain.
-func (h *Host) LoadModule(f *os.File, parameters string) error {
-	if !h.Live() {
-		return fmt.Errorf("cannot load a module: host root %q is not the running machine: %w", h.root, unix.EPERM)
+func (k Kernel) LoadModule(f *os.File, parameters string) error {
+	if !k.h.Live() {
+		return fmt.Errorf("cannot load a module: host root %q is not the running machine: %w", k.h.root, unix.EPERM)
 	}
 	if err := unix.FinitModule(int(f.Fd()), parameters, 0); err != nil {
 		return fmt.Errorf("cannot load %q: %w", f.Name(), err)
@@ -29,9 +29,9 @@ func (h *Host) LoadModule(f *os.File, parameters string) error {
 
 // DeleteModule removes the module name from the running kernel with delete_module(2). It never forces the removal and
 // never waits for users of the module: if there are any, the error's chain has EAGAIN.
-func (h *Host) DeleteModule(name string) error {
-	if !h.Live() {
-		return fmt.Errorf("cannot remove module %q: host root %q is not the running machine: %w", name, h.root,
+func (k Kernel) DeleteModule(name string) error {
+	if !k.h.Live() {
+		return fmt.Errorf("cannot remove module %q: host root %q is not the running machine: %w", name, k.h.root,
 			unix.EPERM)
 	}
 	if err := unix.DeleteModule(name, unix.O_NONBLOCK); err != nil {
@@ -86,8 +86,8 @@ func onSpareThread(f func()) {
 }
 
 // MemoryFile returns an anonymous in-memory file with what write puts into it. The file is open for reading and
-// sealed, so that nobody can change it any more, and [Host.LoadModule] accepts it. Name is for people.
-func (h *Host) MemoryFile(name string, write func(io.Writer) error) (*os.File, error) {
+// sealed, so that nobody can change it any more, and [Kernel.LoadModule] accepts it. Name is for people.
+func MemoryFile(name string, write func(io.Writer) error) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a file in memory: %w", err)
@@ -116,21 +116,21 @@ type KernelTail struct {
 	rest string // an incomplete record, if the log is a plain file
 }
 
-// KernelTail opens /dev/kmsg at its current end: everything that is read later was written after this call.
-func (h *Host) KernelTail() (*KernelTail, error) { return h.kernelLog(unix.SEEK_END) }
+// Tail opens /dev/kmsg at its current end: everything that is read later was written after this call.
+func (k Kernel) Tail() (*KernelTail, error) { return k.log(unix.SEEK_END) }
 
-// KernelLines returns the text of all of the kernel's own messages that are still in the log, oldest first, without
+// Lines returns the text of all of the kernel's own messages that are still in the log, oldest first, without
 // waiting.
-func (h *Host) KernelLines() ([]string, error) {
-	all, err := h.kernelLog(unix.SEEK_SET)
+func (k Kernel) Lines() ([]string, error) {
+	all, err := k.log(unix.SEEK_SET)
 	if err != nil {
 		return nil, err
 	}
 	return all.Lines(), all.Close()
 }
 
-func (h *Host) kernelLog(whence int) (*KernelTail, error) {
-	p, err := h.Path("/dev/kmsg")
+func (k Kernel) log(whence int) (*KernelTail, error) {
+	p, err := k.h.Path("/dev/kmsg")
 	if err != nil {
 		return nil, err
 	}

@@ -15,13 +15,13 @@ import (
 // fails without running f if the namespace is unknown or may not be entered. There is one exception: if the root is
 // "/" and this process may not inspect process 1, this process is a user's command and already in the machine's
 // namespace.
-func (h *Host) inNetwork(f func() error) error {
-	name, err := h.parent("/proc/1/ns/net") // the last element is a magic link, not a path: it must not be resolved
+func (k Kernel) inNetwork(f func() error) error {
+	name, err := k.h.parent("/proc/1/ns/net") // the last element is a magic link, not a path: it must not be resolved
 	if err != nil {
 		return err
 	}
 	theirs, err := os.Stat(name)
-	if h.root == "/" && errors.Is(err, fs.ErrPermission) {
+	if k.h.root == "/" && errors.Is(err, fs.ErrPermission) {
 		return f()
 	}
 	if err != nil {

@@ -45,14 +45,14 @@ type DevlinkAnswer struct {
 // answer, even forever. When ctx ends, Network returns and the waiting thread stays behind.
 //
 // Rdma must be false if /sys/class/infiniband is empty: asking makes the kernel load the module ib_core.
-func (h *Host) Network(ctx context.Context, interfaces []string, rdma bool) NetworkAnswers {
-	if !h.Live() {
+func (k Kernel) Network(ctx context.Context, interfaces []string, rdma bool) NetworkAnswers {
+	if !k.h.Live() {
 		return NetworkAnswers{Unknown: errors.New("not the running machine, whose kernel alone can be asked")}
 	}
 	answered := make(chan NetworkAnswers, 1)
 	go func() {
 		var a NetworkAnswers
-		err := h.inNetwork(func() error { a = askNetwork(interfaces, rdma); return nil })
+		err := k.inNetwork(func() error { a = askNetwork(interfaces, rdma); return nil })
 		a.Unknown = errors.Join(a.Unknown, err)
 		answered <- a
 	}()

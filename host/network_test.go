@@ -121,7 +121,7 @@ func TestDevlink(t *testing.T) {
 func TestNetworkOfThisMachine(t *testing.T) {
 	h, err := New("/")
 	must(t, err)
-	got := h.Network(t.Context(), []string{"lo", "no-such-device0"}, false)
+	got := h.Kernel().Network(t.Context(), []string{"lo", "no-such-device0"}, false)
 	if got.Unknown != nil || got.Interfaces["lo"].MTU == 0 || len(got.Interfaces) != 1 {
 		t.Errorf("%+v", got)
 	}
@@ -130,7 +130,7 @@ func TestNetworkOfThisMachine(t *testing.T) {
 func TestNetworkOfACopy(t *testing.T) {
 	h, err := New(t.TempDir())
 	must(t, err)
-	if got := h.Network(t.Context(), []string{"lo"}, true); got.Unknown == nil || got.Interfaces != nil {
+	if got := h.Kernel().Network(t.Context(), []string{"lo"}, true); got.Unknown == nil || got.Interfaces != nil {
 		t.Errorf("%+v", got)
 	}
 }
@@ -157,7 +157,7 @@ func TestInNetwork(t *testing.T) {
 	want, err := os.Readlink(theirs)
 	must(t, err)
 	before := namespace()
-	must(t, h.inNetwork(func() error {
+	must(t, h.Kernel().inNetwork(func() error {
 		if got := namespace(); got != want {
 			t.Errorf("in %s, want %s", got, want)
 		}
@@ -170,7 +170,7 @@ func TestInNetwork(t *testing.T) {
 	if got := namespace(); got != before {
 		t.Errorf("left in %s", got)
 	}
-	if empty, err := New(t.TempDir()); err != nil || empty.inNetwork(func() error {
+	if empty, err := New(t.TempDir()); err != nil || empty.Kernel().inNetwork(func() error {
 		t.Error("ran")
 		return nil
 	}) == nil {

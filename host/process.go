@@ -2,173 +2,60 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"os/exec"
+	"net"
 	"path"
-	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Helper prepares a program from this process's own file system, not the machine's; argv[0] is usually the agent
-// itself. Files become the descriptors 3, 4, … The program leads its own process group and dies with this process.
-// Start it with [Start] if it must not die earlier.
-func (h *Host) Helper(ctx context.Context, argv []string, files ...*os.File) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.ExtraFiles = files
-	return cmd
-}
+// Processes are the processes of the machine: which there are, since when, what they hold.
+type Processes struct{ h *Host }
 
-// Start starts a program that [Host.Command] or [Host.Helper] prepared, on a thread that stays until the program has
-// exited: the kernel sends Pdeathsig when the thread that started a program exits, not when the process does
-// (prctl(2)). A thread exits with a goroutine that is locked to it, and any thread may get such a goroutine later.
-// Ended receives what [exec.Cmd.Wait] returns.
-func Start(cmd *exec.Cmd) (ended <-chan error, err error) {
-	started, over := make(chan error), make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread() // the thread may have started other programs
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			over <- cmd.Wait()
-		}
-	}()
-	return over, <-started
-}
+// Processes returns the machine's processes.
+func (h *Host) Processes() Processes { return Processes{h} }
 
-// Lock takes the exclusive lock (flock(2)) on the file name, which it creates if missing, and writes text into it for
-// people. It waits until ctx ends. The lock ends when its holder calls release or dies.
-func (h *Host) Lock(ctx context.Context, name, text string) (release func(), err error) {
-	f, err := h.openLock(name)
+// Peer connects to a unix socket of the machine and returns the PID of its listener, the process that called
+// listen(2). For a socket that the service manager opened, that is 1. It is 0 if the process is outside this process's
+// PID namespace. Nothing is sent.
+func (p Processes) Peer(ctx context.Context, socket string) (int, error) {
+	name, err := p.h.Path(socket)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	got := make(chan error, 1)
-	go func() { got <- flock(f, unix.LOCK_EX) }()
-	select {
-	case err = <-got:
-	case <-ctx.Done():
-		go func() { // flock cannot be cancelled: release a lock that comes late
-			if err := <-got; err == nil {
-				_ = flock(f, unix.LOCK_UN) // closing does it too
-			}
-			_ = f.Close()
-		}()
-		return nil, fmt.Errorf("cannot lock %q: %w", name, ctx.Err())
-	}
-	return h.locked(f, name, text, err)
-}
-
-// TryLock is [Host.Lock] without waiting: if another process holds the lock, the error's chain has EWOULDBLOCK.
-func (h *Host) TryLock(name, text string) (release func(), err error) {
-	f, err := h.openLock(name)
+	dialer := net.Dialer{Timeout: time.Second} // a listener with a full backlog does not answer
+	conn, err := dialer.DialContext(ctx, "unix", name)
 	if err != nil {
-		return nil, err
+		return 0, fmt.Errorf("cannot connect to %q: %w", socket, err)
 	}
-	return h.locked(f, name, text, flock(f, unix.LOCK_EX|unix.LOCK_NB))
-}
-
-// Locked reports whether the lock on the file name is held. It is false also if that cannot be determined.
-func (h *Host) Locked(name string) bool {
-	f, err := h.openFile(name, unix.O_RDONLY)
+	defer func() { _ = conn.Close() }() // nothing was sent
+	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return false
+		return 0, fmt.Errorf("cannot ask who listens at %q: %w", socket, err)
 	}
-	defer closeQuietly(f) // also releases the lock, if it was free
-	return errors.Is(flock(f, unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
-}
-
-func (h *Host) openLock(name string) (*os.File, error) {
-	p, err := h.parent(name)
-	if err != nil {
-		return nil, err
+	var cred *unix.Ucred
+	var asked error
+	if err := raw.Control(func(fd uintptr) {
+		cred, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		asked = err
 	}
-	f, err := os.OpenFile(p, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	return f, relabel(err, name)
-}
-
-func (h *Host) locked(f *os.File, name, text string, err error) (func(), error) {
-	if err != nil {
-		_ = f.Close() // the earlier error is the one that matters
-		return nil, fmt.Errorf("cannot lock %q: %w", name, err)
+	if asked != nil {
+		return 0, fmt.Errorf("cannot ask who listens at %q: %w", socket, asked)
 	}
-	if err := f.Truncate(0); err == nil {
-		_, _ = f.WriteString(text) // the text is a courtesy; the lock is what counts
-	}
-	return func() { _ = f.Close() }, nil
-}
-
-func flock(f *os.File, how int) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
-
-// MakeTemp creates a directory with a unique name and mode 0700 in the directory dir and returns its path.
-func (h *Host) MakeTemp(dir, prefix string) (string, error) {
-	p, err := h.Path(dir)
-	if err != nil {
-		return "", err
-	}
-	made, err := os.MkdirTemp(p, prefix)
-	if err != nil {
-		return "", relabel(err, dir)
-	}
-	return path.Join(dir, filepath.Base(made)), nil
-}
-
-// Create creates the file name for reading and writing. It fails if name exists.
-func (h *Host) Create(name string, mode fs.FileMode) (*os.File, error) {
-	p, err := h.parent(name)
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(p, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
-	return f, relabel(err, name)
-}
-
-// MakeNode creates the character device name with the given numbers and mode, regardless of the umask. It fails if
-// name exists.
-func (h *Host) MakeNode(name string, major, minor uint32, mode fs.FileMode) error {
-	p, err := h.parent(name)
-	if err != nil {
-		return err
-	}
-	if err := unix.Mknod(p, unix.S_IFCHR|uint32(mode.Perm()), int(unix.Mkdev(major, minor))); err != nil {
-		return &fs.PathError{Op: "mknod", Path: name, Err: err}
-	}
-	return relabel(os.Chmod(p, mode.Perm()), name)
-}
-
-// Symlink creates the symbolic link name with the target text.
-func (h *Host) Symlink(text, name string) error {
-	p, err := h.parent(name)
-	if err != nil {
-		return err
-	}
-	return relabel(os.Symlink(text, p), name)
+	return int(cred.Pid), nil
 }
 
 // StartedAfterBoot returns the time between the boot and the start of a process, including time asleep. The process is
 // "self" or a PID. Linux reports the start in ticks, 100 a second on every architecture (proc_pid_stat(5), field 22;
 // USER_HZ).
-func (h *Host) StartedAfterBoot(process string) (time.Duration, error) {
+func (p Processes) StartedAfterBoot(process string) (time.Duration, error) {
 	name := path.Join("/proc", process, "stat")
-	stat, err := h.ReadAttribute(name)
+	stat, err := p.h.ReadAttribute(name)
 	if err != nil {
 		return 0, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -40,24 +42,24 @@ func put(t *testing.T, h *Host, name, text string) {
 
 func TestLock(t *testing.T) {
 	h := tempHost(t)
-	release, err := h.TryLock("/lock", "me")
+	release, err := h.Locks().Try("/lock", "me")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.TryLock("/lock", "you"); !errors.Is(err, syscall.EWOULDBLOCK) {
+	if _, err := h.Locks().Try("/lock", "you"); !errors.Is(err, syscall.EWOULDBLOCK) {
 		t.Fatal(err)
 	}
-	if text, _ := h.ReadString("/lock"); text != "me" {
+	if text, _ := h.ReadAttribute("/lock"); text != "me" {
 		t.Error("a lock that was not got changed its text to", text)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := h.Lock(ctx, "/lock", ""); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := h.Locks().Take(ctx, "/lock", ""); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
 	got := make(chan error)
 	go func() {
-		next, err := h.Lock(t.Context(), "/lock", "next")
+		next, err := h.Locks().Take(t.Context(), "/lock", "next")
 		if err == nil {
 			defer next()
 		}
@@ -68,11 +70,11 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The waiter that gave up does not keep a lock that comes late.
-	if release, err = h.Lock(t.Context(), "/lock", ""); err != nil {
+	if release, err = h.Locks().Take(t.Context(), "/lock", ""); err != nil {
 		t.Fatal(err)
 	}
 	release()
-	if _, err := h.TryLock("/no/dir/lock", ""); !errors.Is(err, os.ErrNotExist) {
+	if _, err := h.Locks().Try("/no/dir/lock", ""); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }
@@ -97,14 +99,14 @@ func TestHolders(t *testing.T) {
 		{PID: 20, Comm: "python3", Node: "/dev/edu0", Pod: uid, Container: id},
 		{PID: 100, Comm: "later", Node: "/dev/edu0"},
 	}
-	got := h.Holders([]accel.DeviceNode{node})
+	got := h.Processes().Holders([]accel.DeviceNode{node})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	if s := got[0].String() + ", " + got[1].String(); s != "python3 (pid 20, pod "+uid+"), later (pid 100)" {
 		t.Error(s)
 	}
-	if got := h.Holders(nil); got != nil {
+	if got := h.Processes().Holders(nil); got != nil {
 		t.Error(got)
 	}
 }
@@ -120,7 +122,7 @@ func TestHoldersLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for _, o := range h.Holders([]accel.DeviceNode{{Path: "/dev/other-name", Major: 1, Minor: 5}}) {
+	for _, o := range h.Processes().Holders([]accel.DeviceNode{{Path: "/dev/other-name", Major: 1, Minor: 5}}) {
 		if o.PID == os.Getpid() && o.Node == "/dev/other-name" {
 			return
 		}
@@ -130,7 +132,7 @@ func TestHoldersLive(t *testing.T) {
 
 // holds reports whether this process is among the holders of a node.
 func holds(h *Host, node accel.DeviceNode) bool {
-	return slices.ContainsFunc(h.Holders([]accel.DeviceNode{node}), func(o Holder) bool {
+	return slices.ContainsFunc(h.Processes().Holders([]accel.DeviceNode{node}), func(o Holder) bool {
 		return o.PID == os.Getpid() && o.Node == node.Path
 	})
 }
@@ -145,7 +147,7 @@ func TestHoldersElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	name, node := filepath.Join(t.TempDir(), "zero"), accel.DeviceNode{Path: "/dev/zero", Major: 1, Minor: 5}
-	if err := h.MakeNode(name, node.Major, node.Minor, 0o600); err != nil {
+	if err := unix.Mknod(name, unix.S_IFCHR|0o600, int(unix.Mkdev(node.Major, node.Minor))); err != nil {
 		t.Skipf("no device node can be made here: %v", err)
 	}
 	f, err := os.Open(name)
@@ -171,6 +173,29 @@ func TestHoldersElsewhere(t *testing.T) {
 	}
 	if holds(h, node) {
 		t.Error("this process is among the holders of /dev/zero, which it has closed")
+	}
+}
+
+func TestPeer(t *testing.T) {
+	root, err := os.MkdirTemp("", "peer") // a socket's path has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	h, err := New(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Processes().Peer(t.Context(), "/run/x.sock"); err == nil {
+		t.Error("a socket that is not there has a peer")
+	}
+	l, err := net.Listen("unix", filepath.Join(root, "x.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if pid, err := h.Processes().Peer(t.Context(), "/x.sock"); err != nil || pid != os.Getpid() {
+		t.Errorf("peer is %d, %v; want %d", pid, err, os.Getpid())
 	}
 }
 
@@ -219,7 +244,7 @@ func TestStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := h.Helper(t.Context(), []string{"/bin/sh", "-c", "read -r end"})
+	cmd := Helper(t.Context(), []string{"/bin/sh", "-c", "read -r end"})
 	if _, err := cmd.StdinPipe(); err != nil { // it stays open
 		t.Fatal(err)
 	}
@@ -243,7 +268,7 @@ func TestStart(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("it was killed, and ended well")
 	}
-	if _, err := Start(h.Helper(t.Context(), []string{"/not/there"})); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Start(Helper(t.Context(), []string{"/not/there"})); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }
@@ -251,7 +276,7 @@ func TestStart(t *testing.T) {
 func TestKernelTail(t *testing.T) {
 	h := tempHost(t)
 	put(t, h, "/dev/kmsg", "6,1,1,-;before\n")
-	tail, err := h.KernelTail()
+	tail, err := h.Kernel().Tail()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +301,7 @@ func TestKernelTail(t *testing.T) {
 
 func TestModulesOfACopy(t *testing.T) {
 	h := tempHost(t)
-	f, err := h.MemoryFile("x", func(w io.Writer) error {
+	f, err := MemoryFile("x", func(w io.Writer) error {
 		_, err := io.WriteString(w, "content")
 		return err
 	})
@@ -294,13 +319,13 @@ func TestModulesOfACopy(t *testing.T) {
 		_ = w.Close()
 	}
 	full := errors.New("full")
-	if _, err := h.MemoryFile("x", func(io.Writer) error { return full }); !errors.Is(err, full) {
+	if _, err := MemoryFile("x", func(io.Writer) error { return full }); !errors.Is(err, full) {
 		t.Error(err)
 	}
-	if err := h.LoadModule(f, ""); !errors.Is(err, syscall.EPERM) {
+	if err := h.Kernel().LoadModule(f, ""); !errors.Is(err, syscall.EPERM) {
 		t.Error(err)
 	}
-	if err := h.DeleteModule("x"); !errors.Is(err, syscall.EPERM) {
+	if err := h.Kernel().DeleteModule("x"); !errors.Is(err, syscall.EPERM) {
 		t.Error(err)
 	}
 }

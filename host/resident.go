@@ -28,9 +28,9 @@ type Resident struct {
 // Reside starts a program of the machine. If own is true, argv[0] is a path in this process's own file system. That
 // file is opened here but runs inside the machine's root, so that it uses the machine's loader and libraries. The
 // program is killed when ctx ends; a program that hangs in the kernel exits later, see [Resident.Ended].
-func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, error) {
-	cmd := h.Command(ctx, argv[0], argv[1:]...)
-	if own && h.root != "/" {
+func (p Programs) Reside(ctx context.Context, argv []string, own bool) (*Resident, error) {
+	cmd := p.Command(ctx, argv[0], argv[1:]...)
+	if own && p.h.root != "/" {
 		program, err := os.Open(argv[0])
 		if err != nil {
 			return nil, fmt.Errorf("cannot start %q: %w", argv[0], err)
@@ -38,7 +38,7 @@ func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, 
 		defer program.Close()
 		// The kernel's link to the open file leads out of the root, while the loader that the file names is found
 		// inside it.
-		cmd = h.Command(ctx, "/proc/self/fd/3", argv[1:]...)
+		cmd = p.Command(ctx, "/proc/self/fd/3", argv[1:]...)
 		cmd.Args[0] = argv[0]
 		cmd.ExtraFiles = []*os.File{program}
 	}

@@ -20,7 +20,7 @@ func reside(ctx context.Context, t *testing.T, h *Host, own bool, script string)
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r, err := h.Reside(ctx, []string{program, "one", "two"}, own)
+	r, err := h.Programs().Reside(ctx, []string{program, "one", "two"}, own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestResideEndsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 20 {
-		other := h.Command(t.Context(), "sleep", "60")
+		other := h.Programs().Command(t.Context(), "sleep", "60")
 		if err := other.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestResideMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Reside(t.Context(), []string{"/not/there"}, false); err == nil ||
+	if _, err := h.Programs().Reside(t.Context(), []string{"/not/there"}, false); err == nil ||
 		!strings.Contains(err.Error(), `cannot start "/not/there"`) {
 		t.Errorf("a program that is not there: %v", err)
 	}
@@ -131,7 +131,7 @@ func TestResideElsewhere(t *testing.T) {
 	if err := os.WriteFile(program, source, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r, err := h.Reside(t.Context(), []string{program, "here"}, true)
+	r, err := h.Programs().Reside(t.Context(), []string{program, "here"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ type controlGroup interface {
 type Program struct {
 	Path string // of the program, as the machine sees it
 	Args []string
-	Env  []string // "NAME=value", added to those of [Host.Command]
+	Env  []string // "NAME=value", added to those of [Programs.Command]
 	Dir  string   // the working directory; "/" when empty
 	User int      // the user and group to run as; 0 for this process's own
 	// Output takes both standard output and standard error.
@@ -59,9 +59,9 @@ type Program struct {
 // OpenScope creates a scope: a transient systemd scope if systemd is the machine's service manager, otherwise a
 // control group of our own, otherwise only a priority and per-process limits. The error says why the scope offers less
 // than it could; the scope is usable all the same.
-func (h *Host) OpenScope(ctx context.Context, o ScopeOptions) (*Scope, error) {
-	s := &Scope{h: h, o: o}
-	if os.Geteuid() != 0 || !h.Live() {
+func (p Programs) OpenScope(ctx context.Context, o ScopeOptions) (*Scope, error) {
+	s := &Scope{h: p.h, o: o}
+	if os.Geteuid() != 0 || !p.h.Live() {
 		s.bare = len(scopeLevels()) - 1
 		if os.Geteuid() == 0 {
 			s.bare = 0 // a copy of a machine: isolated, but without a control group
@@ -69,10 +69,10 @@ func (h *Host) OpenScope(ctx context.Context, o ScopeOptions) (*Scope, error) {
 		return s, nil
 	}
 	var err error
-	if h.Exists("/run/systemd/system") { // sd_booted(3)
-		s.group, err = h.openSystemdScope(ctx, o)
+	if p.h.Exists("/run/systemd/system") { // sd_booted(3)
+		s.group, err = openSystemdScope(ctx, p.h, o)
 	} else {
-		s.group, err = h.openControlGroup(o)
+		s.group, err = openControlGroup(p.h, o)
 	}
 	if err != nil {
 		s.group = nil // not an interface around a nil pointer
@@ -126,7 +126,7 @@ func (s *Scope) Run(ctx context.Context, p Program) error {
 func (s *Scope) start(ctx context.Context, p Program, level scopeLevel) (cmd *exec.Cmd, gate io.WriteCloser,
 	ended <-chan error, err error,
 ) {
-	shell, err := s.h.LookPath("sh")
+	shell, err := s.h.Programs().LookPath("sh")
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -134,10 +134,10 @@ func (s *Scope) start(ctx context.Context, p Program, level scopeLevel) (cmd *ex
 		return nil, nil, nil, &os.PathError{Op: "exec", Path: p.Path, Err: syscall.ENOENT}
 	}
 	args := []string{"-c", `read -r memory || exit 1; ulimit -S -v "$memory"; exec "$@"`, "sh"}
-	if nice, err := s.h.LookPath("nice"); err == nil {
+	if nice, err := s.h.Programs().LookPath("nice"); err == nil {
 		args = append(args, nice, "-n", "19") // setpriority(2): the lowest
 	}
-	cmd = s.h.Command(ctx, shell, append(append(args, p.Path), p.Args...)...)
+	cmd = s.h.Programs().Command(ctx, shell, append(append(args, p.Path), p.Args...)...)
 	cmd.Env = append(cmd.Env, p.Env...)
 	cmd.Dir = "/"
 	if p.Dir != "" {
@@ -170,7 +170,7 @@ func (s *Scope) admit(ctx context.Context, pid int) string {
 
 // capped reports whether the control group limits memory.
 func (s *Scope) capped() bool {
-	text, err := s.h.ReadString(path.Join(s.group.dir(), "memory.max"))
+	text, err := s.h.ReadAttribute(path.Join(s.group.dir(), "memory.max"))
 	return err == nil && text != "max"
 }
 
@@ -179,7 +179,7 @@ func (s *Scope) OutOfMemory() bool {
 	if s.group == nil {
 		return false
 	}
-	text, err := s.h.ReadString(path.Join(s.group.dir(), "memory.events"))
+	text, err := s.h.ReadAttribute(path.Join(s.group.dir(), "memory.events"))
 	if err != nil {
 		return false
 	}
@@ -198,34 +198,4 @@ func (s *Scope) Close() error {
 		return nil
 	}
 	return s.group.end()
-}
-
-// Give makes user, as user and as group, own name and everything below it. Links are changed themselves, not their
-// targets.
-func (h *Host) Give(name string, user int) error {
-	p, err := h.parent(name)
-	if err != nil {
-		return err
-	}
-	if err := os.Lchown(p, user, user); err != nil {
-		return relabel(err, name)
-	}
-	st, err := os.Lstat(p)
-	if err != nil || !st.IsDir() {
-		return relabel(err, name)
-	}
-	entries, err := h.ReadDir(name)
-	for _, e := range entries {
-		err = errors.Join(err, h.Give(path.Join(name, e.Name()), user))
-	}
-	return err
-}
-
-// Chmod sets the mode of name, following links.
-func (h *Host) Chmod(name string, mode os.FileMode) error {
-	p, err := h.Path(name)
-	if err != nil {
-		return err
-	}
-	return relabel(os.Chmod(p, mode), name)
 }

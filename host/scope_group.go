@@ -30,7 +30,7 @@ type systemdScope struct {
 	leave io.Closer
 }
 
-func (h *Host) openSystemdScope(ctx context.Context, o ScopeOptions) (*systemdScope, error) {
+func openSystemdScope(ctx context.Context, h *Host, o ScopeOptions) (*systemdScope, error) {
 	ours, err := h.Readlink("/proc/self/ns/pid")
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (h *Host) openSystemdScope(ctx context.Context, o ScopeOptions) (*systemdSc
 	if theirs, err := h.Readlink("/proc/1/ns/pid"); err != nil || ours != theirs {
 		return nil, errors.New("cannot name processes to systemd: this process is in a process namespace of its own")
 	}
-	conn, err := h.dialSystemd(ctx)
+	conn, err := dialSystemd(ctx, h)
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach systemd: %w", err)
 	}
@@ -51,7 +51,7 @@ func (h *Host) openSystemdScope(ctx context.Context, o ScopeOptions) (*systemdSc
 }
 
 // dialSystemd connects to systemd directly, which works even without a D-Bus daemon.
-func (h *Host) dialSystemd(ctx context.Context) (*dbus.Conn, error) {
+func dialSystemd(ctx context.Context, h *Host) (*dbus.Conn, error) {
 	socket, err := h.Path("/run/systemd/private")
 	if err != nil {
 		return nil, err
@@ -71,11 +71,11 @@ func (h *Host) dialSystemd(ctx context.Context) (*dbus.Conn, error) {
 
 // open starts the waiting process and the scope around it.
 func (s *systemdScope) open(ctx context.Context, h *Host, o ScopeOptions) error {
-	shell, err := h.LookPath("sh")
+	shell, err := h.Programs().LookPath("sh")
 	if err != nil {
 		return err
 	}
-	keep := h.Command(context.WithoutCancel(ctx), shell, "-c", "read -r end")
+	keep := h.Programs().Command(context.WithoutCancel(ctx), shell, "-c", "read -r end")
 	leave, err := keep.StdinPipe()
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ type ownGroup struct {
 }
 
 // openControlGroup creates a control group below the root of the version 2 tree.
-func (h *Host) openControlGroup(o ScopeOptions) (*ownGroup, error) {
+func openControlGroup(h *Host, o ScopeOptions) (*ownGroup, error) {
 	root := "/sys/fs/cgroup"
 	if !h.Exists(path.Join(root, "cgroup.procs")) {
 		root = "/sys/fs/cgroup/unified" // mounted next to version 1, without its controllers

@@ -25,7 +25,7 @@ func openTestScope(t *testing.T, o ScopeOptions, user int) (*Scope, func(ctx con
 		t.Fatal(err)
 	}
 	o.Name = fmt.Sprintf("acceld-test-%d", os.Getpid())
-	s, err := h.OpenScope(t.Context(), o)
+	s, err := h.Programs().OpenScope(t.Context(), o)
 	t.Log(s.Limits(), err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
@@ -50,7 +50,7 @@ func TestScopeRuns(t *testing.T) {
 		t.Error(out, err)
 	}
 	h, _ := New("/")
-	s, _ := h.OpenScope(t.Context(), ScopeOptions{Name: "acceld-test-2"})
+	s, _ := h.Programs().OpenScope(t.Context(), ScopeOptions{Name: "acceld-test-2"})
 	defer s.Close()
 	if err := s.Run(t.Context(), Program{Path: "/no/such/program"}); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)

@@ -39,11 +39,11 @@ type Uevent struct {
 // Uevents delivers the kernel's events until ctx ends, then closes the channel. Only events that the kernel itself
 // sent are delivered. For a slow reader the kernel buffers 16 MiB; if that overflows, one event with the action
 // [UeventOverflow] stands for the lost ones. Uevents fails if the host is not the running machine.
-func (h *Host) Uevents(ctx context.Context) (<-chan Uevent, error) {
-	if !h.Live() {
-		return nil, fmt.Errorf("cannot listen for kernel events: %q is not the root of the running machine", h.root)
+func (k Kernel) Uevents(ctx context.Context) (<-chan Uevent, error) {
+	if !k.h.Live() {
+		return nil, fmt.Errorf("cannot listen for kernel events: %q is not the root of the running machine", k.h.root)
 	}
-	f, err := h.ueventSocket()
+	f, err := k.ueventSocket()
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen for kernel events: %w", err)
 	}
@@ -75,13 +75,13 @@ func (h *Host) Uevents(ctx context.Context) (<-chan Uevent, error) {
 // The library's Receive is not used, because it expects a netlink header before each message and drops messages
 // without one, such as uevents (lib/kobject_uevent.c). Instead, the descriptor is duplicated into a file that Go's
 // poller waits on.
-func (h *Host) ueventSocket() (*os.File, error) {
+func (k Kernel) ueventSocket() (*os.File, error) {
 	var socket *nl.NetlinkSocket
 	subscribe := func() (err error) {
 		socket, err = nl.Subscribe(unix.NETLINK_KOBJECT_UEVENT, ueventGroup)
 		return os.NewSyscallError("netlink", err)
 	}
-	if h.inNetwork(subscribe) != nil {
+	if k.inNetwork(subscribe) != nil {
 		if err := subscribe(); err != nil {
 			return nil, err
 		}

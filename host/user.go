@@ -9,8 +9,8 @@ import (
 )
 
 // AsUser makes cmd run as a user in the machine's /etc/passwd, given by name or number, with that user's groups.
-func (h *Host) AsUser(cmd *exec.Cmd, user string) error {
-	text, err := h.ReadFile("/etc/passwd")
+func (p Programs) AsUser(cmd *exec.Cmd, user string) error {
+	text, err := p.h.ReadFile("/etc/passwd")
 	if err != nil {
 		return fmt.Errorf("cannot find user %q: %w", user, err)
 	}
@@ -24,7 +24,7 @@ func (h *Host) AsUser(cmd *exec.Cmd, user string) error {
 		if err1 != nil || err2 != nil {
 			break
 		}
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: h.groupsOf(f[0])}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: p.groupsOf(f[0])}
 		cmd.Env = append(cmd.Env, "HOME="+f[5], "USER="+f[0], "LOGNAME="+f[0])
 		return nil
 	}
@@ -32,8 +32,8 @@ func (h *Host) AsUser(cmd *exec.Cmd, user string) error {
 }
 
 // groupsOf returns the supplementary groups of a user, or none if they cannot be read.
-func (h *Host) groupsOf(user string) []uint32 {
-	text, err := h.ReadFile("/etc/group")
+func (p Programs) groupsOf(user string) []uint32 {
+	text, err := p.h.ReadFile("/etc/group")
 	if err != nil {
 		return nil
 	}

@@ -34,7 +34,7 @@ func (h *Host) ViewOutdated(name string) bool {
 		return false
 	}
 	now := time.Now()
-	started, err := h.started(now)
+	started, err := h.Processes().started(now)
 	if err != nil {
 		return false
 	}
@@ -80,8 +80,8 @@ func mountFlags(dir string) (int64, error) {
 }
 
 // started returns when this process started, on the clock that now was read from.
-func (h *Host) started(now time.Time) (time.Time, error) {
-	start, err := h.StartedAfterBoot("self")
+func (p Processes) started(now time.Time) (time.Time, error) {
+	start, err := p.StartedAfterBoot("self")
 	if err != nil {
 		return time.Time{}, err
 	}

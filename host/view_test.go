@@ -130,14 +130,15 @@ func viewOfService(t *testing.T, dir string) {
 // TestStarted: on the given clock, this process is a few seconds old.
 func TestStarted(t *testing.T) {
 	now := time.Now()
-	started, err := root(t).started(now)
+	p := root(t).Processes()
+	started, err := p.started(now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if age := now.Sub(started); age < -10*time.Millisecond || age > 15*time.Minute {
 		t.Errorf("this process started %s ago", age)
 	}
-	if later, err := root(t).started(now.Add(24 * time.Hour)); err != nil || later.Sub(started) < 23*time.Hour {
+	if later, err := p.started(now.Add(24 * time.Hour)); err != nil || later.Sub(started) < 23*time.Hour {
 		t.Errorf("a clock that was set forward by a day: started %s later, %v", later.Sub(started), err)
 	}
 }

@@ -141,7 +141,7 @@ func nodes(h *host.Host, id string, paths []string) (found []accel.DeviceNode, m
 		if !strings.HasPrefix(name, "/dev/") || path.Clean(name) != name {
 			continue
 		}
-		all, absent := h.NodesAt(name, id, []accel.NodeSource{{Glob: "."}})
+		all, absent := h.Devices().NodesAt(name, id, []accel.NodeSource{{Glob: "."}})
 		if len(absent) > 0 || len(all) == 0 {
 			missing = append(missing, clean(name))
 			continue

@@ -220,7 +220,7 @@ func (p *program) once(ctx context.Context, def *accel.Definition, bound []strin
 		return nil
 	}
 	defer p.vacate()
-	child, err := p.o.Host.Reside(alive, argv, own)
+	child, err := p.o.Host.Programs().Reside(alive, argv, own)
 	if err != nil {
 		return err
 	}

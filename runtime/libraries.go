@@ -20,7 +20,7 @@ func (r *Runtime) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Probl
 				continue
 			}
 			name = strings.ReplaceAll(name, "{{.DriverVersion}}", version)
-			file, err := r.host.Library(name)
+			file, err := r.host.Programs().Library(name)
 			if err != nil {
 				continue // not on the host: containers bring their own
 			}
@@ -47,7 +47,7 @@ func (r *Runtime) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Probl
 // driverVersion returns the version of the definition's first loaded module that reports one.
 func (r *Runtime) driverVersion(def *accel.Definition) string {
 	for _, m := range def.Driver.Modules {
-		if v, err := r.host.ReadString(path.Join("/sys/module", strings.ReplaceAll(m.Name, "-", "_"),
+		if v, err := r.host.ReadAttribute(path.Join("/sys/module", strings.ReplaceAll(m.Name, "-", "_"),
 			"version")); err == nil && v != "" {
 			return v
 		}

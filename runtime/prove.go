@@ -36,7 +36,7 @@ func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.P
 	default:
 		return nil
 	}
-	program, err := r.host.LookPath(name)
+	program, err := r.host.Programs().LookPath(name)
 	if err != nil {
 		return nil // there is no program to ask
 	}
@@ -62,7 +62,7 @@ func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.P
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	out, err := r.host.Command(ctx, program, args(dir)...).CombinedOutput()
+	out, err := r.host.Programs().Command(ctx, program, args(dir)...).CombinedOutput()
 	if err == nil {
 		return nil
 	}

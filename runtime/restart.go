@@ -78,7 +78,7 @@ type pending struct {
 func (r *Runtime) noteRestart(c engine.Change) *accel.Problem { return r.noteRestartFor(c, false) }
 
 func (r *Runtime) noteRestartFor(c engine.Change, back bool) *accel.Problem {
-	after, _ := r.host.StartedAfterBoot(itoa(r.engine.PID)) // 0 if it is not known
+	after, _ := r.host.Processes().StartedAfterBoot(itoa(r.engine.PID)) // 0 if it is not known
 	n := pending{
 		Engine: r.engine.Name, PID: r.engine.PID, AfterBoot: after, Started: r.engine.Started, Reload: c.Reload,
 		Back: back,
@@ -112,7 +112,7 @@ func (r *Runtime) noted(e accel.ContainerEngine) (pending, bool) {
 		e = r.look() // it may have been restarted since
 	}
 	same := n.Started.Sub(e.Started).Abs() < time.Second
-	if after, err := r.host.StartedAfterBoot(itoa(e.PID)); err == nil && n.AfterBoot > 0 {
+	if after, err := r.host.Processes().StartedAfterBoot(itoa(e.PID)); err == nil && n.AfterBoot > 0 {
 		same = n.AfterBoot == after
 	}
 	return n, n.Engine == e.Name && n.PID == e.PID && same

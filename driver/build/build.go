@@ -210,7 +210,7 @@ func (b *Builder) harvest(ctx context.Context, j *job, want accel.Module) (store
 		return store.Module{}, accel.Problemf(accel.BuildFailed, "the build of %q made no module %q", j.def.Kind,
 			want.Name)
 	}
-	if strip, err := b.h.LookPath("strip"); err == nil {
+	if strip, err := b.h.Programs().LookPath("strip"); err == nil {
 		var out strings.Builder
 		if err := b.inScope(ctx, j, command{path: strip, args: []string{"-g", built}}, &out); err != nil {
 			b.log.Warn("cannot strip a module", "module", want.Name, "error", err, "output", out.String())

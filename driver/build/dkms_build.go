@@ -126,9 +126,9 @@ func configured(want, config string) bool {
 // scripts are shell text of the source, trusted as much as its Makefile. They are passed to the shell unchanged, with
 // the variables of DKMS in the environment, and run inside the scope. CLEAN is not run, because the copy is clean.
 func (b *Builder) dkmsCommands(j *job) ([]command, *accel.Problem) {
-	shell, err := b.h.LookPath("bash") // the shell that DKMS uses
+	shell, err := b.h.Programs().LookPath("bash") // the shell that DKMS uses
 	if err != nil {
-		shell, err = b.h.LookPath("sh")
+		shell, err = b.h.Programs().LookPath("sh")
 	}
 	if err != nil {
 		return nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed", "bash")
@@ -214,7 +214,7 @@ func (b *Builder) dkmsPatches(j *job) ([]command, *accel.Problem) {
 		if file = path.Join("patches", path.Clean("/"+file)); !b.h.Exists(path.Join(j.Work, file)) {
 			return nil, j.dkms.refuse(line, "the patch %q is not there", file)
 		}
-		program, err := b.h.LookPath("patch")
+		program, err := b.h.Programs().LookPath("patch")
 		if err != nil {
 			return nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed: install package %q",
 				"patch", "patch")

@@ -139,12 +139,12 @@ func (b *Builder) compiler(ctx context.Context, facts accel.Facts, config string
 		needs[1] = cc
 	}
 	for _, program := range needs {
-		if _, err := b.h.LookPath(program); err != nil && !path.IsAbs(program) {
+		if _, err := b.h.Programs().LookPath(program); err != nil && !path.IsAbs(program) {
 			return "", nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed: install package %q",
 				program, programPackage(facts.OS, program))
 		}
 	}
-	program, err := b.h.LookPath(needs[0])
+	program, err := b.h.Programs().LookPath(needs[0])
 	if err != nil {
 		return "", nil, accel.ProblemOf(err, "cannot find make")
 	}
@@ -202,7 +202,7 @@ func majorOf(text string) string {
 func (b *Builder) compilerVersion(ctx context.Context, name string) string {
 	program := name
 	if !path.IsAbs(name) {
-		found, err := b.h.LookPath(name)
+		found, err := b.h.Programs().LookPath(name)
 		if err != nil {
 			return ""
 		}
@@ -214,7 +214,7 @@ func (b *Builder) compilerVersion(ctx context.Context, name string) string {
 	if strings.Contains(path.Base(name), "clang") {
 		args = args[1:]
 	}
-	out, err := b.h.Command(ctx, program, args...).Output()
+	out, err := b.h.Programs().Command(ctx, program, args...).Output()
 	if err != nil {
 		return ""
 	}

@@ -24,7 +24,7 @@ const (
 // openScope opens the scope in which a job's programs run. It gives the job's files to an unprivileged user if that
 // user can do the work.
 func (b *Builder) openScope(ctx context.Context, j *job) (done func()) {
-	scope, err := b.h.OpenScope(ctx, host.ScopeOptions{
+	scope, err := b.h.Programs().OpenScope(ctx, host.ScopeOptions{
 		Name:        "acceld-build-" + path.Base(j.Dir),
 		Description: "acceld: build of the driver of " + j.def.Kind,
 		CPUWeight:   b.o.CPUWeight, MemoryBytes: b.o.Memory,
@@ -72,7 +72,7 @@ func (b *Builder) hand(j *job, user int) error {
 
 // tryUser checks, as the user, that it can read the headers and write its files.
 func (b *Builder) tryUser(ctx context.Context, j *job, user int) error {
-	shell, err := b.h.LookPath("sh")
+	shell, err := b.h.Programs().LookPath("sh")
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (s *Devices) Observe(def *accel.Definition, accs []accel.Accelerator) []Dev
 		if link, err := s.h.Readlink(path.Join(Dir(a.ID), "driver")); err == nil {
 			v.Bound = path.Base(link)
 		}
-		if o, err := s.h.ReadString(path.Join(Dir(a.ID), "driver_override")); err == nil && o != "(null)" {
+		if o, err := s.h.ReadAttribute(path.Join(Dir(a.ID), "driver_override")); err == nil && o != "(null)" {
 			v.Kept = o
 		}
 		s.findNodes(&v, def.Nodes)
@@ -88,6 +88,6 @@ func Problem(def *accel.Definition, devices []Device, live bool) *accel.Problem 
 
 // ShowsConsole reports whether the firmware started the display on the device, or whether it has a frame buffer.
 func (s *Devices) ShowsConsole(id string) bool {
-	boot, err := s.h.ReadString(path.Join(Dir(id), "boot_vga"))
+	boot, err := s.h.ReadAttribute(path.Join(Dir(id), "boot_vga"))
 	return err == nil && boot == "1" || len(s.h.Glob(Dir(id), "graphics/fb*")) > 0
 }

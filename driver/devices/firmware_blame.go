@@ -47,7 +47,7 @@ func (s *Devices) refusedForFirmware(problem *accel.Problem, def *accel.Definiti
 	if len(refused) == 0 {
 		return
 	}
-	lines, err := s.h.KernelLines()
+	lines, err := s.h.Kernel().Lines()
 	if err != nil {
 		return // without the right to read the log, the problem stays unchanged
 	}

@@ -12,7 +12,7 @@ import (
 
 // findNodes fills in the nodes that match the definition's rows. The node of an optional row may never be created.
 func (s *Devices) findNodes(v *Device, sources []accel.NodeSource) {
-	found, missing := s.h.DeviceNodes(v.ID, sources)
+	found, missing := s.h.Devices().Nodes(v.ID, sources)
 	if len(missing) > 0 {
 		v.Missing = missing[0]
 	}
@@ -33,7 +33,7 @@ func (s *Devices) findNodes(v *Device, sources []accel.NodeSource) {
 // sharedNodes looks for the nodes that all devices of the kind share. Missing names the first missing one; deleted
 // are those that can be created.
 func (s *Devices) sharedNodes(def *accel.Definition) (missing string, deleted []host.Node) {
-	made, unknown := s.h.MadeNodes("", def.Driver.MakeNodes)
+	made, unknown := s.h.Devices().MadeNodes("", def.Driver.MakeNodes)
 	for _, n := range made {
 		if s.nodeThere(n.DeviceNode) {
 			continue
@@ -109,7 +109,7 @@ func (s *Devices) NodeAt(name string) accel.DeviceNode {
 
 // ForeignNodes are the nodes of a device that any driver made, such as drm/card0.
 func (s *Devices) ForeignNodes(id string) []accel.DeviceNode {
-	found, _ := s.h.DeviceNodes(id, []accel.NodeSource{{Glob: "*/*"}, {Glob: "*/*/*"}})
+	found, _ := s.h.Devices().Nodes(id, []accel.NodeSource{{Glob: "*/*"}, {Glob: "*/*/*"}})
 	var out []accel.DeviceNode
 	for _, n := range found {
 		out = append(out, n.DeviceNode)

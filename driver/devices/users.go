@@ -37,7 +37,7 @@ func (s *Devices) Users(def *accel.Definition, accs []accel.Accelerator, order [
 // Processes are the processes that have one of the nodes open or mapped.
 func (s *Devices) Processes(nodes []accel.DeviceNode) []accel.Holder {
 	var who []accel.Holder
-	for _, o := range s.h.Holders(nodes) {
+	for _, o := range s.h.Processes().Holders(nodes) {
 		who = append(who, accel.Holder{PID: o.PID, Comm: o.Comm, PodUID: o.Pod, Device: o.Node})
 	}
 	return who
@@ -56,7 +56,7 @@ func (s *Devices) nodes(def *accel.Definition, accs []accel.Accelerator) []accel
 	for _, name := range slices.Concat(def.Container.Nodes, def.Container.OptionalNodes) {
 		out = append(out, s.NodeAt(name))
 	}
-	made, _ := s.h.MadeNodes("", def.Driver.MakeNodes)
+	made, _ := s.h.Devices().MadeNodes("", def.Driver.MakeNodes)
 	for _, n := range made {
 		out = append(out, n.DeviceNode)
 	}

@@ -101,7 +101,7 @@ func (fw *Firmware) Place(facts accel.Facts, p *kmod.Plan) *accel.Problem {
 	if problem != nil || len(files) == 0 {
 		return problem
 	}
-	custom, err := fw.h.ReadString(kmod.FirmwarePath)
+	custom, err := fw.h.ReadAttribute(kmod.FirmwarePath)
 	own := err == nil && (custom == "" || custom == fw.own())
 	for _, f := range files {
 		content, err := fw.h.ReadFile(path.Join(fw.store.EntryDir(p.Key), "firmware", f.Path))

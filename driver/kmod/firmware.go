@@ -20,7 +20,7 @@ func firmwareDirs(h *host.Host, release string) []string {
 		"/lib/firmware/updates/" + release, "/lib/firmware/updates", "/lib/firmware/" + release,
 		"/lib/firmware",
 	}
-	if custom, err := h.ReadString(FirmwarePath); err == nil && custom != "" {
+	if custom, err := h.ReadAttribute(FirmwarePath); err == nil && custom != "" {
 		dirs = append([]string{custom}, dirs...)
 	}
 	return dirs

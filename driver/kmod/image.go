@@ -53,7 +53,9 @@ func Open(h *host.Host, name string) (*Image, *accel.Problem) {
 	}
 	if !strings.HasSuffix(name, ".ko") {
 		packed := f
-		f, err = h.MemoryFile(path.Base(name), func(w io.Writer) error { return Unpack(w, packed, name, moduleLimit) })
+		f, err = host.MemoryFile(path.Base(name), func(w io.Writer) error {
+			return Unpack(w, packed, name, moduleLimit)
+		})
 		_ = packed.Close() // it was only read
 		if err != nil {
 			return nil, accel.Problemf(accel.ReasonForError(err, accel.ModuleInvalid), "cannot unpack module %q: %v",

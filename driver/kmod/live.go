@@ -28,12 +28,12 @@ func Normal(name string) string { return strings.ReplaceAll(name, "-", "_") }
 // a directory without initstate, and is not a module.
 func Live(h *host.Host, name string) (m accel.LoadedModule, ok bool) {
 	dir := path.Join("/sys/module", Normal(name))
-	state, err := h.ReadString(path.Join(dir, "initstate"))
+	state, err := h.ReadAttribute(path.Join(dir, "initstate"))
 	if err != nil {
 		return accel.LoadedModule{}, false
 	}
 	read := func(file string) string {
-		s, err := h.ReadString(path.Join(dir, file))
+		s, err := h.ReadAttribute(path.Join(dir, file))
 		if err != nil {
 			return ""
 		}
@@ -82,7 +82,7 @@ func noteBuildID(b []byte, order binary.ByteOrder) string {
 
 // Taint reads the kernel's taint bits, 0 if they cannot be read.
 func Taint(h *host.Host) uint64 {
-	text, err := h.ReadString("/proc/sys/kernel/tainted")
+	text, err := h.ReadAttribute("/proc/sys/kernel/tainted")
 	if err != nil {
 		return 0
 	}

@@ -64,7 +64,7 @@ func readModprobe(h *host.Host) *modprobe {
 			m.rules = append(m.rules, parseModprobe(files[base], string(text))...)
 		}
 	}
-	if text, err := h.ReadString("/proc/cmdline"); err == nil {
+	if text, err := h.ReadAttribute("/proc/cmdline"); err == nil {
 		m.readCommandLine(text)
 	}
 	return m

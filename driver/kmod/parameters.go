@@ -177,7 +177,7 @@ func Differing(h *host.Host, def *accel.Definition, facts accel.Facts, m accel.M
 		return "", problem
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		have, err := h.ReadString(path.Join("/sys/module", Normal(m.Name), "parameters", name))
+		have, err := h.ReadAttribute(path.Join("/sys/module", Normal(m.Name), "parameters", name))
 		if err == nil && !sameParameter(want[name], have) {
 			return "parameter " + strconv.Quote(name) + " is " + strconv.Quote(have) + ", wanted is " +
 				strconv.Quote(want[name]), nil

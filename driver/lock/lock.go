@@ -35,7 +35,7 @@ func Agent(h *host.Host) (release func(), problem *accel.Problem) {
 	if err := h.MkdirAll(Dir, 0o755); err != nil {
 		return nil, accel.ProblemOf(err, "cannot make %q", Dir)
 	}
-	release, err := h.TryLock(name, Text(h))
+	release, err := h.Locks().Try(name, Text(h))
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld holds %q: %s", name, holderOf(h, name))
 	}
@@ -67,12 +67,12 @@ func (l Locks) Driver(ctx context.Context, kind string) (release func(), problem
 
 // File takes a lock for the work on a kind, and reports progress if it has to wait.
 func (l Locks) File(ctx context.Context, kind, name string) (release func(), err error) {
-	release, err = l.Host.TryLock(name, Text(l.Host))
+	release, err = l.Host.Locks().Try(name, Text(l.Host))
 	if !errors.Is(err, syscall.EWOULDBLOCK) {
 		return release, err
 	}
 	s := l.Tell.Begin(accel.Progress{Kind: kind, Stage: accel.StageWait, What: holderOf(l.Host, name)})
-	release, err = l.Host.Lock(ctx, name, Text(l.Host))
+	release, err = l.Host.Locks().Take(ctx, name, Text(l.Host))
 	if err != nil {
 		s.Problem = err.Error()
 	}
@@ -99,21 +99,21 @@ func Text(h *host.Host, resets ...string) string {
 
 // Resetting returns the devices that the holder of the driver lock is resetting now; none if nobody holds it.
 func Resetting(h *host.Host) []string {
-	text, err := h.ReadString(DriverFile())
+	text, err := h.ReadAttribute(DriverFile())
 	var o owner
-	if err != nil || json.Unmarshal([]byte(text), &o) != nil || len(o.Resets) == 0 || !h.Locked(DriverFile()) {
+	if err != nil || json.Unmarshal([]byte(text), &o) != nil || len(o.Resets) == 0 || !h.Locks().Held(DriverFile()) {
 		return nil
 	}
 	return o.Resets
 }
 
 func holderOf(h *host.Host, name string) string {
-	text, err := h.ReadString(name)
+	text, err := h.ReadAttribute(name)
 	var o owner
 	if err != nil || json.Unmarshal([]byte(text), &o) != nil || o.PID == 0 {
 		return "holder unknown"
 	}
-	comm, err := h.ReadString(fmt.Sprintf("/proc/%d/comm", o.PID))
+	comm, err := h.ReadAttribute(fmt.Sprintf("/proc/%d/comm", o.PID))
 	if err != nil {
 		return fmt.Sprintf("process %d", o.PID)
 	}
@@ -122,7 +122,7 @@ func holderOf(h *host.Host, name string) string {
 
 // BootID returns the ID of the current boot; empty if the kernel does not report it.
 func BootID(h *host.Host) string {
-	id, err := h.ReadString("/proc/sys/kernel/random/boot_id")
+	id, err := h.ReadAttribute("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
 	}

@@ -67,7 +67,7 @@ func ReadKeyrings(h *host.Host, log *slog.Logger, def *accel.Definition, own *Si
 		if !there {
 			continue
 		}
-		members, err := h.Keyring(ring)
+		members, err := h.Kernel().Keyring(ring)
 		if err != nil {
 			log.Debug("cannot read a keyring of the kernel", "keyring", name, "error", err)
 			continue

@@ -111,13 +111,13 @@ func (r *Steps) program(ctx context.Context, argv []string, user string) (*exec.
 	name := argv[0]
 	if !strings.Contains(name, "/") {
 		var err error
-		if name, err = r.h.LookPath(name); err != nil {
+		if name, err = r.h.Programs().LookPath(name); err != nil {
 			return nil, err
 		}
 	}
-	cmd := r.h.Command(ctx, name, argv[1:]...)
+	cmd := r.h.Programs().Command(ctx, name, argv[1:]...)
 	if user != "" {
-		if err := r.h.AsUser(cmd, user); err != nil {
+		if err := r.h.Programs().AsUser(cmd, user); err != nil {
 			return nil, err
 		}
 	}
@@ -150,7 +150,7 @@ func (r *Steps) validate(ctx context.Context, v accel.ValidateStep, accs []accel
 		}
 		var text string
 		err := r.operations.Do(ctx, "validate "+a.ID, func() (err error) {
-			text, err = r.h.DeviceAttribute(a.ID, v.File)
+			text, err = r.h.Devices().Attribute(a.ID, v.File)
 			return err
 		})
 		if err != nil {

@@ -106,7 +106,7 @@ func (r *Steps) waitForLogs(ctx context.Context, l accel.LogStep) error {
 func (r *Steps) waitForKernel(ctx context.Context, match *regexp.Regexp) error {
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
-	records, err := r.h.Kmsg(reading, false)
+	records, err := r.h.Kernel().Kmsg(reading, false)
 	if err != nil {
 		return err
 	}

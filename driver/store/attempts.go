@@ -81,13 +81,13 @@ func (s *Attempts) Settle() {
 	if s.h.MkdirAll(lock.Dir, 0o755) != nil {
 		return
 	}
-	release, err := s.h.TryLock(lock.DriverFile(), lock.Text(s.h))
+	release, err := s.h.Locks().Try(lock.DriverFile(), lock.Text(s.h))
 	if err != nil {
 		return // a load is in progress
 	}
 	defer release()
 	for _, name := range s.h.Glob("/sys/module", "*/initstate") {
-		if state, err := s.h.ReadString(name); err == nil && state == kmod.StateComing {
+		if state, err := s.h.ReadAttribute(name); err == nil && state == kmod.StateComing {
 			return // a module is still loading: it is not known yet how that ends
 		}
 	}

@@ -355,7 +355,7 @@ func (s *Store) Sweep() {
 		dirs[strings.TrimSuffix(name, ".lock")] = true
 	}
 	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
-		release, err := s.h.TryLock(dir+".lock", "")
+		release, err := s.h.Locks().Try(dir+".lock", "")
 		if err != nil {
 			continue // in progress
 		}

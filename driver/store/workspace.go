@@ -57,7 +57,7 @@ func (s *Store) claim() (dir string, release func(), problem *accel.Problem) {
 		if err != nil {
 			return "", nil, accel.ProblemOf(err, "cannot make a directory in %q", s.BuildDir())
 		}
-		release, err := s.h.TryLock(dir+".lock", lock.Text(s.h))
+		release, err := s.h.Locks().Try(dir+".lock", lock.Text(s.h))
 		if err == nil && s.h.Exists(dir) && s.h.Exists(dir+".lock") {
 			return dir, release, nil
 		}

@@ -26,7 +26,7 @@ import (
 type Machine struct {
 	// Host is the machine as code under test sees it.
 	Host *host.Host
-	// Events delivers what [host.Host.Uevents] would deliver. A test that leaves more than 4096 unread fails.
+	// Events delivers what [host.Kernel.Uevents] would deliver. A test that leaves more than 4096 unread fails.
 	Events <-chan host.Uevent
 
 	t       testing.TB

@@ -89,7 +89,7 @@ func (l *Ledger) bookOf(key string) *book {
 }
 
 func (l *Ledger) bootID() string {
-	id, err := l.h.ReadString("/proc/sys/kernel/random/boot_id")
+	id, err := l.h.ReadAttribute("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "" // a copy of a machine
 	}

@@ -194,7 +194,7 @@ func (p *parts) answers(ctx context.Context) []section {
 func (p *parts) journal(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, journalTime)
 	defer cancel()
-	out, err := p.Host.Command(ctx, "journalctl", "--unit=acceld.service", "--no-pager", "--output=short-iso",
+	out, err := p.Host.Programs().Command(ctx, "journalctl", "--unit=acceld.service", "--no-pager", "--output=short-iso",
 		fmt.Sprintf("--lines=%d", reportLines)).Output()
 	return string(out), err
 }
@@ -203,7 +203,7 @@ func (p *parts) journal(ctx context.Context) (string, error) {
 func (p *parts) kernelLog(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	records, err := p.Host.Kmsg(ctx, false)
+	records, err := p.Host.Kernel().Kmsg(ctx, false)
 	if err != nil {
 		return "", err
 	}

@@ -9,17 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Kernel is the running kernel: its modules, its log, its events, and what it answers to system calls.
+type Kernel struct{ h *Host }
+
+// Kernel returns the machine's kernel.
+func (h *Host) Kernel() Kernel { return Kernel{h} }
+
 // Arch returns the machine's architecture as printed by uname -m, such as "x86_64"; empty for a copy of a machine.
-func (h *Host) Arch() string {
+func (k Kernel) Arch() string {
 	var u unix.Utsname
-	if !h.Live() || unix.Uname(&u) != nil {
+	if !k.h.Live() || unix.Uname(&u) != nil {
 		return ""
 	}
 	return unix.ByteSliceToString(u.Machine[:])
 }
 
 // Memory returns the memory of the running machine in bytes, or 0 if unknown.
-func (h *Host) Memory() int64 {
+func (k Kernel) Memory() int64 {
 	var i unix.Sysinfo_t
 	if unix.Sysinfo(&i) != nil {
 		return 0
@@ -28,8 +34,8 @@ func (h *Host) Memory() int64 {
 }
 
 // Uptime returns how long ago the kernel started.
-func (h *Host) Uptime() (time.Duration, error) {
-	s, err := h.ReadAttribute("/proc/uptime")
+func (k Kernel) Uptime() (time.Duration, error) {
+	s, err := k.h.ReadAttribute("/proc/uptime")
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,76 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"runtime"
+	"syscall"
+)
+
+// Programs are the programs and the shared libraries of the machine.
+type Programs struct{ h *Host }
+
+// Programs returns the machine's programs.
+func (h *Host) Programs() Programs { return Programs{h} }
+
+// Command prepares a program of the machine. If the root is not "/", the program runs inside it, so that it sees the
+// machine's own libraries and paths. The environment has a plain PATH and LC_ALL=C; the caller adds the rest.
+func (p Programs) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := prepare(ctx, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", name, args...)
+	if p.h.root != "/" {
+		cmd.SysProcAttr.Chroot = p.h.root
+		cmd.Dir = "/"
+	}
+	return cmd
+}
+
+// LookPath finds a program of the machine in the PATH of [Programs.Command].
+func (p Programs) LookPath(name string) (string, error) {
+	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
+		file := path.Join(dir, name)
+		if st, err := p.h.Stat(file); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("cannot find program %q: %w", name, fs.ErrNotExist)
+}
+
+// Helper prepares a program from this process's own file system, not the machine's; argv[0] is usually the agent
+// itself. Files become the descriptors 3, 4, … The program leads its own process group and dies with this process.
+// Start it with [Start] if it must not die earlier.
+func Helper(ctx context.Context, argv []string, files ...*os.File) *exec.Cmd {
+	cmd := prepare(ctx, "/usr/sbin:/usr/bin:/sbin:/bin", argv[0], argv[1:]...)
+	cmd.ExtraFiles = files
+	return cmd
+}
+
+// prepare is what [Programs.Command] and [Helper] have in common: dirs is the PATH, and the end of ctx kills the group.
+func prepare(ctx context.Context, dirs, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = []string{"PATH=" + dirs, "LC_ALL=C"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	return cmd
+}
+
+// Start starts a program that [Programs.Command] or [Helper] prepared, on a thread that stays until the program has
+// exited: the kernel sends Pdeathsig when the thread that started a program exits, not when the process does
+// (prctl(2)). A thread exits with a goroutine that is locked to it, and any thread may get such a goroutine later.
+// Ended receives what [exec.Cmd.Wait] returns.
+func Start(cmd *exec.Cmd) (ended <-chan error, err error) {
+	started, over := make(chan error), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread() // the thread may have started other programs
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			over <- cmd.Wait()
+		}
+	}()
+	return over, <-started
+}
