@@ -2,8 +2,6 @@ package runtime
 
 import (
 	"context"
-	"io/fs"
-	"slices"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -32,32 +30,42 @@ type Report struct {
 func (r *Runtime) CheckConfig() (Report, *accel.Problem) {
 	r.begin()
 	defer r.mu.Unlock()
-	return r.report()
+	return r.config.report(r.engine)
 }
 
-func (r *Runtime) report() (Report, *accel.Problem) {
-	rep := Report{Engine: r.engine}
-	c, p := engine.Read(r.host, r.engine)
+// configuration is the container runtime's configuration: it reports and changes it.
+type configuration struct {
+	*files
+	client  *client
+	hooks   *hooks
+	restart *restarter
+	down    *downRecord
+	edit    engine.Edit
+}
+
+func (conf *configuration) report(e accel.ContainerEngine) (Report, *accel.Problem) {
+	rep := Report{Engine: e}
+	c, p := engine.Read(conf.host, e)
 	if p != nil {
 		return rep, p
 	}
 	rep.Config, rep.Offers = c, c.Offers(specDir)
-	rep.Newer = r.newer(c)
-	rep.Hooks = r.hookProblems()
-	rep.Change, p = engine.Plan(r.host, r.engine, specDir, r.edit)
+	rep.Newer = conf.newer(e, c)
+	rep.Hooks = conf.hooks.problems(e)
+	rep.Change, p = engine.Plan(conf.host, e, specDir, conf.edit)
 	rep.Diff = rep.Change.Diff()
 	if p == nil && len(rep.Change.Files) == 0 {
-		p = r.waiting(r.engine)
+		p = conf.restart.waiting(e)
 	}
 	return rep, p
 }
 
 // newer returns the files that changed after the daemon started.
-func (r *Runtime) newer(c *engine.Config) []string {
+func (conf *configuration) newer(e accel.ContainerEngine, c *engine.Config) []string {
 	var all []string
 	for _, name := range c.Files {
-		if st, err := r.host.Stat(name); err == nil && !r.engine.Started.IsZero() &&
-			st.ModTime().After(r.engine.Started.Add(time.Second)) {
+		if st, err := conf.host.Stat(name); err == nil && !e.Started.IsZero() &&
+			st.ModTime().After(e.Started.Add(time.Second)) {
 			all = append(all, name) // the kernel reports the start in hundredths of a second, and the boot clock drifts
 		}
 	}
@@ -83,7 +91,7 @@ func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
 	if p != nil && !waits || !waits && len(rep.Change.Files) == 0 {
 		return rep, p
 	}
-	if p := r.takeOver(ctx, rep.Change); p != nil {
+	if p := r.restart.takeOver(ctx, rep.Engine, rep.Change); p != nil {
 		return rep, p
 	}
 	r.mu.Lock()
@@ -99,81 +107,45 @@ func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
 func (r *Runtime) applyFiles(ctx context.Context) (Report, *accel.Problem) {
 	r.begin()
 	defer r.mu.Unlock()
-	rep, p := r.report()
+	return r.config.apply(ctx, r.engine)
+}
+
+// apply writes the change that report plans, unless it was given up or the runtime's own program refuses it.
+func (conf *configuration) apply(ctx context.Context, e accel.ContainerEngine) (Report, *accel.Problem) {
+	rep, p := conf.report(e)
 	if p != nil || len(rep.Change.Files) == 0 {
 		return rep, p
 	}
-	if p := r.gaveUp(rep.Change); p != nil {
+	if p := conf.down.gaveUp(rep.Change); p != nil {
 		return rep, p
 	}
-	if p := r.provenByProgram(ctx, rep.Change); p != nil {
+	if p := conf.prove(ctx, e, rep.Change); p != nil {
 		return rep, p
 	}
-	return rep, r.change(rep.Change)
+	return rep, conf.change(e, rep.Change)
 }
 
 // change writes all files of a change or none: if one write fails, the files written before it get their previous
 // bytes. If the runtime is running, change first notes that it needs a restart. A crash on any line then causes an
 // unneeded restart rather than a forgotten one.
-func (r *Runtime) change(c engine.Change) *accel.Problem {
-	if r.running() {
-		if p := r.noteRestart(c); p != nil {
+func (conf *configuration) change(e accel.ContainerEngine, c engine.Change) *accel.Problem {
+	if conf.client.running(e) {
+		if p := conf.restart.noteChange(e, c, false); p != nil {
 			return p
 		}
 	}
 	for i, f := range c.Files {
-		name, p := r.real(f.Path)
+		name, p := conf.real(f.Path)
 		if p == nil {
-			p = r.write(name, f.After, r.mode(name))
+			p = conf.write(name, f.After, conf.mode(name))
 		}
 		if p != nil {
-			if back := r.revert(engine.Change{Files: c.Files[:i]}); back != nil {
+			if back := conf.revert(engine.Change{Files: c.Files[:i]}); back != nil {
 				return back
 			}
-			r.forgetRestart()
+			conf.restart.forget()
 			return p
 		}
 	}
 	return nil
 }
-
-// revert gives the files of a change their previous bytes, the last file first.
-func (r *Runtime) revert(c engine.Change) *accel.Problem {
-	for _, f := range slices.Backward(c.Files) {
-		name, p := r.real(f.Path)
-		switch {
-		case p != nil:
-		case f.New:
-			p = r.remove(name)
-		default:
-			p = r.write(name, f.Before, r.mode(name))
-		}
-		if p != nil {
-			return p
-		}
-	}
-	return nil
-}
-
-// real follows a link at the end of name: the file is changed, and the administrator's link stays.
-func (r *Runtime) real(name string) (string, *accel.Problem) {
-	if text, _ := r.host.Readlink(name); text == "" { // no link, or it does not exist
-		return name, nil
-	}
-	file, err := r.host.Follow(name)
-	if err != nil {
-		return "", r.problem("resolve", name, err)
-	}
-	return file, nil
-}
-
-// mode returns the mode of the file, or the usual one for a new file.
-func (r *Runtime) mode(name string) fs.FileMode {
-	if st, err := r.host.Stat(name); err == nil {
-		return st.Mode().Perm()
-	}
-	return 0o644
-}
-
-// running reports whether there is a daemon whose configuration in force can differ from its files.
-func (r *Runtime) running() bool { return r.live() && r.engine.PID > 0 && r.engine.Name != "podman" }

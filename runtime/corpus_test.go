@@ -351,7 +351,7 @@ func TestCorpusCrash(t *testing.T) {
 					t.Fatal(p)
 				}
 				for n := range rep.Change.Files {
-					if p := r.change(engine.Change{Files: rep.Change.Files[n : n+1]}); p != nil {
+					if p := r.config.change(r.engine, engine.Change{Files: rep.Change.Files[n : n+1]}); p != nil {
 						t.Fatal(p)
 					}
 					if _, p := engine.Read(r.host, r.engine); p != nil {

@@ -20,18 +20,31 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // ask is the timeout of one call to the runtime.
 const ask = 2 * time.Second
 
-// client connects to the runtime's CRI socket below the host's root.
-func (r *Runtime) client(e accel.ContainerEngine) (cri.RuntimeServiceClient, func(), error) {
+// client asks the container runtime.
+type client struct {
+	host  *host.Host
+	live  func() bool // reports whether the host is the running machine's own
+	asked time.Time   // when a daemon was last asked for its version; the Runtime's mu guards it
+}
+
+// running reports whether there is a daemon whose configuration in force can differ from its files.
+func (cl *client) running(e accel.ContainerEngine) bool {
+	return cl.live() && e.PID > 0 && e.Name != "podman"
+}
+
+// connect connects to the runtime's CRI socket below the host's root.
+func (cl *client) connect(e accel.ContainerEngine) (cri.RuntimeServiceClient, func(), error) {
 	socket, ok := strings.CutPrefix(e.Endpoint, "unix://")
 	if !ok {
 		return nil, nil, fmt.Errorf("cannot ask the container runtime: %q is not a socket", e.Endpoint)
 	}
-	file, err := r.host.Path(socket)
+	file, err := cl.host.Path(socket)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,12 +61,12 @@ func (r *Runtime) client(e accel.ContainerEngine) (cri.RuntimeServiceClient, fun
 }
 
 // question makes one call to the runtime, with the timeout [ask].
-func (r *Runtime) question(ctx context.Context, e accel.ContainerEngine,
+func (cl *client) question(ctx context.Context, e accel.ContainerEngine,
 	put func(context.Context, cri.RuntimeServiceClient) error,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, ask)
 	defer cancel()
-	c, done, err := r.client(e)
+	c, done, err := cl.connect(e)
 	if err != nil {
 		return err
 	}
@@ -62,12 +75,12 @@ func (r *Runtime) question(ctx context.Context, e accel.ContainerEngine,
 }
 
 // pods returns the ids of the running pods, sorted.
-func (r *Runtime) pods(ctx context.Context, e accel.ContainerEngine) ([]string, error) {
+func (cl *client) pods(ctx context.Context, e accel.ContainerEngine) ([]string, error) {
 	if e.Name == "docker" {
 		return nil, nil // docker has no CRI of its own
 	}
 	ids := []string{}
-	err := r.question(ctx, e, func(ctx context.Context, c cri.RuntimeServiceClient) error {
+	err := cl.question(ctx, e, func(ctx context.Context, c cri.RuntimeServiceClient) error {
 		list, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 		if err != nil {
 			return fmt.Errorf("cannot list the pods: %w", err)
@@ -88,12 +101,12 @@ func (r *Runtime) pods(ctx context.Context, e accel.ContainerEngine) ([]string, 
 
 // creating reports whether a container is created but not started yet. It returns true if the runtime does not
 // answer.
-func (r *Runtime) creating(ctx context.Context, e accel.ContainerEngine) bool {
+func (cl *client) creating(ctx context.Context, e accel.ContainerEngine) bool {
 	if e.Name == "docker" {
 		return false
 	}
 	var list *cri.ListContainersResponse
-	err := r.question(ctx, e, func(ctx context.Context, c cri.RuntimeServiceClient) (err error) {
+	err := cl.question(ctx, e, func(ctx context.Context, c cri.RuntimeServiceClient) (err error) {
 		list, err = c.ListContainers(ctx, &cri.ListContainersRequest{})
 		return err
 	})
@@ -103,11 +116,11 @@ func (r *Runtime) creating(ctx context.Context, e accel.ContainerEngine) bool {
 }
 
 // alive checks once whether the runtime is ready and has all the pods in before.
-func (r *Runtime) alive(ctx context.Context, e accel.ContainerEngine, before []string) error {
+func (cl *client) alive(ctx context.Context, e accel.ContainerEngine, before []string) error {
 	if e.Name == "docker" {
-		return r.answers(ctx, e)
+		return cl.answers(ctx, e)
 	}
-	err := r.question(ctx, e, func(ctx context.Context, c cri.RuntimeServiceClient) error {
+	err := cl.question(ctx, e, func(ctx context.Context, c cri.RuntimeServiceClient) error {
 		status, err := c.Status(ctx, &cri.StatusRequest{})
 		if err != nil {
 			return fmt.Errorf("cannot ask for its status: %w", err)
@@ -122,7 +135,7 @@ func (r *Runtime) alive(ctx context.Context, e accel.ContainerEngine, before []s
 	if err != nil {
 		return err
 	}
-	after, err := r.pods(ctx, e)
+	after, err := cl.pods(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -133,49 +146,50 @@ func (r *Runtime) alive(ctx context.Context, e accel.ContainerEngine, before []s
 	return nil
 }
 
-// askVersion asks a daemon for its version if the version from its program is too coarse to decide whether it reads
-// specs. It asks at most once a minute, so that not every look has to wait for a daemon that does not answer.
-func (r *Runtime) askVersion() {
+// version returns the version of e. It asks the daemon if the version from its program is too coarse to decide whether
+// it reads specs. It asks at most once a minute, so that not every look has to wait for a daemon that does not answer.
+func (cl *client) version(e accel.ContainerEngine) string {
 	const often = time.Minute
-	if !r.running() || strings.Contains(r.engine.Version, ".") || time.Since(r.asked) < often {
-		return
+	if !cl.running(e) || strings.Contains(e.Version, ".") || time.Since(cl.asked) < often {
+		return e.Version
 	}
 	var version string
 	var err error
-	switch r.engine.Name {
+	switch e.Name {
 	case "containerd":
-		version, err = r.criVersion()
+		version, err = cl.criVersion(e)
 	case "docker":
-		if version, err = r.dockerVersion(); err != nil { // cri-dockerd answers for docker
-			version, err = r.criVersion()
+		if version, err = cl.dockerVersion(e); err != nil { // cri-dockerd answers for docker
+			version, err = cl.criVersion(e)
 		}
 	default:
-		return
+		return e.Version
 	}
-	r.asked = time.Now()
+	cl.asked = time.Now()
 	version = strings.TrimPrefix(version, "v")
-	if err == nil && wellFormed.MatchString(version) {
-		r.engine.Version, r.asked = version, time.Time{}
+	if err != nil || !wellFormed.MatchString(version) {
+		return e.Version
 	}
+	cl.asked = time.Time{}
+	return version
 }
 
 var wellFormed = regexp.MustCompile(`^[0-9]+\.[0-9A-Za-z.+~-]{1,60}$`)
 
-func (r *Runtime) criVersion() (string, error) {
+func (cl *client) criVersion(e accel.ContainerEngine) (string, error) {
 	var v *cri.VersionResponse
-	err := r.question(context.Background(), r.engine,
-		func(ctx context.Context, c cri.RuntimeServiceClient) (err error) {
-			v, err = c.Version(ctx, &cri.VersionRequest{})
-			return err
-		})
-	if err == nil && v.GetRuntimeName() != r.engine.Name {
+	err := cl.question(context.Background(), e, func(ctx context.Context, c cri.RuntimeServiceClient) (err error) {
+		v, err = c.Version(ctx, &cri.VersionRequest{})
+		return err
+	})
+	if err == nil && v.GetRuntimeName() != e.Name {
 		err = fmt.Errorf("it is %q", v.GetRuntimeName())
 	}
 	return v.GetRuntimeVersion(), err
 }
 
-func (r *Runtime) dockerVersion() (string, error) {
-	data, err := r.get("/version")
+func (cl *client) dockerVersion(e accel.ContainerEngine) (string, error) {
+	data, err := cl.get(e, "/version")
 	if err != nil {
 		return "", err
 	}
@@ -185,12 +199,12 @@ func (r *Runtime) dockerVersion() (string, error) {
 }
 
 // get sends an HTTP request to the daemon's socket.
-func (r *Runtime) get(path string) ([]byte, error) {
-	socket := strings.TrimPrefix(r.engine.Endpoint, "unix://")
-	if st, err := r.host.Stat(socket); err != nil || st.Mode().Type() != fs.ModeSocket {
+func (cl *client) get(e accel.ContainerEngine, path string) ([]byte, error) {
+	socket := strings.TrimPrefix(e.Endpoint, "unix://")
+	if st, err := cl.host.Stat(socket); err != nil || st.Mode().Type() != fs.ModeSocket {
 		return nil, fs.ErrNotExist
 	}
-	file, err := r.host.Path(socket)
+	file, err := cl.host.Path(socket)
 	if err != nil {
 		return nil, err
 	}
@@ -220,8 +234,8 @@ func (r *Runtime) get(path string) ([]byte, error) {
 }
 
 // answers returns an error if nobody listens on the socket.
-func (r *Runtime) answers(ctx context.Context, e accel.ContainerEngine) error {
-	file, err := r.host.Path(strings.TrimPrefix(e.Endpoint, "unix://"))
+func (cl *client) answers(ctx context.Context, e accel.ContainerEngine) error {
+	file, err := cl.host.Path(strings.TrimPrefix(e.Endpoint, "unix://"))
 	if err != nil {
 		return err
 	}

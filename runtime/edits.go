@@ -13,10 +13,10 @@ func (r *Runtime) Edits(def *accel.Definition, a accel.Accelerator, want accel.W
 ) {
 	r.begin()
 	defer r.mu.Unlock()
-	program, _, problem := r.locateProgram(want)
+	program, _, problem := r.program.locate(want)
 	if problem != nil {
 		return shared, own, problem
 	}
-	shared, problem = r.sharedEdits(def)
-	return shared, r.device(a, accel.Permissions(def.NodesOf(a.Profile)), program).ContainerEdits, problem
+	shared, problem = r.specs.sharedEdits(def)
+	return shared, r.specs.device(a, accel.Permissions(def.NodesOf(a.Profile)), program).ContainerEdits, problem
 }

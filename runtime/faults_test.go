@@ -150,7 +150,7 @@ func TestReadOnlyUsr(t *testing.T) {
 		t.Errorf("hook is %q, want %q", have.Hook, want)
 	}
 	if !b.r.host.Exists("/var/lib/acceld/bin/a61eaa185490/acceld-hook") {
-		t.Errorf("program is in %v", b.r.programs())
+		t.Errorf("program is in %v", b.r.program.installed())
 	}
 	before := b.files()
 	b.apply()
@@ -231,6 +231,6 @@ func TestOutdatedViewOfPrograms(t *testing.T) {
 	readOnly(t, b.path("/usr/local"), true)
 	b.apply()
 	if !b.r.host.Exists("/var/lib/acceld/bin/a61eaa185490/acceld-hook") {
-		t.Errorf("program is in %v", b.r.programs())
+		t.Errorf("program is in %v", b.r.program.installed())
 	}
 }

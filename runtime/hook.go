@@ -62,26 +62,32 @@ type located struct {
 	right bool
 }
 
+// hooks are the directories from which the container runtime reads hooks, and our file in them.
+type hooks struct {
+	*files
+	client *client
+	dirs   []string // lowest precedence first; every exported method of the Runtime reads them again
+}
+
 // locateJSON finds the hook's file. A file of our name in a later directory masks those in earlier ones.
-func (r *Runtime) locateJSON(want accel.Want, program string) located {
-	dirs := r.hookDirs
-	current := r.currentJSON(dirs)
+func (h *hooks) locateJSON(want accel.Want, program string) located {
+	current := h.currentJSON()
 	if !want.Hook {
 		return located{right: current == ""}
 	}
-	if len(dirs) == 0 {
+	if len(h.dirs) == 0 {
 		return located{right: true}
 	}
 	data, err := renderJSON(program)
 	if current == "" {
-		return located{path: path.Join(r.writeOrder(dirs)[0], jsonName)}
+		return located{path: path.Join(h.writeOrder()[0], jsonName)}
 	}
-	return located{path: current, right: err == nil && r.same(current, data, 0o644)}
+	return located{path: current, right: err == nil && h.same(current, data, 0o644)}
 }
 
-func (r *Runtime) currentJSON(dirs []string) string {
-	for _, dir := range slices.Backward(dirs) {
-		if name := path.Join(dir, jsonName); r.host.Exists(name) {
+func (h *hooks) currentJSON() string {
+	for _, dir := range slices.Backward(h.dirs) {
+		if name := path.Join(dir, jsonName); h.host.Exists(name) {
 			return name
 		}
 	}
@@ -91,34 +97,33 @@ func (r *Runtime) currentJSON(dirs []string) string {
 // writeOrder returns the directories to try for a new file. The highest existing one comes first, because CRI-O
 // watches only directories that existed when it started. If none exists, it is the highest, which CRI-O creates when
 // it starts.
-func (r *Runtime) writeOrder(dirs []string) []string {
-	existing := slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return !r.host.Exists(dir) })
+func (h *hooks) writeOrder() []string {
+	existing := slices.DeleteFunc(slices.Clone(h.dirs), func(dir string) bool { return !h.host.Exists(dir) })
 	if len(existing) == 0 {
-		return dirs[len(dirs)-1:]
+		return h.dirs[len(h.dirs)-1:]
 	}
 	slices.Reverse(existing)
 	return existing
 }
 
 // installJSON writes the hook's file where the runtime reads it, or removes it if no hook is wanted.
-func (r *Runtime) installJSON(want accel.Want, program string) *accel.Problem {
+func (h *hooks) installJSON(want accel.Want, program string) *accel.Problem {
 	if !want.Hook {
-		return r.removeJSON()
+		return h.removeJSON()
 	}
-	dirs := r.hookDirs
-	if len(dirs) == 0 {
+	if len(h.dirs) == 0 {
 		return nil
 	}
 	data, err := renderJSON(program)
 	if err != nil {
 		return accel.Problemf(accel.InternalError, "cannot render %q: %v", jsonName, err)
 	}
-	if current := r.currentJSON(dirs); current != "" {
-		return r.write(current, data, 0o644)
+	if current := h.currentJSON(); current != "" {
+		return h.write(current, data, 0o644)
 	}
 	var p *accel.Problem
-	for _, dir := range r.writeOrder(dirs) {
-		if p = r.write(path.Join(dir, jsonName), data, 0o644); p == nil || !elsewhere(p) {
+	for _, dir := range h.writeOrder() {
+		if p = h.write(path.Join(dir, jsonName), data, 0o644); p == nil || !elsewhere(p) {
 			return p
 		}
 	}
@@ -127,17 +132,17 @@ func (r *Runtime) installJSON(want accel.Want, program string) *accel.Problem {
 
 // removeJSON removes the hook's file from every directory that the runtime reads now or may have read when it was
 // written.
-func (r *Runtime) removeJSON() *accel.Problem {
-	for _, dir := range r.everyHookDir() {
-		if p := r.remove(path.Join(dir, jsonName)); p != nil {
+func (h *hooks) removeJSON() *accel.Problem {
+	for _, dir := range h.everyDir() {
+		if p := h.remove(path.Join(dir, jsonName)); p != nil {
 			return p
 		}
 	}
 	return nil
 }
 
-func (r *Runtime) everyHookDir() []string {
-	dirs := slices.Concat(r.hookDirs, []string{
+func (h *hooks) everyDir() []string {
+	dirs := slices.Concat(h.dirs, []string{
 		defaultHookDir, "/etc/containers/oci/hooks.d",
 		"/run/containers/oci/hooks.d",
 	})
@@ -146,8 +151,8 @@ func (r *Runtime) everyHookDir() []string {
 }
 
 // programInJSON returns the program that the hook's file in force names; empty if there is none.
-func (r *Runtime) programInJSON() string {
-	b, err := r.host.ReadFile(r.currentJSON(r.hookDirs))
+func (h *hooks) programInJSON() string {
+	b, err := h.host.ReadFile(h.currentJSON())
 	if err != nil {
 		return ""
 	}

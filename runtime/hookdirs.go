@@ -16,19 +16,20 @@ import (
 // defaultHookDir is where CRI-O and podman look if nothing is configured.
 const defaultHookDir = "/usr/share/containers/oci/hooks.d"
 
-// readHookDirs returns the directories from which the container runtime reads hooks, lowest precedence first. There
-// are none if it reads no hooks. Configuration files that cannot be used, and those after them, are ignored: the
-// runtime itself would not start with them.
-func (r *Runtime) readHookDirs() []string {
-	if r.engine.Name != "cri-o" && r.engine.Name != "podman" {
+// readDirs returns the directories from which the container runtime reads hooks, lowest precedence first. There are
+// none if it reads no hooks. Configuration files that cannot be used, and those after them, are ignored: the runtime
+// itself would not start with them.
+func (h *hooks) readDirs(e accel.ContainerEngine) []string {
+	if e.Name != "cri-o" && e.Name != "podman" {
 		return nil
 	}
-	if b, err := r.crioConfig(); err == nil {
+	// A running CRI-O's answer includes its command line and further files.
+	if b, err := h.client.get(e, "/config"); err == nil {
 		if dirs, ok := crioHookDirs(b); ok {
 			return dirs
 		}
 	}
-	c, p := engine.Read(r.host, r.engine)
+	c, p := engine.Read(h.host, e)
 	if p != nil && c == nil {
 		return []string{defaultHookDir}
 	}
@@ -62,45 +63,43 @@ func crioHookDirs(data []byte) ([]string, bool) {
 	return dirs, true
 }
 
-// hookProblems returns sentences about hooks. CRI-O reads the directories that existed when it started. A broken
-// file in them is skipped while CRI-O runs, and makes its next start fail; podman fails every container with one.
-func (r *Runtime) hookProblems() []string {
+// problems returns sentences about hooks. CRI-O reads the directories that existed when it started. A broken file in
+// them is skipped while CRI-O runs, and makes its next start fail; podman fails every container with one.
+func (h *hooks) problems(e accel.ContainerEngine) []string {
 	var all []string
-	for _, dir := range r.hookDirs {
-		if p := r.hookUnread(dir); p != nil {
+	for _, dir := range h.dirs {
+		if p := h.unread(e, dir); p != nil {
 			all = append(all, p.Message)
 		}
-		entries, err := r.host.ReadDir(dir)
+		entries, err := h.host.ReadDir(dir)
 		if err != nil {
 			continue
 		}
-		for _, e := range entries {
-			if path.Ext(e.Name()) != ".json" {
+		for _, entry := range entries {
+			if path.Ext(entry.Name()) != ".json" {
 				continue
 			}
-			name := path.Join(dir, e.Name())
-			b, err := r.host.ReadFile(name)
+			name := path.Join(dir, entry.Name())
+			b, err := h.host.ReadFile(name)
 			if err == nil {
 				err = validHook(b)
 			}
 			if err != nil {
-				all = append(all, fmt.Sprintf("%s will not start again while %q is there: %v", r.engine.Name, name,
-					err))
+				all = append(all, fmt.Sprintf("%s will not start again while %q is there: %v", e.Name, name, err))
 			}
 		}
 	}
 	return all
 }
 
-// hookUnread is the problem of a directory created after CRI-O started: CRI-O watches only the one that existed
-// before.
-func (r *Runtime) hookUnread(dir string) *accel.Problem {
-	if made := r.host.Born(dir); r.engine.Name != "cri-o" || !r.running() ||
-		!made.After(r.engine.Started.Add(time.Second)) {
+// unread is the problem of a directory created after CRI-O started: CRI-O watches only the one that existed before.
+func (h *hooks) unread(e accel.ContainerEngine, dir string) *accel.Problem {
+	if made := h.host.Born(dir); e.Name != "cri-o" || !h.client.running(e) ||
+		!made.After(e.Started.Add(time.Second)) {
 		return nil
 	}
 	return accel.Problemf(accel.HooksUnread,
-		"%q was made after %s started, which does not read it until it is restarted", dir, unitOf(r.engine))
+		"%q was made after %s started, which does not read it until it is restarted", dir, unitOf(e))
 }
 
 // validHook checks a hooks.d file as the loader does at start.
@@ -124,6 +123,3 @@ func validHook(data []byte) error {
 	}
 	return nil
 }
-
-// crioConfig asks a running CRI-O for its configuration, which includes the command line and further files.
-func (r *Runtime) crioConfig() ([]byte, error) { return r.get("/config") }

@@ -11,16 +11,16 @@ import (
 
 // libraries renders the user-space files of the driver that containers get from the host. Each file is mounted under
 // its own name and under the soname that programs ask for, because a link cannot be mounted.
-func (r *Runtime) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Problem) {
+func (w *specWriter) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Problem) {
 	var mounts []*specs.Mount
-	version := r.driverVersion(def)
+	version := w.driverVersion(def)
 	for _, group := range def.Container.Libraries {
 		for _, name := range group.Names {
 			if strings.Contains(name, "{{.DriverVersion}}") && version == "" {
 				continue
 			}
 			name = strings.ReplaceAll(name, "{{.DriverVersion}}", version)
-			file, err := r.host.Programs().Library(name)
+			file, err := w.host.Programs().Library(name)
 			if err != nil {
 				continue // not on the host: containers bring their own
 			}
@@ -45,9 +45,9 @@ func (r *Runtime) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Probl
 }
 
 // driverVersion returns the version of the definition's first loaded module that reports one.
-func (r *Runtime) driverVersion(def *accel.Definition) string {
+func (w *specWriter) driverVersion(def *accel.Definition) string {
 	for _, m := range def.Driver.Modules {
-		if v, err := r.host.ReadAttribute(path.Join("/sys/module", strings.ReplaceAll(m.Name, "-", "_"),
+		if v, err := w.host.ReadAttribute(path.Join("/sys/module", strings.ReplaceAll(m.Name, "-", "_"),
 			"version")); err == nil && v != "" {
 			return v
 		}

@@ -20,78 +20,80 @@ const (
 	linkDirBlock = "/dev/block"
 )
 
-// link creates the links /dev/char/<major>:<minor> (or /dev/block) for those of the spec's nodes whose link is
+// links are the links in these directories.
+type links struct{ *files }
+
+// create creates the links /dev/char/<major>:<minor> (or /dev/block) for those of a spec's nodes whose link is
 // missing or points elsewhere. Usually udev has created them, but not for drivers whose nodes it does not know. Then
 // runc with systemd cgroups loses the device at the next `systemctl daemon-reload`.
-func (r *Runtime) link(s *spec) *accel.Problem {
-	if p := r.unlinkStale(s); p != nil {
+func (l *links) create(nodes []accel.DeviceNode) *accel.Problem {
+	if p := l.unlinkStale(nodes); p != nil {
 		return p
 	}
-	for _, n := range s.nodes {
-		name := r.linkName(n)
-		if name == "" || r.linked(name, n.Path) {
+	for _, n := range nodes {
+		name := l.name(n)
+		if name == "" || l.linked(name, n.Path) {
 			continue
 		}
 		// Both are below /dev, so the link text goes up two directories and down again.
-		if err := r.ledger.Symlink("../"+strings.TrimPrefix(n.Path, "/dev/"), name); err != nil {
-			return r.problem("make the link", name, err)
+		if err := l.ledger.Symlink("../"+strings.TrimPrefix(n.Path, "/dev/"), name); err != nil {
+			return l.problem("make the link", name, err)
 		}
-		r.log.Info("made link for the container runtime", "path", name, "node", n.Path)
+		l.log.Info("made link for the container runtime", "path", name, "node", n.Path)
 	}
 	return nil
 }
 
-// unlinkStale removes our own links that lead to one of the spec's nodes under its previous numbers: a
-// driver that is loaded again may get another major number. The device that has the old number by then would be
-// taken for ours.
-func (r *Runtime) unlinkStale(s *spec) *accel.Problem {
-	if p := r.unlinkStaleIn(linkDir, s); p != nil {
+// unlinkStale removes our own links that lead to one of the nodes under its previous numbers: a driver that is loaded
+// again may get another major number. The device that has the old number by then would be taken for ours.
+func (l *links) unlinkStale(nodes []accel.DeviceNode) *accel.Problem {
+	if p := l.unlinkStaleIn(linkDir, nodes); p != nil {
 		return p
 	}
-	return r.unlinkStaleIn(linkDirBlock, s)
+	return l.unlinkStaleIn(linkDirBlock, nodes)
 }
 
-func (r *Runtime) unlinkStaleIn(dir string, s *spec) *accel.Problem {
-	entries, err := r.host.ReadDir(dir)
+func (l *links) unlinkStaleIn(dir string, nodes []accel.DeviceNode) *accel.Problem {
+	entries, err := l.host.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // no links yet
 	}
 	if err != nil {
-		return r.problem("read the links", dir, err)
+		return l.problem("read the links", dir, err)
 	}
 	for _, e := range entries {
 		name := path.Join(dir, e.Name())
-		stale := slices.ContainsFunc(s.nodes, func(n accel.DeviceNode) bool {
-			right := r.linkName(n)
-			return right != "" && right != name && r.linked(name, n.Path)
+		stale := slices.ContainsFunc(nodes, func(n accel.DeviceNode) bool {
+			right := l.name(n)
+			return right != "" && right != name && l.linked(name, n.Path)
 		})
 		if !stale {
 			continue
 		}
-		if ours, err := r.ledger.Recorded(name); err != nil || !ours {
+		if ours, err := l.ledger.Recorded(name); err != nil || !ours {
 			continue // udev maintains its own
 		}
-		if err := r.ledger.Remove(name); err != nil {
-			return r.problem("remove the link", name, err)
+		if err := l.ledger.Remove(name); err != nil {
+			return l.problem("remove the link", name, err)
 		}
-		r.log.Info("removed link to a node that has other numbers now", "path", name)
+		l.log.Info("removed link to a node that has other numbers now", "path", name)
 	}
 	return nil
 }
 
-func (r *Runtime) linksRight(s *spec) bool {
-	for _, n := range s.nodes {
-		if name := r.linkName(n); name != "" && !r.linked(name, n.Path) {
+func (l *links) right(nodes []accel.DeviceNode) bool {
+	for _, n := range nodes {
+		if name := l.name(n); name != "" && !l.linked(name, n.Path) {
 			return false
 		}
 	}
 	return true
 }
 
-// linkName returns the path of a node's link; empty if the numbers are not known or the node is not below /dev.
-func (r *Runtime) linkName(n accel.DeviceNode) string {
+// name returns the path of a node's link; empty if the numbers are not known or the node is not below /dev.
+func (l *links) name(n accel.DeviceNode) string {
 	class, major, minor := "char", n.Major, n.Minor
-	if st, err := r.host.Stat(n.Path); err == nil && st.Mode()&fs.ModeDevice != 0 {
+	if st, err := l.host.Stat(n.Path); err == nil && st.Mode()&fs.ModeDevice != 0 {
 		if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 			major, minor = unix.Major(sys.Rdev), unix.Minor(sys.Rdev)
 		}
@@ -106,8 +108,8 @@ func (r *Runtime) linkName(n accel.DeviceNode) string {
 }
 
 // linked reports whether the link points to the node, by a relative or an absolute text.
-func (r *Runtime) linked(link, node string) bool {
-	text, err := r.host.Readlink(link)
+func (l *links) linked(link, node string) bool {
+	text, err := l.host.Readlink(link)
 	if err != nil {
 		return false
 	}

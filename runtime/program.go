@@ -27,10 +27,18 @@ const stateDir = "/var/lib/acceld"
 // the hook as its own user.
 const passable fs.FileMode = 0o011
 
+// hookProgram is the program of the hook: as this process sees it, and as installed on the host.
+type hookProgram struct {
+	*files
+	self    *host.Host        // the file system of this process, where source is
+	source  string            // the path of the acceld-hook binary; empty if there is none
+	digests map[string]digest // by path, so that an unchanged file is hashed only once
+}
+
 // closed reports whether dir is below stateDir, and only root can go through that: other parts of acceld may have
 // created it so.
-func (r *Runtime) closed(dir string) bool {
-	st, err := r.host.Stat(stateDir)
+func (hp *hookProgram) closed(dir string) bool {
+	st, err := hp.host.Stat(stateDir)
 	return path.Dir(dir) == stateDir && err == nil && st.Mode()&passable != passable
 }
 
@@ -51,7 +59,7 @@ type digest struct {
 }
 
 // sum returns the SHA-256 of a regular file in hexadecimal. A file with unchanged size and time is not read again.
-func (r *Runtime) sum(h *host.Host, name string) (string, error) {
+func (hp *hookProgram) sum(h *host.Host, name string) (string, error) {
 	st, err := h.Stat(name)
 	if err != nil {
 		return "", err
@@ -60,7 +68,7 @@ func (r *Runtime) sum(h *host.Host, name string) (string, error) {
 		return "", &fs.PathError{Op: "read", Path: name, Err: errors.New("not a regular file")}
 	}
 	key := path.Join(h.Root(), name)
-	if d, ok := r.digests[key]; ok && d.size == st.Size() && d.time.Equal(st.ModTime()) {
+	if d, ok := hp.digests[key]; ok && d.size == st.Size() && d.time.Equal(st.ModTime()) {
 		return d.sum, nil
 	}
 	f, err := h.Open(name)
@@ -73,52 +81,52 @@ func (r *Runtime) sum(h *host.Host, name string) (string, error) {
 		return "", err
 	}
 	d := digest{st.Size(), st.ModTime(), hex.EncodeToString(sha.Sum(nil))}
-	r.digests[key] = d
+	hp.digests[key] = d
 	return d.sum, nil
 }
 
-// locateProgram returns where the hook's program is on the host, or where it would be installed. Without want.Hook
-// the path is empty and counts as installed.
-func (r *Runtime) locateProgram(want accel.Want) (program string, installed bool, p *accel.Problem) {
+// locate returns where the hook's program is on the host, or where it would be installed. Without want.Hook the path
+// is empty and counts as installed.
+func (hp *hookProgram) locate(want accel.Want) (program string, installed bool, p *accel.Problem) {
 	if !want.Hook {
 		return "", true, nil
 	}
-	if r.program == "" {
+	if hp.source == "" {
 		return "", false, accel.Problemf(accel.HookMissing,
 			"cannot install the hook: its program is not part of this installation")
 	}
-	sum, err := r.sum(r.self, r.program)
+	sum, err := hp.sum(hp.self, hp.source)
 	if err != nil {
 		return "", false, accel.Problemf(accel.HookMissing, "cannot install the hook: %v", err)
 	}
 	for _, dir := range programDirs() {
 		program := programPath(dir, sum)
-		st, err := r.host.Stat(program)
-		if err != nil || st.Mode().Perm() != 0o755 || r.closed(dir) {
+		st, err := hp.host.Stat(program)
+		if err != nil || st.Mode().Perm() != 0o755 || hp.closed(dir) {
 			continue
 		}
-		if there, err := r.sum(r.host, program); err == nil && there == sum {
+		if there, err := hp.sum(hp.host, program); err == nil && there == sum {
 			return program, true, nil
 		}
 	}
 	return programPath(programDirs()[0], sum), false, nil
 }
 
-// installProgram installs the hook's program on the host, in the first writable directory, and returns its path.
-func (r *Runtime) installProgram(want accel.Want) (string, *accel.Problem) {
-	program, installed, p := r.locateProgram(want)
+// install installs the hook's program on the host, in the first writable directory, and returns its path.
+func (hp *hookProgram) install(want accel.Want) (string, *accel.Problem) {
+	program, installed, p := hp.locate(want)
 	if p != nil || installed {
 		return program, p
 	}
-	data, err := r.self.ReadFile(r.program)
+	data, err := hp.self.ReadFile(hp.source)
 	if err != nil {
 		return "", accel.Problemf(accel.HookMissing, "cannot install the hook: %v", err)
 	}
 	sum := sha256.Sum256(data)
 	for _, dir := range programDirs() {
 		program = programPath(dir, hex.EncodeToString(sum[:]))
-		if p = r.write(program, data, 0o755); p == nil && r.closed(dir) {
-			p = r.openStateDir()
+		if p = hp.write(program, data, 0o755); p == nil && hp.closed(dir) {
+			p = hp.openStateDir()
 		}
 		if p == nil || !elsewhere(p) {
 			return program, p
@@ -128,13 +136,13 @@ func (r *Runtime) installProgram(want accel.Want) (string, *accel.Problem) {
 }
 
 // openStateDir makes stateDir passable. What else is in it stays closed.
-func (r *Runtime) openStateDir() *accel.Problem {
-	st, err := r.host.Stat(stateDir)
+func (hp *hookProgram) openStateDir() *accel.Problem {
+	st, err := hp.host.Stat(stateDir)
 	if err == nil {
-		err = r.host.Chmod(stateDir, st.Mode()|passable)
+		err = hp.host.Chmod(stateDir, st.Mode()|passable)
 	}
 	if err != nil {
-		return r.problem("let users through", stateDir, err)
+		return hp.problem("let users through", stateDir, err)
 	}
 	return nil
 }
@@ -144,21 +152,21 @@ func elsewhere(p *accel.Problem) bool {
 	return p.Reason == accel.ReadOnly || p.Reason == accel.ViewOutdated || p.Reason == accel.PermissionDenied
 }
 
-// programs returns the programs that this package has installed on the host, oldest first.
-func (r *Runtime) programs() []string {
+// installed returns the programs that this package has installed on the host, oldest first.
+func (hp *hookProgram) installed() []string {
 	type installed struct {
 		path string
 		time time.Time
 	}
 	var all []installed
 	for _, dir := range programDirs() {
-		entries, err := r.host.ReadDir(dir)
+		entries, err := hp.host.ReadDir(dir)
 		if err != nil {
 			continue // usually the directory does not exist
 		}
 		for _, e := range entries {
 			program := path.Join(dir, e.Name(), programName)
-			if st, err := r.host.Stat(program); err == nil && isVersion(e.Name()) {
+			if st, err := hp.host.Stat(program); err == nil && isVersion(e.Name()) {
 				all = append(all, installed{program, st.ModTime()})
 			}
 		}
@@ -175,23 +183,23 @@ func isVersion(name string) bool {
 	return len(name) == 12 && strings.Trim(name, "0123456789abcdef") == ""
 }
 
-// removePrograms removes the programs that nothing on the host names any more, except keep and the newest of the
-// others: a container that is being created may be about to start it. With an empty keep it removes all of them.
-func (r *Runtime) removePrograms(keep string) *accel.Problem {
-	named := append(r.programsInSpecs(), keep, r.programInJSON())
-	old := slices.DeleteFunc(r.programs(), func(p string) bool { return slices.Contains(named, p) })
+// removeOld removes the programs that are not in named, which are those that files on the host name, except keep and
+// the newest of the others: a container that is being created may be about to start it. With an empty keep it removes
+// all of them.
+func (hp *hookProgram) removeOld(keep string, named []string) *accel.Problem {
+	old := slices.DeleteFunc(hp.installed(), func(p string) bool { return p == keep || slices.Contains(named, p) })
 	if keep != "" && len(old) > 0 {
 		old = old[:len(old)-1]
 	}
 	for _, program := range old {
-		if p := r.remove(program); p != nil {
+		if p := hp.remove(program); p != nil {
 			return p
 		}
 		for _, dir := range []string{path.Dir(program), path.Dir(path.Dir(program))} {
-			if entries, err := r.host.ReadDir(dir); err != nil || len(entries) > 0 {
+			if entries, err := hp.host.ReadDir(dir); err != nil || len(entries) > 0 {
 				break
 			}
-			if p := r.remove(dir); p != nil {
+			if p := hp.remove(dir); p != nil {
 				return p
 			}
 		}

@@ -12,16 +12,16 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// provenByProgram lets the container runtime's own program read the changed files, in a separate directory. If the
+// prove lets the container runtime's own program read the changed files, in a separate directory. If the
 // program cannot be asked (the root is another machine's, the program does not exist, or it has no such command),
 // the checks of package engine must suffice.
-func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.Problem {
-	if !r.live() {
+func (conf *configuration) prove(ctx context.Context, e accel.ContainerEngine, c engine.Change) *accel.Problem {
+	if !conf.client.live() {
 		return nil
 	}
 	var name string
 	var args func(dir string) []string
-	switch r.engine.Name {
+	switch e.Name {
 	case "containerd":
 		name, args = "containerd", func(dir string) []string {
 			return []string{"--config", path.Join(dir, "0.toml"), "config", "dump"}
@@ -36,33 +36,34 @@ func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.P
 	default:
 		return nil
 	}
-	program, err := r.host.Programs().LookPath(name)
+	program, err := conf.host.Programs().LookPath(name)
 	if err != nil {
 		return nil // there is no program to ask
 	}
-	staged, err := engine.Stage(engine.With(r.host, c), r.engine)
+	staged, err := engine.Stage(engine.With(conf.host, c), e)
 	if err != nil || len(staged) == 0 {
 		return nil // what cannot be staged was checked by package engine
 	}
 	const parent = "/run/acceld"
-	if err := r.host.MkdirAll(parent, 0o755); err != nil {
-		return r.problem("make", parent, err)
+	if err := conf.host.MkdirAll(parent, 0o755); err != nil {
+		return conf.problem("make", parent, err)
 	}
-	dir, err := r.host.MakeTemp(parent, "runtime-check-")
+	dir, err := conf.host.MakeTemp(parent, "runtime-check-")
 	if err != nil {
-		return r.problem("make a directory in", parent, err)
+		return conf.problem("make a directory in", parent, err)
 	}
-	defer func() { _ = r.host.RemoveAll(dir) }() // it is on a volatile file system
+	defer func() { _ = conf.host.RemoveAll(dir) }() // it is on a volatile file system
 	for file, data := range staged {
 		file = path.Join(dir, file)
 		data = []byte(strings.ReplaceAll(string(data), engine.StageDir, dir))
-		if err := errors.Join(r.host.MkdirAll(path.Dir(file), 0o700), r.host.WriteFile(file, data, 0o600)); err != nil {
-			return r.problem("write", file, err)
+		err := errors.Join(conf.host.MkdirAll(path.Dir(file), 0o700), conf.host.WriteFile(file, data, 0o600))
+		if err != nil {
+			return conf.problem("write", file, err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	out, err := r.host.Programs().Command(ctx, program, args(dir)...).CombinedOutput()
+	out, err := conf.host.Programs().Command(ctx, program, args(dir)...).CombinedOutput()
 	if err == nil {
 		return nil
 	}

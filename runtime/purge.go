@@ -16,7 +16,7 @@ import (
 func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 	r.begin()
 	defer r.mu.Unlock()
-	if n, waits := r.noted(r.engine); !r.running() || waits && !n.Back && n.Trying == nil {
+	if n, waits := r.restart.noted(r.engine); !r.client.running(r.engine) || waits && !n.Back && n.Trying == nil {
 		return nil
 	}
 	names := []string{r.engine.Config}
@@ -41,7 +41,7 @@ func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 	if len(back.Files) == 0 {
 		return nil
 	}
-	return r.noteRestartFor(back, true)
+	return r.restart.noteChange(r.engine, back, true)
 }
 
 // AfterPurge makes the running container runtime read the restored files, as the policy for restarts allows;
@@ -51,10 +51,11 @@ func (r *Runtime) AfterPurge(ctx context.Context) *accel.Problem {
 	r.applying.Lock()
 	defer r.applying.Unlock()
 	r.begin() // it looks for the runtime
-	n, waits := r.noted(r.engine)
+	e := r.engine
+	n, waits := r.restart.noted(e)
 	r.mu.Unlock()
 	if !waits || !n.Back {
 		return nil
 	}
-	return r.takeOver(ctx, engine.Change{})
+	return r.restart.takeOver(ctx, e, engine.Change{})
 }

@@ -134,12 +134,12 @@ imports = ["conf.d/*.toml"]
 		PID:  p.cmd.Process.Pid, Started: time.Now(),
 	}
 	r := New(h, Options{Engine: e, Edit: engine.EditDropin, Restart: RestartNow, Units: Units{Restart: p.restart}})
-	r.live = func() bool { return true }
+	r.client.live = func() bool { return true }
 	rep, problem := r.ApplyConfig(t.Context())
 	if problem != nil || len(rep.Change.Files) != 1 {
 		t.Fatalf("%v, %s", problem, rep.Diff)
 	}
-	client, done, err := r.client(e)
+	client, done, err := r.client.connect(e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,16 +154,16 @@ imports = ["conf.d/*.toml"]
 		Path: "/etc/containerd/conf.d/70-broken.toml", New: true,
 		After: []byte("version = 3\n[plugins\n"),
 	}}}
-	if problem := r.change(broken); problem != nil {
+	if problem := r.config.change(r.engine, broken); problem != nil {
 		t.Fatal(problem)
 	}
-	if problem = r.takeOver(t.Context(), broken); reason(problem) != accel.RuntimeDown {
+	if problem = r.restart.takeOver(t.Context(), r.engine, broken); reason(problem) != accel.RuntimeDown {
 		t.Fatalf("got %v", problem)
 	}
 	if now := picture(t, filepath.Join(root, "etc")); len(now) != len(before) {
 		t.Errorf("files are left: %v", now)
 	}
-	if err := r.alive(t.Context(), e, nil); err != nil {
+	if err := r.client.alive(t.Context(), e, nil); err != nil {
 		t.Errorf("the CRI is not up: %v", err)
 	}
 	t.Log(problem.Message, problem.Tried)

@@ -50,7 +50,7 @@ func (r *Runtime) Remnants(dry bool) (found []string, p *accel.Problem) {
 
 func (r *Runtime) findRemnants() []string {
 	var found []string
-	for _, s := range r.specsMentioning(programName) {
+	for _, s := range r.specs.mentioning(programName) {
 		vendor, class := "", ""
 		if len(s.Devices) > 0 {
 			vendor, class, _ = strings.Cut(s.Kind, "/")
@@ -63,15 +63,15 @@ func (r *Runtime) findRemnants() []string {
 			found = append(found, s.path)
 		}
 	}
-	for _, dir := range r.everyHookDir() {
+	for _, dir := range r.hooks.everyDir() {
 		name := path.Join(dir, jsonName)
 		var f hookFile
 		if b, err := r.host.ReadFile(name); err == nil && json.Unmarshal(b, &f) == nil && ours(f.Hook.Path) {
 			found = append(found, name)
 		}
 	}
-	for _, program := range r.programs() {
-		if sum, err := r.sum(r.host, program); err == nil && sum[:12] == path.Base(path.Dir(program)) {
+	for _, program := range r.program.installed() {
+		if sum, err := r.program.sum(r.host, program); err == nil && sum[:12] == path.Base(path.Dir(program)) {
 			found = append(found, program)
 		}
 	}

@@ -75,13 +75,22 @@ type pending struct {
 	Since  time.Time              `json:"since,omitzero"` // when it began
 }
 
-func (r *Runtime) noteRestart(c engine.Change) *accel.Problem { return r.noteRestartFor(c, false) }
+// restarter makes the running daemon read its changed files.
+type restarter struct {
+	*files
+	client *client
+	down   *downRecord
+	look   func() accel.ContainerEngine // nil if the container runtime does not change
+	policy Restart
+	units  Units
+	patience
+}
 
-func (r *Runtime) noteRestartFor(c engine.Change, back bool) *accel.Problem {
-	after, _ := r.host.Processes().StartedAfterBoot(itoa(r.engine.PID)) // 0 if it is not known
+// noteChange records that e must read a change; back is pending's Back.
+func (r *restarter) noteChange(e accel.ContainerEngine, c engine.Change, back bool) *accel.Problem {
+	after, _ := r.host.Processes().StartedAfterBoot(itoa(e.PID)) // 0 if it is not known
 	n := pending{
-		Engine: r.engine.Name, PID: r.engine.PID, AfterBoot: after, Started: r.engine.Started, Reload: c.Reload,
-		Back: back,
+		Engine: e.Name, PID: e.PID, AfterBoot: after, Started: e.Started, Reload: c.Reload, Back: back,
 	}
 	for _, f := range c.Files {
 		n.Files = append(n.Files, f.Path)
@@ -89,7 +98,7 @@ func (r *Runtime) noteRestartFor(c engine.Change, back bool) *accel.Problem {
 	return r.note(n)
 }
 
-func (r *Runtime) note(n pending) *accel.Problem {
+func (r *restarter) note(n pending) *accel.Problem {
 	b, err := json.Marshal(n)
 	if err != nil {
 		return accel.Problemf(accel.InternalError, "cannot render %q: %v", restartFile, err)
@@ -97,12 +106,12 @@ func (r *Runtime) note(n pending) *accel.Problem {
 	return r.write(restartFile, append(b, '\n'), 0o644)
 }
 
-// forgetRestart is best effort: a file that remains names a daemon that no longer runs, or is looked into again.
-func (r *Runtime) forgetRestart() { _ = r.remove(restartFile) }
+// forget is best effort: a file that remains names a daemon that no longer runs, or is looked into again.
+func (r *restarter) forget() { _ = r.remove(restartFile) }
 
 // noted returns the change that waits for a restart, and whether it waits for the daemon that runs now: e, or the one
 // that has been started since.
-func (r *Runtime) noted(e accel.ContainerEngine) (pending, bool) {
+func (r *restarter) noted(e accel.ContainerEngine) (pending, bool) {
 	var n pending
 	b, err := r.host.ReadAttribute(restartFile)
 	if err != nil || json.Unmarshal([]byte(b), &n) != nil {
@@ -119,7 +128,7 @@ func (r *Runtime) noted(e accel.ContainerEngine) (pending, bool) {
 }
 
 // waiting is the problem of a change that the daemon has not read; nil if there is none.
-func (r *Runtime) waiting(e accel.ContainerEngine) *accel.Problem {
+func (r *restarter) waiting(e accel.ContainerEngine) *accel.Problem {
 	n, ok := r.noted(e)
 	if n.Trying != nil { // nobody knows yet whether it came back
 		e = *n.Trying
@@ -134,31 +143,28 @@ func (r *Runtime) waiting(e accel.ContainerEngine) *accel.Problem {
 func unitOf(e accel.ContainerEngine) string { return cmp.Or(e.Unit, e.Name) }
 
 // takeOver makes the running daemon read its files, as far as the policy allows. While it is down, a Check finds
-// another runtime or none, so all of it is about the one that was there at the start.
-func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem {
-	r.mu.Lock()
-	e, running := r.engine, r.running()
-	r.mu.Unlock()
+// another runtime or none, so all of it is about e, the one that was there at the start.
+func (r *restarter) takeOver(ctx context.Context, e accel.ContainerEngine, c engine.Change) *accel.Problem {
 	n, ok := r.noted(e)
 	switch {
 	case n.Trying != nil && !ok: // acceld was killed in the middle
 		return r.finish(ctx, c, n)
-	case !running:
+	case !r.client.running(e):
 		return nil
 	case !ok: // the daemon was restarted meanwhile
-		r.forgetRestart()
+		r.forget()
 		return nil
 	}
 	if r.units.Restart == nil || e.Unit == "" {
 		return r.waiting(e)
 	}
-	before, asked := r.pods(ctx, e)
+	before, asked := r.client.pods(ctx, e)
 	act := r.units.Restart
 	switch {
 	case n.Reload && r.units.Reload != nil && r.reloadable(e, n.Files):
 		act = r.units.Reload
-	case r.restart == RestartNow:
-	case r.restart == RestartIdle:
+	case r.policy == RestartNow:
+	case r.policy == RestartIdle:
 		if asked != nil || !r.idle(ctx, e, before) {
 			p := r.waiting(e)
 			p.Message += "; it is creating pods, so the restart is tried again later"
@@ -177,7 +183,7 @@ func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem 
 	}
 	if failed == nil {
 		r.log.Info("container runtime has read its configuration", "unit", e.Unit)
-		r.forgetRestart()
+		r.forget()
 		return nil
 	}
 	return r.rollBack(ctx, e, c, n.Files, n.Since, before, failed)
@@ -185,20 +191,20 @@ func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem 
 
 // finish ends a restart in the middle of which acceld was killed: the runtime may be down with the change. Pods may
 // have ended since, so they do not count.
-func (r *Runtime) finish(ctx context.Context, c engine.Change, n pending) *accel.Problem {
+func (r *restarter) finish(ctx context.Context, c engine.Change, n pending) *accel.Problem {
 	if r.units.Restart == nil || r.units.Reload == nil {
 		return r.waiting(*n.Trying)
 	}
 	if failed := r.back(ctx, *n.Trying, nil); failed != nil {
 		return r.rollBack(ctx, *n.Trying, c, n.Files, n.Since, nil, failed)
 	}
-	r.forgetRestart()
+	r.forget()
 	return nil
 }
 
 // rollBack gives the files their previous bytes and makes the runtime read them: by a restart, unless the policy
 // allows none. If the change is from an earlier call, only its paths are known, and the ledger undoes it.
-func (r *Runtime) rollBack(ctx context.Context, e accel.ContainerEngine, c engine.Change, files []string,
+func (r *restarter) rollBack(ctx context.Context, e accel.ContainerEngine, c engine.Change, files []string,
 	since time.Time, before []string, failed error,
 ) *accel.Problem {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restartLimit) // its end may be what failed
@@ -219,7 +225,7 @@ func (r *Runtime) rollBack(ctx context.Context, e accel.ContainerEngine, c engin
 		return p
 	}
 	again, verb := r.units.Restart, "restart"
-	if r.restart == RestartNever { // then it was a reload
+	if r.policy == RestartNever { // then it was a reload
 		again, verb = r.units.Reload, "reload"
 	}
 	err := again(ctx, e.Unit)
@@ -231,13 +237,13 @@ func (r *Runtime) rollBack(ctx context.Context, e accel.ContainerEngine, c engin
 	} else {
 		p.Tried = append(p.Tried, "every file was given its bytes back, and it runs again")
 	}
-	r.forgetRestart()
-	r.giveUp(e, c, p)
+	r.forget()
+	r.down.giveUp(e, c, p)
 	return p
 }
 
 // undo undoes, through the ledger, what acceld did to files.
-func (r *Runtime) undo(files []string) *accel.Problem {
+func (r *restarter) undo(files []string) *accel.Problem {
 	var keys []string
 	for _, f := range files {
 		name, p := r.real(f)
@@ -265,7 +271,7 @@ func (r *Runtime) undo(files []string) *accel.Problem {
 // reloadable reports whether a reload is safe. At SIGHUP CRI-O forgets command-line options that override the files
 // (cri-o#7586), so a reload is safe only if it has no options. Also, at SIGHUP it reads drop-ins only from a
 // directory that existed when it started (seen with 1.34.0: pkg/config/config.go, UpdateFromPath).
-func (r *Runtime) reloadable(e accel.ContainerEngine, files []string) bool {
+func (r *restarter) reloadable(e accel.ContainerEngine, files []string) bool {
 	for _, f := range files {
 		if made := r.host.Born(path.Dir(f)); made.IsZero() || made.After(e.Started) {
 			return false
@@ -280,24 +286,24 @@ func (r *Runtime) reloadable(e accel.ContainerEngine, files []string) bool {
 }
 
 // idle looks twice, settle apart, whether nothing is being created and the pods are the same.
-func (r *Runtime) idle(ctx context.Context, e accel.ContainerEngine, before []string) bool {
-	if r.creating(ctx, e) {
+func (r *restarter) idle(ctx context.Context, e accel.ContainerEngine, before []string) bool {
+	if r.client.creating(ctx, e) {
 		return false
 	}
 	if pace.Sleep(ctx, r.patience.settle) != nil {
 		return false
 	}
-	after, err := r.pods(ctx, e)
-	return err == nil && slices.Equal(before, after) && !r.creating(ctx, e)
+	after, err := r.client.pods(ctx, e)
+	return err == nil && slices.Equal(before, after) && !r.client.creating(ctx, e)
 }
 
 // back waits until the runtime answers and has the pods that it had before.
-func (r *Runtime) back(ctx context.Context, e accel.ContainerEngine, before []string) error {
+func (r *restarter) back(ctx context.Context, e accel.ContainerEngine, before []string) error {
 	ctx, cancel := context.WithTimeout(ctx, r.patience.comeback)
 	defer cancel()
 	var err error
 	for {
-		if err = r.alive(ctx, e, before); err == nil {
+		if err = r.client.alive(ctx, e, before); err == nil {
 			return nil
 		}
 		if pace.Sleep(ctx, r.patience.again) != nil {

@@ -163,8 +163,9 @@ func (d *daemon) agent(restart Restart) *Runtime {
 			return "level=fatal no"
 		}},
 	})
-	r.live = func() bool { return true }
-	r.patience = patience{comeback: 500 * time.Millisecond, settle: 10 * time.Millisecond, again: 10 * time.Millisecond}
+	r.client.live = func() bool { return true }
+	const short = 10 * time.Millisecond
+	r.restart.patience = patience{comeback: 500 * time.Millisecond, settle: short, again: short}
 	return r
 }
 
@@ -359,7 +360,7 @@ func TestKilledInARestart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDaemon(t, "containerd", "/etc/c.toml", old)
 			r := d.agent(RestartNow)
-			r.units.Restart = func(ctx context.Context, unit string) error {
+			r.restart.units.Restart = func(ctx context.Context, unit string) error {
 				d.spoil = func() error {
 					if fails {
 						return errors.New("the job ended as \"failed\"")
@@ -384,7 +385,7 @@ func TestKilledInARestart(t *testing.T) {
 				d.e.PID, d.e.Unit, d.e.Endpoint = 0, "", "" // as it is found when it does not run
 			}
 			r = d.agent(RestartNow)
-			r.units.Restart = func(ctx context.Context, unit string) error {
+			r.restart.units.Restart = func(ctx context.Context, unit string) error {
 				d.e = saved
 				return d.restart(ctx, unit)
 			}
@@ -587,7 +588,7 @@ func TestRollBack(t *testing.T) {
 					t.Errorf("again: %v after %d starts", p, starts)
 				}
 				r := d.agent(RestartNow)
-				r.retry = true
+				r.config.down.retry = true
 				if _, p := r.ApplyConfig(t.Context()); p != nil || starts != 3 {
 					t.Errorf("asked for: %v after %d starts", p, starts)
 				}
@@ -604,7 +605,7 @@ func TestRollBackOfAReload(t *testing.T) {
 	}
 	d.e.Started = time.Now().Add(time.Millisecond)
 	r := d.agent(RestartNever)
-	r.units.Reload = func(ctx context.Context, unit string) error {
+	r.restart.units.Reload = func(ctx context.Context, unit string) error {
 		if err := d.reload(ctx, unit); err != nil || len(d.calls) > 1 {
 			return err
 		}
@@ -667,7 +668,7 @@ func TestRollBackOfAnEarlierCall(t *testing.T) {
 func TestRollBackAfterTimeout(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	r, starts := d.agent(RestartNow), 0
-	r.units.Restart = func(ctx context.Context, unit string) error {
+	r.restart.units.Restart = func(ctx context.Context, unit string) error {
 		if starts++; starts == 1 {
 			<-ctx.Done()
 		}
@@ -692,18 +693,18 @@ func TestCheckDuringRestart(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	r := d.agent(RestartNow)
 	var units []string
-	r.units.Restart = func(ctx context.Context, unit string) error {
-		units = append(units, unit)
+	saved := d.e
+	r.restart.units.Restart = func(ctx context.Context, unit string) error {
+		units, d.e = append(units, unit), saved
 		return d.restart(ctx, unit)
 	}
 	d.spoil = func() error {
 		if len(units) > 1 {
 			return nil
 		}
-		saved := d.e
+		saved = d.e
 		d.e.PID, d.e.Unit = 0, ""
 		_, _ = r.CheckConfig() // what it says is about the moment
-		d.e = saved
 		return errors.New("the job ended as \"failed\"")
 	}
 	_, p := r.ApplyConfig(t.Context())

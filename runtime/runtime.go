@@ -41,27 +41,20 @@ type Options struct {
 
 // Runtime gives the containers of one host access to its devices. Its methods may be called concurrently.
 type Runtime struct {
-	host    *host.Host
-	self    *host.Host // the file system of this process, where HookProgram is
-	ledger  *ledger.Ledger
-	log     *slog.Logger
-	program string
-	engine  accel.ContainerEngine
+	*files
+	specs   specWriter
+	links   links
+	client  *client
+	config  *configuration
+	restart *restarter
 	look    func() accel.ContainerEngine
-	edit    engine.Edit
-	restart Restart
-	units   Units
-	retry   bool
-	patience
-	live     func() bool            // reports whether the host is the running machine's own
-	outdated func(name string) bool // host.Host's ViewOutdated
 
 	applying sync.Mutex // one change of the runtime's configuration at a time
-	mu       sync.Mutex
-	digests  map[string]digest     // of programs by path, so that an unchanged file is hashed only once
-	hookDirs []string              // read again by every exported method
+	mu       sync.Mutex // guards what follows
+	hooks    *hooks
+	program  *hookProgram
+	engine   accel.ContainerEngine
 	reads    accel.ContainerEngine // the container runtime that was last seen to read the specs
-	asked    time.Time             // when a daemon was last asked for its version
 }
 
 // begin locks and refreshes at the start of an exported method; the caller unlocks.
@@ -72,8 +65,8 @@ func (r *Runtime) begin() {
 			r.engine = e
 		}
 	}
-	r.askVersion()
-	r.hookDirs = r.readHookDirs()
+	r.engine.Version = r.client.version(r.engine)
+	r.hooks.dirs = r.hooks.readDirs(r.engine)
 }
 
 // New returns the Runtime of h.
@@ -92,10 +85,20 @@ func New(h *host.Host, o Options) *Runtime {
 			panic(err) // the directory is a constant
 		}
 	}
+	edit := cmp.Or(o.Edit, engine.EditNever)
+	f := &files{host: h, ledger: changes, log: log, outdated: h.ViewOutdated}
+	cl := &client{host: h, live: h.Live}
+	hd := &hooks{files: f, client: cl}
+	down := &downRecord{files: f, edit: edit, retry: o.Retry}
+	restart := &restarter{
+		files: f, client: cl, down: down, look: o.Look, policy: cmp.Or(o.Restart, RestartNever), units: o.Units,
+		patience: usual(),
+	}
 	return &Runtime{
-		host: h, self: self, ledger: changes, log: log, program: o.HookProgram, engine: o.Engine,
-		look: o.Look, edit: cmp.Or(o.Edit, engine.EditNever), restart: cmp.Or(o.Restart, RestartNever), units: o.Units,
-		retry: o.Retry, patience: usual(), live: h.Live, outdated: h.ViewOutdated, digests: map[string]digest{},
+		files: f, specs: specWriter{f}, links: links{f}, client: cl, restart: restart, look: o.Look,
+		config: &configuration{files: f, client: cl, hooks: hd, restart: restart, down: down, edit: edit},
+		hooks:  hd, engine: o.Engine,
+		program: &hookProgram{files: f, self: self, source: o.HookProgram, digests: map[string]digest{}},
 	}
 }
 
@@ -115,33 +118,33 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 	*accel.Problem,
 ) {
 	var have accel.RuntimeHave
-	program, installed, p := r.locateProgram(want)
+	program, installed, p := r.program.locate(want)
 	if p != nil {
 		return have, p
 	}
-	spec, p := r.specFor(def, accs, want, program)
+	spec, p := r.specs.render(def, accs, want, program)
 	if p != nil {
 		return have, p
 	}
-	right, p := r.specRight(spec)
+	right, p := r.specs.right(spec)
 	if p != nil {
 		return have, p
 	}
-	linked := r.linksRight(spec)
-	json := r.locateJSON(want, program)
+	linked := r.links.right(spec.nodes)
+	json := r.hooks.locateJSON(want, program)
 	if len(spec.bytes) > 0 {
 		have.Spec, have.Devices = spec.path, spec.devices
 	}
 	have.Hook = json.path
 	have.Applied = right && linked && json.right && installed
 	if !have.Applied && json.right && installed {
-		have.Right = r.rightDevices(spec)
+		have.AppliedTo = r.specs.appliedTo(spec)
 	}
 	switch {
 	case want.CDI && len(spec.bytes) > 0:
 		have.NotHonored = r.unread()
 	case !want.CDI && json.path != "": // the JSON is the only carrier of the gate
-		have.NotHonored = r.hookUnread(path.Dir(json.path))
+		have.NotHonored = r.hooks.unread(r.engine, path.Dir(json.path))
 	}
 	return have, have.NotHonored
 }
@@ -152,14 +155,14 @@ func (r *Runtime) unread() *accel.Problem {
 	if r.engine.Name == "" {
 		return nil
 	}
-	rep, p := r.report()
+	rep, p := r.config.report(r.engine)
 	if p == nil && !rep.Offers {
 		p = accel.Problemf(accel.RuntimeMissingCDI, "%s does not read CDI specs in %q", r.engine.Name, specDir)
 	}
 	switch {
 	case p == nil:
 		r.reads = r.engine
-	case p.Reason != accel.RuntimeRestartNeeded && r.running() && r.reads == r.engine:
+	case p.Reason != accel.RuntimeRestartNeeded && r.client.running(r.engine) && r.reads == r.engine:
 		// The files are being edited, or are for the daemon's next start: the running daemon has read other files.
 		return nil
 	}
@@ -190,24 +193,25 @@ func (r *Runtime) Apply(def *accel.Definition, accs []accel.Accelerator, want ac
 	}
 	r.begin()
 	defer r.mu.Unlock()
-	program, p := r.installProgram(want)
+	program, p := r.program.install(want)
 	if p != nil {
 		return accel.RuntimeHave{}, p
 	}
-	spec, p := r.specFor(def, accs, want, program)
+	spec, p := r.specs.render(def, accs, want, program)
 	if p != nil {
 		return accel.RuntimeHave{}, p
 	}
-	if p := r.link(spec); p != nil {
+	if p := r.links.create(spec.nodes); p != nil {
 		return accel.RuntimeHave{}, p
 	}
-	if p := r.publish(spec); p != nil {
+	if p := r.specs.publish(spec); p != nil {
 		return accel.RuntimeHave{}, p
 	}
-	if p := r.installJSON(want, program); p != nil {
+	if p := r.hooks.installJSON(want, program); p != nil {
 		return accel.RuntimeHave{}, p
 	}
-	if p := r.removePrograms(program); p != nil {
+	named := append(r.specs.programs(), r.hooks.programInJSON())
+	if p := r.program.removeOld(program, named); p != nil {
 		return accel.RuntimeHave{}, p
 	}
 	return r.check(def, accs, want)
@@ -220,7 +224,7 @@ const restartLimit = 3 * time.Minute
 func (r *Runtime) configure() bool {
 	r.begin()
 	defer r.mu.Unlock()
-	return r.engine.Name != "" && r.edit != engine.EditNever
+	return r.engine.Name != "" && r.config.edit != engine.EditNever
 }
 
 // Remove withdraws the kind from the container runtime. The spec goes first, so that no new container gets a device.
@@ -236,13 +240,13 @@ func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
 	if p := r.remove(path); p != nil {
 		return p
 	}
-	if len(r.programsInSpecs()) > 0 {
+	if len(r.specs.programs()) > 0 {
 		return nil
 	}
-	if p := r.removeJSON(); p != nil {
+	if p := r.hooks.removeJSON(); p != nil {
 		return p
 	}
-	return r.removePrograms("")
+	return r.program.removeOld("", nil)
 }
 
 // Sources returns the directories of the container runtime's configuration, as the host sees them, whether or not
@@ -265,11 +269,11 @@ func (r *Runtime) Paths() []string {
 	if socket, ok := strings.CutPrefix(r.engine.Endpoint, "unix://"); ok { // each start of the runtime creates it again
 		paths = append(paths, path.Dir(socket))
 	}
-	if r.program == "" {
+	if r.program.source == "" {
 		return paths
 	}
-	paths = append(paths, r.hookDirs...)
-	if sum, err := r.sum(r.self, r.program); err == nil {
+	paths = append(paths, r.hooks.dirs...)
+	if sum, err := r.program.sum(r.program.self, r.program.source); err == nil {
 		for _, dir := range programDirs() {
 			paths = append(paths, path.Dir(programPath(dir, sum)))
 		}

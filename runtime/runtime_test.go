@@ -56,7 +56,7 @@ func TestApplyTwiceWritesOnce(t *testing.T) {
 	b.apply()
 	before := b.files()
 	b.log.Reset()
-	b.restart(b.r.program, "cri-o")
+	b.restart(b.r.program.source, "cri-o")
 	b.apply()
 	if diff := cmp.Diff(before, b.files()); diff != "" {
 		t.Errorf("files changed:\n%s", diff)
@@ -196,7 +196,7 @@ func TestWithoutCDIOrHook(t *testing.T) {
 // Only CRI-O and podman read hooks.d; for other runtimes the spec alone carries the gate.
 func TestContainerdGetsNoJSON(t *testing.T) {
 	b := newBed(t, t.TempDir())
-	b.restart(b.r.program, "containerd")
+	b.restart(b.r.program.source, "containerd")
 	b.r.engine.Version = "2.1.4"
 	if have := b.apply(); have.Hook != "" {
 		t.Errorf("have %+v", have)
@@ -251,19 +251,19 @@ func TestProgramUpgrade(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.apply()
 	for i, content := range []string{"second", "third"} {
-		if err := os.WriteFile(b.r.program, []byte(content), 0o755); err != nil {
+		if err := os.WriteFile(b.r.program.source, []byte(content), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		// The kernel's clock for file times is coarser than this test is fast.
 		at := time.Now().Add(time.Duration(i+1) * time.Hour)
-		if err := os.Chtimes(b.r.program, at, at); err != nil {
+		if err := os.Chtimes(b.r.program.source, at, at); err != nil {
 			t.Fatal(err)
 		}
 		if b.applied() {
 			t.Error("Applied with the old program")
 		}
 		b.apply()
-		if n := len(b.r.programs()); n != 2 {
+		if n := len(b.r.program.installed()); n != 2 {
 			t.Errorf("after %q there are %d programs", content, n)
 		}
 	}
@@ -279,7 +279,7 @@ func TestRemove(t *testing.T) {
 	if p := b.r.Remove(b.def); p != nil {
 		t.Fatal(p)
 	}
-	if b.r.host.Exists(specFile) || !b.r.host.Exists(jsonFile) || len(b.r.programs()) != 1 {
+	if b.r.host.Exists(specFile) || !b.r.host.Exists(jsonFile) || len(b.r.program.installed()) != 1 {
 		t.Errorf("with another kind left: %v", b.files())
 	}
 	for range 2 { // also if there is nothing to remove

@@ -45,10 +45,13 @@ func specPath(def *accel.Definition) (file, vendor, class string, p *accel.Probl
 	return path.Join(specDir, cdi.GenerateSpecName(vendor, class)+".json"), vendor, class, nil
 }
 
-// specFor renders the spec of a kind. Its devices are the accelerators that are present and have nodes, including
+// specWriter renders the CDI specs of kinds and writes them to the host.
+type specWriter struct{ *files }
+
+// render returns the spec of a kind. Its devices are the accelerators that are present and have nodes, including
 // unhealthy ones: the kubelet does not offer those, and the gate stops them with their reason, whereas a device that
 // is missing from the spec would be "unresolvable". program is the hook's path; empty without a hook.
-func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want accel.Want, program string) (*spec,
+func (w *specWriter) render(def *accel.Definition, accs []accel.Accelerator, want accel.Want, program string) (*spec,
 	*accel.Problem,
 ) {
 	file, vendor, class, p := specPath(def)
@@ -56,7 +59,7 @@ func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want 
 		return nil, p
 	}
 	s := &spec{path: file}
-	shared, p := r.sharedEdits(def)
+	shared, p := w.sharedEdits(def)
 	if p != nil {
 		return nil, p
 	}
@@ -65,14 +68,14 @@ func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want 
 		if a.Health.State == accel.Gone || len(a.Nodes) == 0 {
 			continue
 		}
-		raw.Devices = append(raw.Devices, r.device(a, accel.Permissions(def.NodesOf(a.Profile)), program))
+		raw.Devices = append(raw.Devices, w.device(a, accel.Permissions(def.NodesOf(a.Profile)), program))
 		s.devices = append(s.devices, parser.QualifiedName(vendor, class, a.ID))
 		s.nodes = append(s.nodes, a.Nodes...)
 	}
 	if len(raw.Devices) == 0 {
 		return s, nil
 	}
-	for _, n := range r.sharedNodes(def) {
+	for _, n := range w.sharedNodes(def) {
 		s.nodes = append(s.nodes, accel.DeviceNode{Path: n})
 	}
 	if !want.CDI {
@@ -95,10 +98,10 @@ func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want 
 }
 
 // device renders one accelerator, with the gate as a hook if program is set.
-func (r *Runtime) device(a accel.Accelerator, permissions, program string) specs.Device {
+func (w *specWriter) device(a accel.Accelerator, permissions, program string) specs.Device {
 	d := specs.Device{Name: a.ID, ContainerEdits: specs.ContainerEdits{Env: a.Env}}
 	for _, n := range a.Nodes {
-		d.ContainerEdits.DeviceNodes = append(d.ContainerEdits.DeviceNodes, r.node(n.Path, permissions))
+		d.ContainerEdits.DeviceNodes = append(d.ContainerEdits.DeviceNodes, w.node(n.Path, permissions))
 	}
 	if program != "" {
 		h := hookCommand(program, a.ID)
@@ -112,10 +115,10 @@ func (r *Runtime) device(a accel.Accelerator, permissions, program string) specs
 
 // sharedNodes returns the device nodes that every container of the kind gets, including the optional ones that
 // exist.
-func (r *Runtime) sharedNodes(def *accel.Definition) []string {
+func (w *specWriter) sharedNodes(def *accel.Definition) []string {
 	nodes := slices.Clone(def.Container.Nodes)
 	for _, n := range def.Container.OptionalNodes {
-		if r.host.Exists(n) {
+		if w.host.Exists(n) {
 			nodes = append(nodes, n)
 		}
 	}
@@ -123,13 +126,13 @@ func (r *Runtime) sharedNodes(def *accel.Definition) []string {
 }
 
 // sharedEdits renders what every container of the kind gets.
-func (r *Runtime) sharedEdits(def *accel.Definition) (specs.ContainerEdits, *accel.Problem) {
+func (w *specWriter) sharedEdits(def *accel.Definition) (specs.ContainerEdits, *accel.Problem) {
 	e := specs.ContainerEdits{Env: def.Container.Env}
-	for _, n := range r.sharedNodes(def) {
-		e.DeviceNodes = append(e.DeviceNodes, r.node(n, accel.Permissions(def.Nodes)))
+	for _, n := range w.sharedNodes(def) {
+		e.DeviceNodes = append(e.DeviceNodes, w.node(n, accel.Permissions(def.Nodes)))
 	}
 	for _, m := range def.Container.Mounts {
-		if m.Optional && !r.host.Exists(m.HostPath) {
+		if m.Optional && !w.host.Exists(m.HostPath) {
 			continue
 		}
 		options := slices.Clone(m.Options)
@@ -144,7 +147,7 @@ func (r *Runtime) sharedEdits(def *accel.Definition) (specs.ContainerEdits, *acc
 			Options: options,
 		})
 	}
-	libraries, p := r.libraries(def)
+	libraries, p := w.libraries(def)
 	e.Mounts = append(e.Mounts, libraries...)
 	return e, p
 }
@@ -155,9 +158,9 @@ func readOnlyOptions() []string { return []string{"ro", "nosuid", "nodev"} }
 // node renders a device node. Type and numbers are left out, so that the runtime reads them from the host's node
 // when it injects: if the driver is gone, the container fails instead of getting a dead node. The mode is the host's
 // own and always written: without it CRI-O 1.34 turned a host's 0600 into 0666.
-func (r *Runtime) node(name, permissions string) *specs.DeviceNode {
+func (w *specWriter) node(name, permissions string) *specs.DeviceNode {
 	mode := fs.FileMode(0o660)
-	if st, err := r.host.Stat(name); err == nil {
+	if st, err := w.host.Stat(name); err == nil {
 		mode = st.Mode().Perm()
 	}
 	return &specs.DeviceNode{Path: name, Permissions: permissions, FileMode: &mode}
@@ -210,21 +213,21 @@ func validateEdits(e *specs.ContainerEdits) error {
 	return nil
 }
 
-// specRight reports whether the host has exactly this spec and no other file defines its devices.
-func (r *Runtime) specRight(s *spec) (bool, *accel.Problem) {
+// right reports whether the host has exactly this spec and no other file defines its devices.
+func (w *specWriter) right(s *spec) (bool, *accel.Problem) {
 	if len(s.bytes) == 0 {
-		return !r.host.Exists(s.path), nil
+		return !w.host.Exists(s.path), nil
 	}
-	if p := r.conflict(s); p != nil {
+	if p := w.conflict(s); p != nil {
 		return false, p
 	}
-	return r.same(s.path, s.bytes, 0o644), nil
+	return w.same(s.path, s.bytes, 0o644), nil
 }
 
-// rightDevices returns the IDs of the devices whose definition in the file equals the one in s.
-func (r *Runtime) rightDevices(s *spec) (ids []string) {
+// appliedTo returns the IDs of the devices whose definition in the file equals the one in s.
+func (w *specWriter) appliedTo(s *spec) (ids []string) {
 	var want, have specs.Spec
-	data, err := r.host.ReadFile(s.path)
+	data, err := w.host.ReadFile(s.path)
 	if err != nil || json.Unmarshal(data, &have) != nil || json.Unmarshal(s.bytes, &want) != nil {
 		return nil
 	}
@@ -240,21 +243,21 @@ func (r *Runtime) rightDevices(s *spec) (ids []string) {
 }
 
 // publish writes the spec to the host, or removes it if it is empty.
-func (r *Runtime) publish(s *spec) *accel.Problem {
+func (w *specWriter) publish(s *spec) *accel.Problem {
 	if len(s.bytes) == 0 {
-		return r.remove(s.path)
+		return w.remove(s.path)
 	}
-	if p := r.conflict(s); p != nil {
+	if p := w.conflict(s); p != nil {
 		return p
 	}
-	return r.write(s.path, s.bytes, 0o644)
+	return w.write(s.path, s.bytes, 0o644)
 }
 
 // conflict looks for another file that defines one of our devices. A file that no runtime can read is ignored: it
 // defines nothing.
-func (r *Runtime) conflict(s *spec) *accel.Problem {
+func (w *specWriter) conflict(s *spec) *accel.Problem {
 	vendor, _, _ := strings.Cut(s.devices[0], "/")
-	for _, other := range r.specsMentioning(vendor) {
+	for _, other := range w.mentioning(vendor) {
 		if other.path == s.path {
 			continue
 		}
@@ -274,12 +277,12 @@ type foundSpec struct {
 	*specs.Spec
 }
 
-// specsMentioning returns the specs in the CDI directories that contain the text, in order of precedence. Specs
-// without it are not parsed: a vendor's own spec can have thousands of lines.
-func (r *Runtime) specsMentioning(text string) []foundSpec {
+// mentioning returns the specs in the CDI directories that contain the text, in order of precedence. Specs without it
+// are not parsed: a vendor's own spec can have thousands of lines.
+func (w *specWriter) mentioning(text string) []foundSpec {
 	var found []foundSpec
 	for _, dir := range specDirs() {
-		entries, err := r.host.ReadDir(dir)
+		entries, err := w.host.ReadDir(dir)
 		if err != nil {
 			continue // usually the directory does not exist
 		}
@@ -288,7 +291,7 @@ func (r *Runtime) specsMentioning(text string) []foundSpec {
 			if e.IsDir() || (ext != ".json" && ext != ".yaml") {
 				continue
 			}
-			b, err := r.host.ReadFile(path.Join(dir, e.Name()))
+			b, err := w.host.ReadFile(path.Join(dir, e.Name()))
 			if err != nil || !bytes.Contains(b, []byte(text)) {
 				continue
 			}
@@ -300,11 +303,10 @@ func (r *Runtime) specsMentioning(text string) []foundSpec {
 	return found
 }
 
-// programsInSpecs returns our programs that specs on the host name, sorted. acceld still serves the kinds of those
-// specs.
-func (r *Runtime) programsInSpecs() []string {
+// programs returns our programs that specs on the host name, sorted. acceld still serves the kinds of those specs.
+func (w *specWriter) programs() []string {
 	var programs []string
-	for _, s := range r.specsMentioning(programName) {
+	for _, s := range w.mentioning(programName) {
 		programs = append(programs, programsIn(&s.ContainerEdits)...)
 		for i := range s.Devices {
 			programs = append(programs, programsIn(&s.Devices[i].ContainerEdits)...)

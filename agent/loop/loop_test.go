@@ -119,7 +119,7 @@ func (w *world) ensure(context.Context, *accel.Definition, accel.Facts, []accel.
 		return accel.DriverHave{}, w.refuse
 	}
 	w.loaded = true
-	return accel.DriverHave{Right: true, Source: "store"}, nil
+	return accel.DriverHave{Serves: true, Source: "store"}, nil
 }
 
 func (w *world) prove(_ context.Context, _ *accel.Definition, accs []accel.Accelerator) (string, *accel.Problem) {
@@ -146,7 +146,7 @@ func (w *world) runtime(_ *accel.Definition, accs []accel.Accelerator, _ accel.W
 		NotHonored: w.unread,
 	}
 	if !have.Applied {
-		have.Right = w.spec
+		have.Serves = w.spec
 	}
 	return have, w.unread
 }
