@@ -213,8 +213,8 @@ screenshots: ## The pages for people in a real browser, on a desktop, on a phone
 
 # All of them take about an hour on two processors. After a change of a few tests, pick with RUN.
 .PHONY: mutants
-mutants: ## Harmful changes of the code, one by one: the unit tests must notice; RUN=driver/ picks by id or file, WRITE=1 records what killed each, and the score of a whole run
-	$(GO) run ./test/mutants -run='$(RUN)' $(if $(WRITE),-write)
+mutants: ## Harmful changes of the code, one by one: the unit tests must notice; RUN=driver/ picks by id or file, NEW=1 those never run, WRITE=1 records results and score
+	$(GO) run ./test/mutants -run='$(RUN)' $(if $(NEW),-new) $(if $(WRITE),-write)
 
 .PHONY: bench
 bench: $(TOOLS) ## Go benchmarks into bin/bench.txt; OLD=file compares with an earlier one

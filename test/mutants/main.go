@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -26,12 +27,13 @@ import (
 
 func main() {
 	pick := flag.String("run", "", "take only mutants whose id or file matches this `regexp`")
-	write := flag.Bool("write", false, "write the tests that killed mutants into "+hintsFile+
-		", and the score into "+page+" if all mutants are run")
+	fresh := flag.Bool("new", false, "take only mutants without a result in "+recordFile)
+	write := flag.Bool("write", false, "write the results into "+recordFile+", and the score of all that it has into "+
+		page)
 	jobs := flag.Int("jobs", runtime.NumCPU(), "how many mutants are run at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, options{root: ".", pick: *pick, write: *write, jobs: *jobs})
+	err := run(ctx, os.Stdout, options{root: ".", pick: *pick, fresh: *fresh, write: *write, jobs: *jobs})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -42,6 +44,7 @@ func main() {
 type options struct {
 	root  string // of the module
 	pick  string // a regexp; empty for all
+	fresh bool   // only those without a recorded result
 	write bool
 	jobs  int
 }
@@ -66,37 +69,30 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	if err != nil {
 		return fmt.Errorf("cannot pick mutants: %v", err)
 	}
-	var picked []mutant
-	for _, m := range all {
-		if re.MatchString(m.ID) || re.MatchString(m.File) {
-			picked = append(picked, m)
-		}
-	}
-	if len(picked) == 0 {
-		return fmt.Errorf("no mutant has an id or a file like %q", o.pick)
-	}
 	r, err := newRunner(root, out)
 	if err != nil {
 		return err
 	}
 	defer r.close()
+	var picked []mutant
+	for _, m := range all {
+		if _, known := r.record[m.ID]; (re.MatchString(m.ID) || re.MatchString(m.File)) && !(known && o.fresh) {
+			picked = append(picked, m)
+		}
+	}
+	if len(picked) == 0 {
+		return fmt.Errorf("no mutant to run has an id or a file like %q", o.pick)
+	}
 	began := time.Now()
 	results, err := r.all(ctx, picked, max(o.jobs, 1))
+	if o.write {
+		err = errors.Join(err, save(root, all, r.record.with(all, results)))
+	}
 	if err != nil {
 		return err
 	}
 	s := sum(results)
 	table(out, results)
 	fmt.Fprintf(out, "\n%s In %v.\n", s, time.Since(began).Round(time.Second))
-	if o.write {
-		if err := r.hints.write(all); err != nil {
-			return err
-		}
-	}
-	if o.write && len(picked) == len(all) {
-		if err := writePage(filepath.Join(root, page), s); err != nil {
-			return err
-		}
-	}
 	return verdict(results, s)
 }

@@ -31,14 +31,18 @@ func TestList(t *testing.T) {
 	}
 }
 
-// unscored is what the page says before the first whole run.
-const unscored = "No score yet."
-
-// TestPage holds the score in the page to the list.
+// TestPage holds the score in the page to the recorded results, and those to the list.
 func TestPage(t *testing.T) {
 	all, err := read(root)
 	if err != nil {
 		t.Fatal(err)
+	}
+	known, err := readRecord(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stale := len(known) - len(known.results(all)); stale > 0 {
+		t.Errorf("%s has %d mutants that the list has not: run make mutants WRITE=1 RUN=...", recordFile, stale)
 	}
 	text, err := os.ReadFile(filepath.Join(root, page))
 	if err != nil {
@@ -48,28 +52,8 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var s score
-	var noticed, percent int
-	written := strings.TrimSpace(string(text[from:to]))
-	if written == unscored {
-		return // nobody has run all of them yet, and the page says so
-	}
-	if _, err := fmt.Sscanf(written, sentence, &s.all, &noticed, &percent, &s.late, &s.explained); err != nil {
-		t.Fatalf("%s says %q (%v): run make mutants WRITE=1", page, written, err)
-	}
-	s.killed = noticed - s.late
-	if written != s.String() {
-		t.Errorf("%s says %q, and its own numbers %q", page, written, s)
-	}
-	explained := 0
-	for _, m := range all {
-		if m.Explained != "" {
-			explained++
-		}
-	}
-	if s.all != len(all) || s.explained != explained {
-		t.Errorf("%s is about another list (%d mutants, %d explained): run make mutants WRITE=1", page, len(all),
-			explained)
+	if diff := cmp.Diff(standing(all, known)+"\n", string(text[from:to])); diff != "" {
+		t.Errorf("%s is not what was recorded: run make mutants WRITE=1 RUN=... (-want +got):\n%s", page, diff)
 	}
 }
 
@@ -256,30 +240,25 @@ func TestOutcomes(t *testing.T) {
 	if failed := verdict(results, sum(results)); fmt.Sprint(failed) != wantErr {
 		t.Errorf("got %q, want %q", failed, wantErr)
 	}
-	if hint := r.hints.get("greater"); hint != "TestLess" {
-		t.Errorf("the hint is %q", hint)
+	if first := r.record.with(all, results).first("greater"); first != "TestLess" {
+		t.Errorf("the recorded test is %q", first)
 	}
 }
 
-// TestHint runs the test first that a hint names, and all of them where that one does not notice any more.
-func TestHint(t *testing.T) {
+// TestRecord runs the recorded test first, and all of them if that one no longer notices the mutant.
+func TestRecord(t *testing.T) {
 	dir := tiny(t)
 	all, err := read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for hint, want := range map[string]string{"TestLess": "TestLess", "TestCage": "TestLess", "TestGone": "TestLess"} {
-		h, err := readHints(dir)
-		if err != nil {
+	for first, want := range map[string]string{"TestLess": "TestLess", "TestCage": "TestLess", "TestGone": "TestLess"} {
+		known := record{"greater": {killed, first}, "removed": {killed, first}}.with(all, nil)
+		if err := known.write(dir); err != nil {
 			t.Fatal(err)
 		}
-		h.set("greater", hint)
-		h.set("removed", hint)
-		if err := h.write(all); err != nil {
-			t.Fatal(err)
-		}
-		if h, err = readHints(dir); err != nil || len(h.by) != 1 {
-			t.Errorf("%s: got %v (%v), want the mutant of the list", hint, h.by, err)
+		if known, err = readRecord(dir); err != nil || len(known) != 1 {
+			t.Errorf("%s: got %v (%v), want the mutant of the list", first, known, err)
 		}
 		r, err := newRunner(dir, &bytes.Buffer{})
 		if err != nil {
@@ -288,7 +267,7 @@ func TestHint(t *testing.T) {
 		results, err := r.all(t.Context(), all[1:2], 1)
 		r.close()
 		if err != nil || results[0].outcome != killed || results[0].by != want {
-			t.Errorf("%s: got %+v, %v", hint, results, err)
+			t.Errorf("%s: got %+v, %v", first, results, err)
 		}
 	}
 }
@@ -300,19 +279,19 @@ func TestCommand(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(dir, page))
 		return string(text) + fmt.Sprint(err)
 	}
-	before := proofs()
 	for _, c := range []struct {
 		o    options
 		fail string
 		says string
 	}{
-		{options{pick: "nothing like it"}, `no mutant has an id or a file like "nothing like it"`, ""},
+		{options{pick: "nothing like it"}, `no mutant to run has an id or a file like "nothing like it"`, ""},
 		{options{pick: "(", jobs: 1}, "cannot pick mutants: error parsing regexp: missing closing ): `(`", ""},
 		{
 			options{pick: "^greater$", write: true},
 			"<nil>",
-			"Of 1 mutants the unit tests notice 1 (100 %), 0 of them by a test that hangs; of 0 others it is explained why no test can.",
+			"Of 1 mutants the unit tests notice 1 (100 %), 0 of them by a test that hangs; for 0 others the list explains why no test can.",
 		},
+		{options{pick: "^greater$", fresh: true}, `no mutant to run has an id or a file like "^greater$"`, ""},
 		{
 			options{pick: "less-or-equal"},
 			"less-or-equal survived\nthe score is 0 %, at least 95 % are wanted",
@@ -325,14 +304,9 @@ func TestCommand(t *testing.T) {
 			t.Errorf("%+v: got %v, want %q\n%s\nwant %q", c.o, err, c.fail, &out, c.says)
 		}
 	}
-	if now := proofs(); now != before {
-		t.Errorf("a part has written the score: %s", now)
-	}
-	if err := writePage(filepath.Join(dir, page), score{all: 200, killed: 190, late: 5, explained: 5}); err != nil {
-		t.Fatal(err)
-	}
 	want := "# Proofs\n\n" + openMark +
-		"Of 200 mutants the unit tests notice 195 (97 %), 5 of them by a test that hangs; of 5 others it is explained why no test can.\n" + closeMark + "The end.\n"
+		"Of 1 mutants the unit tests notice 1 (100 %), 0 of them by a test that hangs; for 0 others the list explains why no test can. 5 more have not been run yet.\n" +
+		closeMark + "The end.\n"
 	if diff := cmp.Diff(want+"<nil>", proofs()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

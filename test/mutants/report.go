@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -98,7 +99,7 @@ func sum(results []result) score {
 func (s score) percent() int { return 100 * (s.killed + s.late) / max(s.all, 1) }
 
 // sentence is how a score is written, here and by String.
-const sentence = "Of %d mutants the unit tests notice %d (%d %%), %d of them by a test that hangs; of %d others it is explained why no test can."
+const sentence = "Of %d mutants the unit tests notice %d (%d %%), %d of them by a test that hangs; for %d others the list explains why no test can."
 
 func (s score) String() string {
 	return fmt.Sprintf(sentence, s.all, s.killed+s.late, s.percent(), s.late, s.explained)
@@ -143,8 +144,32 @@ func between(text []byte) (from, to int, err error) {
 	return from + len(openMark), to, nil
 }
 
-// writePage puts the score into the page.
-func writePage(name string, s score) error {
+// standing is what the page says: the score of the recorded results, and how many mutants have none.
+func standing(list []mutant, known record) string {
+	results := known.results(list)
+	if len(results) == 0 {
+		return unscored
+	}
+	text := sum(results).String()
+	if missing := len(list) - len(results); missing > 0 {
+		text += fmt.Sprintf(" %d more have not been run yet.", missing)
+	}
+	return text
+}
+
+// unscored is what the page says before the first run.
+const unscored = "No score yet."
+
+// save writes the record, and what it amounts to into the page.
+func save(root string, list []mutant, known record) error {
+	if err := known.write(root); err != nil {
+		return err
+	}
+	return writePage(filepath.Join(root, page), standing(list, known))
+}
+
+// writePage puts a text between the marks of the page.
+func writePage(name, standing string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return err
@@ -153,5 +178,5 @@ func writePage(name string, s score) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(name, bytes.Join([][]byte{text[:from], text[to:]}, []byte(s.String()+"\n")), 0o644)
+	return os.WriteFile(name, bytes.Join([][]byte{text[:from], text[to:]}, []byte(standing+"\n")), 0o644)
 }

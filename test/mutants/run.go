@@ -43,7 +43,7 @@ type runner struct {
 	out       io.Writer
 	cage      []string                 // what a test is started by; none where it is started as it is
 	limits    map[string]time.Duration // for the tests of a directory
-	hints     *hints
+	record    record
 	// patience is how long a test may take beyond four times what all of its package take without a mutant.
 	patience time.Duration
 }
@@ -53,12 +53,12 @@ func newRunner(root string, out io.Writer) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := readHints(root)
+	known, err := readRecord(root)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	r := &runner{
-		root: root, dir: dir, out: out, limits: map[string]time.Duration{}, hints: h,
+		root: root, dir: dir, out: out, limits: map[string]time.Duration{}, record: known,
 		patience: 30 * time.Second,
 	}
 	if os.Geteuid() == 0 {
@@ -92,7 +92,8 @@ func cage(dir string) []string {
 
 func (r *runner) close() { _ = os.RemoveAll(r.dir) }
 
-// all runs the tests as they are, to know that they pass and how long they take, and then with each mutant.
+// all runs the tests as they are, to know that they pass and how long they take, and then with each mutant. If ctx ends
+// early, it returns the results so far and the error of ctx.
 func (r *runner) all(ctx context.Context, list []mutant, jobs int) ([]result, error) {
 	var dirs []string
 	for _, m := range list {
@@ -119,12 +120,13 @@ func (r *runner) all(ctx context.Context, list []mutant, jobs int) ([]result, er
 	p = newProgress(r.out, "mutants", len(list))
 	results := make([]result, len(list))
 	each(list, jobs, func(i int, m mutant) {
-		results[i] = r.mutant(ctx, filepath.Join(r.dir, fmt.Sprint(i)), m)
+		x := r.mutant(ctx, filepath.Join(r.dir, fmt.Sprint(i)), m)
 		if ctx.Err() == nil {
-			p.done("%s %s %s", results[i].outcome, m.ID, results[i].by)
+			results[i] = x
+			p.done("%s %s %s", x.outcome, m.ID, x.by)
 		}
 	})
-	return results, ctx.Err()
+	return slices.DeleteFunc(results, func(x result) bool { return x.outcome == "" }), ctx.Err()
 }
 
 // each calls do for every item, jobs at a time, in their order.
@@ -159,11 +161,8 @@ func (r *runner) mutant(ctx context.Context, dir string, m mutant) result {
 	for _, d := range m.Tests {
 		limit = max(limit, r.limits[d])
 	}
-	out.outcome, out.by, _ = r.try(ctx, dir, overlay, m.Tests, r.hints.get(m.ID), limit)
+	out.outcome, out.by, _ = r.try(ctx, dir, overlay, m.Tests, r.record.first(m.ID), limit)
 	out.took = time.Since(began)
-	if out.outcome == killed {
-		r.hints.set(m.ID, out.by)
-	}
 	return out
 }
 
