@@ -70,10 +70,11 @@ func eighth(i int) string { return fmt.Sprintf("eighth-%d", i) }
 
 func (e *full) allocated(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 8*time.Minute)
+	// They compute seldom, because the processors that emulate eight devices emulate the guest too.
 	timed(t, "eight pods at once -> all compute", func() {
 		var all [][]byte
 		for i := range eight {
-			all = append(all, stage.Pod(eighth(i), image, 1, "-expect", "1", "-hold", "2h"))
+			all = append(all, stage.Pod(eighth(i), image, 1, "-expect", "1", "-hold", "2h", "-every", "2s"))
 		}
 		stage.Check(t, n.Apply(ctx, bytes.Join(all, []byte("\n---\n"))))
 		for i := range eight {

@@ -128,6 +128,7 @@ func TestRun(t *testing.T) {
 		{"argument", two(), []string{"now"}, 2, "", `edu-check: unexpected argument "now"`},
 		{"expects less than none", two(), []string{"-expect", "-2"}, 2, "", "edu-check: -expect -2 is negative"},
 		{"holds backwards", two(), []string{"-hold", "-1s"}, 2, "", "edu-check: -hold -1s is negative"},
+		{"never computes", two(), []string{"-every", "0s"}, 2, "", "edu-check: -every 0s is not positive"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			code, stdout, stderr := tt.host.run(t.Context(), tt.args...)

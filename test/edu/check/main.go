@@ -27,6 +27,7 @@ type config struct {
 	devices []string      // nil: every one that is visible
 	expect  int           // -1: any number but none
 	hold    time.Duration // 0: check once
+	every   time.Duration // the period of the computations while it holds
 }
 
 func main() {
@@ -46,6 +47,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		"comma-separated device `nodes`; empty: every visible /dev/edu<N>, or its partitions")
 	flags.IntVar(&c.expect, "expect", -1, "fail unless exactly `N` devices are there; -1: one or more")
 	flags.DurationVar(&c.hold, "hold", 0, "keep computing for this `long`, or until SIGTERM")
+	flags.DurationVar(&c.every, "every", 100*time.Millisecond, "the `period` of the computations with -hold")
 	if err := flags.Parse(args); err != nil {
 		return c, err
 	}
@@ -55,6 +57,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case c.hold < 0:
 		err = fmt.Errorf("-hold %v is negative", c.hold)
+	case c.every <= 0:
+		err = fmt.Errorf("-every %v is not positive", c.every)
 	case c.expect < -1:
 		err = fmt.Errorf("-expect %d is negative", c.expect)
 	}

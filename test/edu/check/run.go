@@ -70,27 +70,24 @@ func check(ctx context.Context, c config, dev fs.FS, open func(path string) (acc
 		}
 	}
 	if c.hold > 0 {
-		return len(paths), hold(ctx, c.hold, held, stdout)
+		return len(paths), hold(ctx, c, held, stdout)
 	}
 	return len(paths), nil
 }
 
-// holdEvery and heartbeatEvery are the pace of hold.
-const (
-	holdEvery      = 100 * time.Millisecond
-	heartbeatEvery = time.Second
-)
+// heartbeatEvery is how often hold reports, if it computes as often.
+const heartbeatEvery = time.Second
 
-// hold keeps every device busy for d, or until ctx ends, or until one fails.
-func hold(ctx context.Context, d time.Duration, held map[string]accelerator, stdout io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, d)
+// hold keeps every device busy for as long as c says, or until ctx ends, or until one fails.
+func hold(ctx context.Context, c config, held map[string]accelerator, stdout io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, c.hold)
 	defer cancel()
 	var mu sync.Mutex // one line at a time
 	var wg sync.WaitGroup
 	errs := make(chan error, len(held))
 	for path, a := range held {
 		wg.Go(func() {
-			err := holdOne(ctx, a, func(ops int, took time.Duration) {
+			err := holdOne(ctx, a, c.every, func(ops int, took time.Duration) {
 				mu.Lock()
 				defer mu.Unlock()
 				fmt.Fprintf(stdout, "%s alive, %d factorials, slowest %v\n", path, ops, took.Round(time.Microsecond))
@@ -106,12 +103,12 @@ func hold(ctx context.Context, d time.Duration, held map[string]accelerator, std
 	return <-errs // nil when nobody failed
 }
 
-// holdOne computes on one device until ctx ends. Each second it also moves
-// some data, which keeps the device visibly busy (a copy takes it 200 ms), and
-// calls beat with the number of factorials since the last beat and the time
-// that the slowest took.
-func holdOne(ctx context.Context, a accelerator, beat func(ops int, slowest time.Duration)) error {
-	tick := time.NewTicker(holdEvery)
+// holdOne computes on one device until ctx ends, once each period. Each second
+// it also moves some data, which keeps the device visibly busy (a copy takes it
+// 200 ms), and calls beat with the number of factorials since the last beat and
+// the time that the slowest took.
+func holdOne(ctx context.Context, a accelerator, period time.Duration, beat func(ops int, slowest time.Duration)) error {
+	tick := time.NewTicker(period)
 	defer tick.Stop()
 	last, ops, slowest := time.Now(), 0, time.Duration(0)
 	for n := uint32(1); ; n = n%maxInteresting + 1 {
