@@ -240,10 +240,6 @@ func TestPodOf(t *testing.T) {
 
 // TestStart: a program outlives the thread that asked for it, which exits with its goroutine.
 func TestStart(t *testing.T) {
-	h, err := New("/")
-	if err != nil {
-		t.Fatal(err)
-	}
 	cmd := Helper(t.Context(), []string{"/bin/sh", "-c", "read -r end"})
 	if _, err := cmd.StdinPipe(); err != nil { // it stays open
 		t.Fatal(err)

@@ -99,7 +99,7 @@ func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []acc
 func (w *world) driver(_ *accel.Definition, f accel.Facts, _ []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	have := accel.DriverHave{Right: len(f.Modules) == 1 && !w.unbound, Modules: f.Modules}
+	have := accel.DriverHave{Serves: len(f.Modules) == 1 && !w.unbound, Modules: f.Modules}
 	if w.wanted != "" && len(f.Modules) == 1 && w.wanted != f.Modules[0].BuildID {
 		have.Upgrade = &accel.Upgrade{
 			To: accel.DriverRef{Version: w.wanted}, Wish: w.wanted,
@@ -146,7 +146,7 @@ func (w *world) runtime(_ *accel.Definition, accs []accel.Accelerator, _ accel.W
 		NotHonored: w.unread,
 	}
 	if !have.Applied {
-		have.Serves = w.spec
+		have.AppliedTo = w.spec
 	}
 	return have, w.unread
 }

@@ -139,7 +139,7 @@ func (n *node) gives(id, pod string) {
 	}
 }
 
-// machine has a device that is well, one that is not and one that is gone, and every reading.
+// machine has a device that is well, one that is not, one that is gone and one that is withheld, and every reading.
 func machine() accel.Machine {
 	began := time.Now().Add(-time.Hour)
 	metrics := map[string]float64{}
@@ -169,6 +169,10 @@ func machine() accel.Machine {
 					Action: accel.ActionReboot, Since: began,
 				}},
 				{ID: "0000:03:00.0", Health: accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Since: began}},
+				{
+					ID: "0000:04:00.0", Health: accel.Health{State: accel.Healthy, Since: began},
+					Withheld: &accel.Withheld{Reason: accel.NotProven, By: accel.ByProof},
+				},
 			},
 			Driver: accel.DriverHave{
 				Version: "1", Proven: began, Next: map[string]accel.Readiness{"6.1": {}},

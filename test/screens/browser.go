@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -25,6 +26,7 @@ type Browser struct {
 	cmd     *exec.Cmd
 	in      *os.File
 	session string
+	dir     string // its profile
 
 	mu      sync.Mutex
 	id      int
@@ -45,8 +47,12 @@ type message struct {
 	SessionID string `json:"sessionId,omitempty"`
 }
 
-// Start starts the program with a profile of its own below dir.
-func Start(ctx context.Context, program, dir string) (*Browser, error) {
+// Start starts the program with a profile of its own.
+func Start(ctx context.Context, program string) (*Browser, error) {
+	dir, err := os.MkdirTemp("", "screens")
+	if err != nil {
+		return nil, err
+	}
 	theirIn, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -55,11 +61,12 @@ func Start(ctx context.Context, program, dir string) (*Browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Browser{in: in, waiting: map[int]chan message{}}
+	b := &Browser{in: in, dir: dir, waiting: map[int]chan message{}}
 	b.cmd = exec.CommandContext(ctx, program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
 		"--disable-extensions",
 		"--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars", "--user-data-dir="+dir,
 		"--remote-debugging-pipe", "about:blank")
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	b.cmd.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4
 	if err := b.cmd.Start(); err != nil {
 		return nil, err
@@ -84,12 +91,18 @@ func Start(ctx context.Context, program, dir string) (*Browser, error) {
 	return b, nil
 }
 
-// Close ends the browser.
+// Close ends the browser and removes its profile, into which its helper processes write until they have ended too.
 func (b *Browser) Close() {
 	_ = b.Call("Browser.close", nil, nil)
 	_ = b.in.Close()
-	_ = b.cmd.Process.Kill()
+	_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL)
 	_ = b.cmd.Wait()
+	for range 50 {
+		if os.RemoveAll(b.dir) == nil {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // read takes answers and what the browser tells by itself.

@@ -31,7 +31,7 @@ func open(t *testing.T) (b *Browser, out string) {
 	if err != nil {
 		t.Fatal("chromium is not installed: make screenshots installs it")
 	}
-	if b, err = Start(t.Context(), program, t.TempDir()); err != nil {
+	if b, err = Start(t.Context(), program); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Close)
