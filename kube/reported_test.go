@@ -13,9 +13,12 @@ func TestReported(t *testing.T) {
 		want bool
 	}{
 		{nil, false},
-		{one, true}, {one, false},
-		{other, true}, {one, true},
-		{nil, false}, {one, true},
+		{one, true},
+		{one, false},
+		{other, true},
+		{one, true},
+		{nil, false},
+		{one, true},
 	} {
 		if got := r.New(step.err); got != step.want {
 			t.Errorf("step %d: New(%v) = %v, want %v", i, step.err, got, step.want)

@@ -41,8 +41,8 @@ type Cache struct {
 	// complete is closed when both are true for the first time.
 	complete     chan struct{}
 	completeOnce sync.Once
-	// lastContact is when the API server last sent something, in Unix nanoseconds. corrections counts the entries that a
-	// list or a check proved wrong.
+	// lastContact is when the API server last sent something, in Unix nanoseconds. corrections counts the entries that
+	// a list or a check proved wrong.
 	lastContact atomic.Int64
 	corrections atomic.Int64
 }

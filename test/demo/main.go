@@ -37,8 +37,10 @@ func main() {
 	log.Close()
 	if err == nil {
 		program := filepath.Join(dir, "show")
-		err = syscall.Exec(program, []string{program, "-start", start.Format(time.RFC3339Nano),
-			fmt.Sprintf("-cluster=%t", *cluster)}, append(os.Environ(), programs.Variable+"="+filepath.Join(dir, "acceld")))
+		err = syscall.Exec(program, []string{
+			program, "-start", start.Format(time.RFC3339Nano),
+			fmt.Sprintf("-cluster=%t", *cluster),
+		}, append(os.Environ(), programs.Variable+"="+filepath.Join(dir, "acceld")))
 	}
 	fmt.Fprintln(os.Stderr, "demo:", err)
 	os.Exit(1)

@@ -38,8 +38,8 @@ type Stage struct {
 	pushed    string // the registry that has the agent's image
 }
 
-// New builds the programs into a directory of its own below dir, or copies them from the folder that [programs.Variable]
-// names.
+// New builds the programs into a directory of its own below dir, or copies them from the folder that
+// [programs.Variable] names.
 func New(ctx context.Context, dir string) (*Stage, error) {
 	root, err := programs.Root(ctx)
 	if err != nil {

@@ -35,8 +35,9 @@ func (n *node) stop() {
 	}
 }
 
-// beside makes the second half's node while the first half runs. Its parts are built when the first half's machine runs; it boots when a container has computed there, because two machines that start at once delay the
-// first result and end no earlier.
+// beside makes the second half's node while the first half runs. Its parts are built once the first half's machine
+// runs, and it boots once a container has computed there: two machines that start at once delay the first result and
+// end no earlier.
 func (d *demo) beside(ctx context.Context, booted, computed <-chan struct{}, n *node) (err error) {
 	if err := wait(ctx, booted); err != nil {
 		return err

@@ -107,7 +107,9 @@ func hold(ctx context.Context, c config, held map[string]accelerator, stdout io.
 // it also moves some data, which keeps the device visibly busy (a copy takes it
 // 200 ms), and calls beat with the number of factorials since the last beat and
 // the time that the slowest took.
-func holdOne(ctx context.Context, a accelerator, period time.Duration, beat func(ops int, slowest time.Duration)) error {
+func holdOne(
+	ctx context.Context, a accelerator, period time.Duration, beat func(ops int, slowest time.Duration),
+) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	last, ops, slowest := time.Now(), 0, time.Duration(0)

@@ -375,6 +375,7 @@ func (b *Bed) busyboxFiles() (map[string]image.File, error) {
 // fingerprint is everything that a snapshot of a guest depends on beside its own seed.
 func (b *Bed) fingerprint() string {
 	h := sha256.New()
-	fmt.Fprintln(h, b.supply.Debian.Key(), b.programs, b.accel, b.keys.dir, b.ports.API, b.ports.Registry, b.supply.Parts.Dirs())
+	fmt.Fprintln(h, b.supply.Debian.Key(), b.programs, b.accel, b.keys.dir, b.ports.API, b.ports.Registry,
+		b.supply.Parts.Dirs())
 	return hex.EncodeToString(h.Sum(nil))
 }
