@@ -37,12 +37,10 @@ func (p *parts) runtimeFor(f runtimeFlags) (*runtime.Runtime, error) {
 	if err := errors.Join(oneOf("engine", f.engine), oneOf("edit", f.edit), oneOf("restart", f.restart)); err != nil {
 		return nil, err
 	}
-	look := func() accel.ContainerEngine {
-		e, _ := detect.EngineNamed(p.Host, f.engine)
-		if f.engine == "" {
-			e, _ = detect.Engine(p.Host) // doctor reports what could not be read
-		}
-		if e.Name == "" {
+	look := func() (e accel.ContainerEngine) {
+		if f.engine != "" {
+			e, _ = detect.EngineNamed(p.Host, f.engine)
+		} else if e, _ = detect.Engine(p.Host); e.Name == "" { // doctor reports what could not be read
 			e = detect.EngineByFiles(p.Host)
 		}
 		return e

@@ -62,18 +62,19 @@ func (s *tableWriter) fold(prefix string, hang int, text string) {
 // breakAt is fold for a width that has room.
 func (s *tableWriter) breakAt(prefix string, hang int, text string) {
 	s.b.WriteString(prefix)
-	at, gap := visible(prefix), ""
+	at, gap, begun := visible(prefix), "", false
 	for word := range strings.SplitSeq(text, " ") {
-		if gap != "" && at+len(gap)+visible(word) > s.width {
+		if word == "" { // a run of spaces, which aligns a table
+			gap += " "
+			continue
+		}
+		if begun && at+len(gap)+visible(word) > s.width {
 			s.b.WriteString("\n" + strings.Repeat(" ", hang))
 			at, gap = hang, ""
-			if word == "" {
-				continue // from a run of spaces that was broken
-			}
 		}
 		s.b.WriteString(gap + word)
 		at += len(gap) + visible(word)
-		gap = " "
+		gap, begun = " ", true
 	}
 	s.b.WriteString("\n")
 }
