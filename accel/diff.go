@@ -41,7 +41,7 @@ type UpgradeChange struct {
 // Done reports whether the upgrade ended, and another driver serves now.
 func (c UpgradeChange) Done() bool {
 	other := c.From.Version != c.To.Version || c.From.Key != c.To.Key
-	return c.From.Upgrade != nil && c.To.Upgrade == nil && c.To.Right && other
+	return c.From.Upgrade != nil && c.To.Upgrade == nil && c.To.Serves && other
 }
 
 // Wished reports whether the configuration now asks for another driver.

@@ -15,7 +15,7 @@ func TestDiff(t *testing.T) {
 			{ID: "a", Health: well},
 			{ID: "b", Health: well, Partitions: []Accelerator{{ID: "b-half-0", Parent: "b", Health: well}}},
 		}}
-		have.Driver = DriverHave{Right: true, Version: "1"}
+		have.Driver = DriverHave{Serves: true, Version: "1"}
 		status := Status{State: Ready}
 		if change != nil {
 			change(&have, &status)

@@ -116,10 +116,10 @@ func count(accs []Accelerator, holds func(Accelerator) bool) int {
 
 // DriverHave is the current status of the kernel modules of one kind.
 type DriverHave struct {
-	// Right is true when every configured module is live in a version that acceld may serve with, and every
+	// Serves is true when every configured module is live in a version that acceld may serve with, and every
 	// accelerator that is present is bound to the driver and has its device nodes. The driver may differ from the
 	// configured one: see Upgrade.
-	Right bool `json:"right"`
+	Serves bool `json:"serves"`
 	// Source is where the modules came from ("loaded", "store", "installed", "oci", "build", "bundle"); empty while
 	// unknown.
 	Source string `json:"source,omitempty"`
@@ -153,9 +153,9 @@ type Readiness struct {
 type RuntimeHave struct {
 	// Applied is true when the CDI spec on disk is byte for byte the one that this machine needs.
 	Applied bool `json:"applied"`
-	// Right lists the IDs of devices and partitions that containers get correctly although Applied is false: only
+	// AppliedTo lists the IDs of devices and partitions that containers get correctly although Applied is false: only
 	// other devices came or went.
-	Right []string `json:"right,omitempty"`
+	AppliedTo []string `json:"appliedTo,omitempty"`
 	// NotHonored is why the running container runtime ignores these files, correct or not. It is nil if the runtime
 	// reads them, or if acceld knows of no runtime.
 	NotHonored *Problem `json:"notHonored,omitempty"`

@@ -111,7 +111,7 @@ func each(accs []Accelerator, change func(*Accelerator)) []Accelerator {
 }
 
 func withheld(have Have, a Accelerator, proven func(id string) bool) *Withheld {
-	given := have.Runtime.Applied || slices.Contains(have.Runtime.Right, a.ID)
+	given := have.Runtime.Applied || slices.Contains(have.Runtime.AppliedTo, a.ID)
 	switch u := have.Driver.Upgrade; {
 	case !a.Health.Usable():
 		return nil
@@ -122,7 +122,7 @@ func withheld(have Have, a Accelerator, proven func(id string) bool) *Withheld {
 			By: ByDrain, Reason: DriverChanging,
 			Message: "its driver is to be replaced when nobody uses it",
 		}
-	case !have.Driver.Right || !proven(a.Address()):
+	case !have.Driver.Serves || !proven(a.Address()):
 		return &Withheld{
 			By: ByProof, Reason: NotProven,
 			Message: "it has not passed its self-test with the driver that is live",

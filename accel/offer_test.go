@@ -5,8 +5,8 @@ import "testing"
 func TestWithhold(t *testing.T) {
 	well, ill := Health{State: Healthy}, Health{State: Unhealthy, Reason: DeviceFault, Message: "x"}
 	phase := func(p UpgradePhase) *Upgrade { return &Upgrade{Phase: p} }
-	right := DriverHave{Right: true}
-	upgrading := func(p UpgradePhase) DriverHave { return DriverHave{Right: true, Upgrade: phase(p)} }
+	right := DriverHave{Serves: true}
+	upgrading := func(p UpgradePhase) DriverHave { return DriverHave{Serves: true, Upgrade: phase(p)} }
 	applied := RuntimeHave{Applied: true}
 	for name, c := range map[string]struct {
 		device Accelerator
@@ -26,7 +26,7 @@ func TestWithhold(t *testing.T) {
 		"no spec": {Accelerator{Health: well}, Have{Driver: right}, true, ByRuntime},
 		"in the spec": {
 			Accelerator{ID: "a", Health: well},
-			Have{Driver: right, Runtime: RuntimeHave{Right: []string{"a"}}},
+			Have{Driver: right, Runtime: RuntimeHave{AppliedTo: []string{"a"}}},
 			true, "",
 		},
 		"unread": {

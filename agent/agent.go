@@ -341,7 +341,7 @@ func (a *Agent) publish(m accel.Machine) {
 func workingDrivers(m accel.Machine) string {
 	var b strings.Builder
 	for _, kind := range sorted(m.Want.Kinds) {
-		if m.Have[kind].Driver.Right {
+		if m.Have[kind].Driver.Serves {
 			fmt.Fprintf(&b, "%s %s; ", kind, m.Want.Kinds[kind].Driver.Version)
 		}
 	}

@@ -112,7 +112,7 @@ func (k *KernelPreflight) round(ctx context.Context) bool {
 func (k *KernelPreflight) look(ctx context.Context, kernels []string) {
 	m := k.o.Machine()
 	for kind, def := range m.Want.Kinds {
-		if !m.Have[kind].Driver.Right {
+		if !m.Have[kind].Driver.Serves {
 			continue
 		}
 		before, next := k.answers[kind], map[string]answered{}

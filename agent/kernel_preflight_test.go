@@ -23,7 +23,7 @@ func TestKernelPreflight(t *testing.T) {
 		answer := accel.Problemf(accel.HeadersMissing, "no headers")
 		m := accel.Machine{Facts: accel.Facts{Kernel: accel.Kernel{Release: "6.1.0-47"}}}
 		m.Want.Kinds = map[string]*accel.Definition{"k-x": {Kind: "k-x"}, "k-y": {Kind: "k-y"}}
-		m.Have = map[string]accel.Have{"k-x": {Driver: accel.DriverHave{Right: true}}}
+		m.Have = map[string]accel.Have{"k-x": {Driver: accel.DriverHave{Serves: true}}}
 		a := NewKernelPreflight(KernelPreflightOptions{
 			Machine: func() accel.Machine { return m }, Installed: func() []string { return kernels },
 			Preflight: func(_ context.Context, def *accel.Definition, _ accel.Facts, release string) accel.Readiness {

@@ -42,7 +42,7 @@ func TestResets(t *testing.T) {
 				got = append(got, strings.Join([]string{x.ID, x.Bound, string(x.Health.State), reset, nodePaths(x)},
 					" "))
 			}
-			if cmp.Equal(want, got) && have.Driver.Right {
+			if cmp.Equal(want, got) && have.Driver.Serves {
 				return
 			}
 		}
@@ -88,7 +88,7 @@ func TestResets(t *testing.T) {
 	shown("another", "0000:01:00.0 edu healthy  /dev/edu2", "0000:02:00.0 edu healthy BeingReset /dev/edu1")
 	m.Unbind("0000:02:00.0")
 	release()
-	for until := time.Now().Add(20 * time.Second); a.machine().Have["qemu-edu"].Driver.Right; time.Sleep(
+	for until := time.Now().Add(20 * time.Second); a.machine().Have["qemu-edu"].Driver.Serves; time.Sleep(
 		5 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("that a driver is missing is still no news")

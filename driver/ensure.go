@@ -51,7 +51,7 @@ func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts ac
 ) (accel.DriverHave, *accel.Problem) {
 	have, problem := d.ensure(ctx, def, facts, accs, o)
 	problem = d.devices.BlameFirmware(def, facts, accs, problem)
-	if !have.Right && (problem == nil || problem.Reason != accel.AlreadyRunning) {
+	if !have.Serves && (problem == nil || problem.Reason != accel.AlreadyRunning) {
 		d.takeover.settle(ctx, def, accs)
 	}
 	return have, problem
@@ -65,12 +65,12 @@ func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.
 		return accel.DriverHave{}, problem
 	}
 	have, problem := d.Probe(def, facts, accs)
-	if have.Right {
+	if have.Serves {
 		return have, nil
 	}
 	if problem != nil && (problem.Reason == accel.ProbeFailed || problem.Reason == accel.NodeMissing) {
 		have, problem = d.rebind(ctx, def, facts, accs)
-		if have.Right {
+		if have.Serves {
 			return have, nil
 		}
 	}
@@ -80,7 +80,7 @@ func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.
 	}
 	if c := d.store.Choice(def.Kind, facts.Kernel); c.Current != nil {
 		have, problem := d.ensureGood(ctx, def, facts, accs, o, c, interrupted)
-		if have.Right || c.Rejected != nil && c.Rejected.Stuck != nil || problem != nil &&
+		if have.Serves || c.Rejected != nil && c.Rejected.Stuck != nil || problem != nil &&
 			problem.Reason == accel.RebootRequired {
 			return have, problem
 		}
@@ -113,7 +113,7 @@ func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts ac
 		if problem == nil {
 			have, problem := d.take(ctx, def, facts, accs, c, p)
 			p.Close()
-			if problem == nil || have.Right {
+			if problem == nil || have.Serves {
 				return have, problem
 			}
 			first = problem

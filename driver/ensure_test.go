@@ -23,7 +23,7 @@ func TestEnsureIsIdle(t *testing.T) {
 	d := m.driver(Options{})
 	m.enter(d, ko.Edu(), 1)
 	have, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
-	if problem != nil || !have.Right || have.Source != "store" || have.Key == "" || have.Version != "1.0.0" {
+	if problem != nil || !have.Serves || have.Source != "store" || have.Key == "" || have.Version != "1.0.0" {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	for range 3 { // another agent each time
@@ -151,7 +151,7 @@ func TestOrder(t *testing.T) {
 			c.prepare(m, d, def)
 			have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
 			if c.want == "" {
-				if problem != nil || have.Source != c.source || !have.Right {
+				if problem != nil || have.Source != c.source || !have.Serves {
 					t.Fatalf("%+v %v", have, problem)
 				}
 				return
@@ -188,7 +188,7 @@ func TestEarlyNeverBuilds(t *testing.T) {
 	m.enter(d, ko.Edu(), 1)
 	got = d.Early(t.Context(), []*accel.Definition{def}, m.Facts(),
 		map[string][]accel.Accelerator{"qemu-edu": m.accs()})
-	if r := got["qemu-edu"]; r.Problem != nil || !r.Have.Right {
+	if r := got["qemu-edu"]; r.Problem != nil || !r.Have.Serves {
 		t.Fatalf("%+v", r)
 	}
 }
@@ -213,7 +213,7 @@ func TestLoadDependenciesFirst(t *testing.T) {
 		{Name: "extra", Optional: true},
 	}
 	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
-	if problem != nil || !have.Right {
+	if problem != nil || !have.Serves {
 		t.Fatal(have, problem)
 	}
 	if diff := cmp.Diff([]string{"edu_lib", "soft", "first", "base", "core", "edu"}, m.loads); diff != "" {
@@ -236,7 +236,7 @@ func TestOptionalModuleWithoutItsParameters(t *testing.T) {
 	}
 	facts.Cluster.Unknown = true
 	have, problem := m.driver(Options{}).Ensure(t.Context(), def, facts, m.accs())
-	if problem != nil || !have.Right {
+	if problem != nil || !have.Serves {
 		t.Fatal(have, problem)
 	}
 	if diff := cmp.Diff([]string{"edu"}, m.loads); diff != "" {
@@ -450,7 +450,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 			m.probe()
 		}
 		have, problem := m.driver(Options{}).Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
-		if problem != nil || !have.Right {
+		if problem != nil || !have.Serves {
 			t.Fatalf("loaded %t: %v", loaded, problem)
 		}
 		if a := d.attempts.Read(e.Key); a != (store.Attempt{}) {
@@ -528,11 +528,11 @@ func TestEnsureMakesADeletedNodeAgain(t *testing.T) {
 	if err := os.Remove(node); err != nil {
 		t.Fatal(err)
 	}
-	if have, problem := d.Probe(ko.Definition(), m.Facts(), m.accs()); have.Right || problem == nil ||
+	if have, problem := d.Probe(ko.Definition(), m.Facts(), m.accs()); have.Serves || problem == nil ||
 		problem.Reason != accel.NodeMissing {
 		t.Fatalf("probe: %+v %v", have, problem)
 	}
-	if have, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem != nil || !have.Right {
+	if have, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem != nil || !have.Serves {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	if st, err := os.Lstat(node); err != nil || st.Mode()&os.ModeCharDevice == 0 || len(m.loads) != 1 {

@@ -92,7 +92,7 @@ func (d *Driver) awaitDevices(ctx context.Context, def *accel.Definition, facts 
 			d.devices.SharedProblem(def, true) == nil
 	})
 	have, problem := d.Probe(def, facts, accs)
-	if problem == nil && !have.Right {
+	if problem == nil && !have.Serves {
 		problem = accel.Problemf(accel.LoadFailed, "the modules of %q went away while they were loaded", def.Kind)
 	}
 	return have, problem

@@ -64,7 +64,7 @@ func TestRacedLoad(t *testing.T) {
 			}
 		}
 		have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
-		if c.want == "" && (problem != nil || !have.Right) || c.want != "" &&
+		if c.want == "" && (problem != nil || !have.Serves) || c.want != "" &&
 			(problem == nil || problem.Reason != c.want) {
 			t.Errorf("build %s: %+v %v", build, have, problem)
 		}
@@ -92,7 +92,7 @@ func TestOptionalModule(t *testing.T) {
 		def.Driver.Modules = []accel.Module{{Name: "base", Optional: true}, {Name: "edu"}}
 		m.refuse["base"] = c.end
 		have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
-		if c.want == "" && (problem != nil || !have.Right) || c.want != "" &&
+		if c.want == "" && (problem != nil || !have.Serves) || c.want != "" &&
 			(problem == nil || problem.Reason != c.want) {
 			t.Errorf("%s: %+v %v", name, have, problem)
 		}

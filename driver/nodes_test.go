@@ -38,7 +38,7 @@ func TestNodesThatNobodyMakes(t *testing.T) {
 		t.Fatalf("before: %v", problem)
 	}
 	have, problem := d.Ensure(t.Context(), def, accel.Facts{}, accs)
-	if problem != nil || !have.Right {
+	if problem != nil || !have.Serves {
 		t.Fatalf("ensure: %+v, %v", have, problem)
 	}
 	for name, want := range map[string]accel.DeviceNode{

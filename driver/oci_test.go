@@ -357,7 +357,7 @@ func TestSources(t *testing.T) {
 			before := m.tree(d)
 			have, problem := d.Ensure(t.Context(), def, facts, m.accs())
 			if c.want == "" {
-				if problem != nil || !have.Right || have.Source != "oci" || have.Version != "1.0.0" {
+				if problem != nil || !have.Serves || have.Source != "oci" || have.Version != "1.0.0" {
 					t.Fatalf("%+v %v", have, problem)
 				}
 				return

@@ -10,12 +10,12 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Probe reads the state of one kind's driver and changes nothing. Right means that every non-optional module is live
+// Probe reads the state of one kind's driver and changes nothing. Serves means that every non-optional module is live
 // and is one that acceld may use, and that every present accelerator is bound to it and has its nodes.
 //
-// If a driver that acceld chose serves and another version or other parameters are configured, the driver is right
-// and Upgrade says what is pending. A driver that acceld did not choose is never right in that case, unless the
-// definition allows adopting it. The problem says why the driver is not right. Nil without Right means that the
+// If another version or other parameters are configured than those of a driver that acceld chose, the driver serves
+// and Upgrade says what is pending. A driver that acceld did not choose never serves in that case, unless the
+// definition allows adopting it. The problem says why the driver does not serve. Nil without Serves means that the
 // driver is not loaded, or that an upgrade was interrupted.
 func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave,
 	*accel.Problem,
@@ -54,7 +54,7 @@ func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Ac
 	if problem == nil {
 		problem = s.devices
 	}
-	have.Right = problem == nil && !s.missing
+	have.Serves = problem == nil && !s.missing
 	return have, problem
 }
 

@@ -96,7 +96,7 @@ func TestReset(t *testing.T) {
 			if got := strings.ReplaceAll(strings.Join(m.attributes, "; "), ko.Device, "D"); got != c.told {
 				t.Errorf("the kernel was told %q, want %q", got, c.told)
 			}
-			if have, problem := d.Probe(def, m.Facts(), m.accs()); !have.Right {
+			if have, problem := d.Probe(def, m.Facts(), m.accs()); !have.Serves {
 				t.Error(have, problem)
 			}
 		})
@@ -315,7 +315,7 @@ func TestResetKilledAtEveryPoint(t *testing.T) {
 				if problem := d.Reset(t.Context(), slots(), both, atOnce); problem != nil {
 					t.Errorf("killed at %d: %v", i, problem)
 				}
-			} else if have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || !have.Right {
+			} else if have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || !have.Serves {
 				t.Errorf("killed at %d: %+v, %v", i, have, problem)
 			}
 			if a, b := m.bound(ko.Device), m.bound(otherDevice); a != "edu" || b != "edu" {

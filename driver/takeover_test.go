@@ -45,7 +45,7 @@ func TestTakeover(t *testing.T) {
 	m, def := contested(t)
 	d := m.driver(Options{})
 	have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
-	if problem != nil || !have.Right || m.bound(ko.Device) != "edu" || !m.kept(ko.Device) {
+	if problem != nil || !have.Serves || m.bound(ko.Device) != "edu" || !m.kept(ko.Device) {
 		t.Fatal(have, problem, m.bound(ko.Device))
 	}
 	m.attributes = nil
@@ -79,7 +79,7 @@ func TestTakeoverOfALiveDriver(t *testing.T) {
 	m.Write(overrideOf(second), "\n")
 	loads := len(m.loads)
 	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
-	if problem != nil || !have.Right || m.bound(second) != "edu" || len(m.loads) != loads {
+	if problem != nil || !have.Serves || m.bound(second) != "edu" || len(m.loads) != loads {
 		t.Error(have, problem, m.bound(second), m.loads)
 	}
 }
@@ -207,7 +207,7 @@ func TestTakeoverKilledAtEveryPoint(t *testing.T) {
 			if gone && !m.isLive("edu") {
 				want = "other"
 			}
-			if m.bound(ko.Device) != want || m.kept(ko.Device) != (want == "edu") || have.Right != (want == "edu") {
+			if m.bound(ko.Device) != want || m.kept(ko.Device) != (want == "edu") || have.Serves != (want == "edu") {
 				t.Errorf("killed at %q: the device is with %q, want %q: %v", points[len(points)-1], m.bound(ko.Device),
 					want, problem)
 			}

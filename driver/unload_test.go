@@ -43,7 +43,7 @@ func TestUnload(t *testing.T) {
 	if diff := cmp.Diff([]string{"edu", "base"}, m.unloads); diff != "" {
 		t.Error(diff)
 	}
-	if have, problem := d.Probe(def, m.Facts(), m.accs()); have.Right || problem != nil {
+	if have, problem := d.Probe(def, m.Facts(), m.accs()); have.Serves || problem != nil {
 		t.Error(have, problem)
 	}
 }
@@ -135,7 +135,7 @@ func TestUnloadStopsHalfway(t *testing.T) {
 	if m.parameters["edu"] != "max_factorial=12" || fmt.Sprint(m.loads) != "[base edu edu]" {
 		t.Error(m.loads, m.parameters)
 	}
-	if have, problem := d.Probe(def, m.Facts(), m.accs()); !have.Right {
+	if have, problem := d.Probe(def, m.Facts(), m.accs()); !have.Serves {
 		t.Error(have, problem)
 	}
 }

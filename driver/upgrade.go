@@ -50,11 +50,11 @@ func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel
 // Upgrade replaces the current driver by the configured one. It acquires and judges the new driver before it changes
 // anything. If the old driver is in use, it also changes nothing, and the problem is InUse. Then it unloads the old
 // driver, loads the new one, checks that the devices are bound and pass their self-test, and makes it the chosen
-// driver. A device that did not work before may still not work: the driver is then not right, and the upgrade has
-// succeeded all the same.
+// driver. A device that did not work before may still not work: Serves is then false, and the upgrade has succeeded
+// all the same.
 //
 // If the new driver fails, Upgrade unloads it and loads the old one again. The problem is then RolledBack, says what
-// failed, and the driver is right. If that fails too, the problem is RollbackFailed. The journal records every step
+// failed, and the driver serves. If that fails too, the problem is RollbackFailed. The journal records every step
 // before it runs; if the process is killed, the next [Driver.Ensure] completes the upgrade or rolls it back.
 func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel.Facts,
 	accs []accel.Accelerator,
@@ -414,7 +414,7 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 		}
 	}
 	have, problem := d.run(ctx, def, facts, accs, j, true)
-	if problem != nil && have.Right {
+	if problem != nil && have.Serves {
 		d.log.Info("the driver before serves", "kind", j.Kind, "reason", problem.Reason, "message", problem.Message)
 		problem = nil
 	}

@@ -27,7 +27,7 @@ func TestUpgradeCalledOff(t *testing.T) {
 		cancel()
 		m.before, d.stopAt = nil, nil
 		have, _ := d.Probe(def, m.Facts(), m.accs())
-		if !have.Right || len(m.unloads) > 0 && have.Version != "2.0.0" {
+		if !have.Serves || len(m.unloads) > 0 && have.Version != "2.0.0" {
 			t.Errorf("called off at %d (%s): %+v %v", n, where, have, problem)
 		}
 		if where == "" {
@@ -56,7 +56,7 @@ func TestUpgradeThatHangs(t *testing.T) {
 	}
 	def.Driver.Upgrade.Asked = time.Unix(3, 0)
 	if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
-		problem.Reason != accel.Quarantined || !have.Right || len(m.loads) != 4 {
+		problem.Reason != accel.Quarantined || !have.Serves || len(m.loads) != 4 {
 		t.Errorf("%+v %v, loads %v", have, problem, m.loads)
 	}
 }
@@ -75,7 +75,7 @@ func TestUpgradeThatWasAskedForFails(t *testing.T) {
 		problem.Reason != accel.RolledBack || have.Version != "1.0.0" {
 		t.Fatalf("%+v %v", have, problem)
 	}
-	if have, problem := d.Probe(def, m.Facts(), m.accs()); problem != nil || !have.Right || have.Upgrade != nil {
+	if have, problem := d.Probe(def, m.Facts(), m.accs()); problem != nil || !have.Serves || have.Upgrade != nil {
 		t.Errorf("it is still pending: %+v %v", have, problem)
 	}
 }

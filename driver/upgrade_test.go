@@ -56,14 +56,14 @@ func TestUpgrade(t *testing.T) {
 	m, d := serving(t)
 	def := wants("2.0.0")
 	have, problem := d.Probe(def, m.Facts(), m.accs())
-	if problem != nil || !have.Right || have.Upgrade == nil || have.Version != "1.0.0" {
+	if problem != nil || !have.Serves || have.Upgrade == nil || have.Version != "1.0.0" {
 		t.Fatalf("while another version is wanted the old one serves: %+v %v", have, problem)
 	}
 	if u := have.Upgrade; u.From.Version != "1.0.0" || u.To.Version != "2.0.0" || u.Phase != accel.UpgradePending ||
 		!strings.Contains(u.Why, "2.0.0") {
 		t.Errorf("%+v", u)
 	}
-	if again, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || !again.Right ||
+	if again, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || !again.Serves ||
 		len(m.loads) != 0 {
 		t.Fatalf("Ensure touched a driver that serves: %v %v", problem, m.loads)
 	}
@@ -72,7 +72,7 @@ func TestUpgrade(t *testing.T) {
 		t.Fatal(to, problem, m.loads)
 	}
 	have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs())
-	if problem != nil || !have.Right || have.Upgrade != nil || have.Version != "2.0.0" || m.liveVersion() != "2.0.0" {
+	if problem != nil || !have.Serves || have.Upgrade != nil || have.Version != "2.0.0" || m.liveVersion() != "2.0.0" {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	entries, err := d.store.List()
@@ -103,7 +103,7 @@ func TestUpgradeOfParameters(t *testing.T) {
 	def.Driver.Modules[0].Parameters = map[string]string{"max_factorial": "12"}
 	m.Write("/sys/module/edu/parameters/max_factorial", "20\n")
 	have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs())
-	if problem != nil || !have.Right || m.parameters["edu"] != "max_factorial=12" {
+	if problem != nil || !have.Serves || m.parameters["edu"] != "max_factorial=12" {
 		t.Fatalf("%+v %v %q", have, problem, m.parameters["edu"])
 	}
 }
@@ -112,7 +112,7 @@ func TestUpgradeThatWasAskedFor(t *testing.T) {
 	m, d := serving(t)
 	def := wants("1.0.0")
 	def.Driver.Upgrade.Asked = time.Unix(10, 0)
-	if have, _ := d.Probe(def, m.Facts(), m.accs()); have.Upgrade == nil || !have.Right {
+	if have, _ := d.Probe(def, m.Facts(), m.accs()); have.Upgrade == nil || !have.Serves {
 		t.Fatalf("%+v", have)
 	}
 	have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs())
@@ -133,7 +133,7 @@ func TestForeignDriver(t *testing.T) {
 		def := wants("2.0.0")
 		def.Driver.Upgrade.Adopt = adopt
 		have, problem := d.Probe(def, m.Facts(), m.accs())
-		if !adopt && (have.Right || have.Upgrade != nil || problem == nil ||
+		if !adopt && (have.Serves || have.Upgrade != nil || problem == nil ||
 			problem.Reason != accel.OtherModuleLoaded) {
 			t.Errorf("%+v %v", have, problem)
 		}
@@ -158,7 +158,7 @@ func TestUpgradeInUse(t *testing.T) {
 	}
 	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.InUse || !strings.Contains(problem.Message, "python3 (pid 42)") ||
-		!have.Right || have.Upgrade == nil {
+		!have.Serves || have.Upgrade == nil {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	if len(m.loads)+len(m.unloads) != 0 {
@@ -182,7 +182,7 @@ func TestRollBack(t *testing.T) {
 				!strings.Contains(problem.Message, "version 1.0.0 serves again") {
 				t.Fatalf("got %v", problem)
 			}
-			if !have.Right || have.Version != "1.0.0" || have.Upgrade == nil {
+			if !have.Serves || have.Version != "1.0.0" || have.Upgrade == nil {
 				t.Fatalf("%+v", have)
 			}
 			m.clean(d)
@@ -219,7 +219,7 @@ func TestRollBackFails(t *testing.T) {
 	m.bad["1.0.0"], m.bad["2.0.0"] = "refused", "wrong"
 	def := wants("2.0.0")
 	have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs())
-	if problem == nil || problem.Reason != accel.RollbackFailed || have.Right || !strings.Contains(problem.Message,
+	if problem == nil || problem.Reason != accel.RollbackFailed || have.Serves || !strings.Contains(problem.Message,
 		"instead of") || !strings.Contains(problem.Message, "cannot allocate memory") {
 		t.Fatalf("%+v %v", have, problem)
 	}
@@ -319,7 +319,7 @@ func killEverywhere(t *testing.T, how string, power bool) {
 		d = m.driver(Options{})
 		have, problem := d.EnsureWith(t.Context(), def, m.Facts(), m.accs(), source.Options{NoBuild: true})
 		// If nothing has begun, the boot itself may try the new driver and roll it back.
-		if problem != nil && problem.Reason != accel.RolledBack || !have.Right || m.liveVersion() != have.Version {
+		if problem != nil && problem.Reason != accel.RolledBack || !have.Serves || m.liveVersion() != have.Version {
 			t.Errorf("%s: %+v %v", at, have, problem)
 			continue
 		}
@@ -327,7 +327,7 @@ func killEverywhere(t *testing.T, how string, power bool) {
 			t.Errorf("%s: after the reboot version %s is loaded, committed %t", at, m.liveVersion(), committed)
 		}
 		have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs())
-		if !have.Right || how == "" && (problem != nil || have.Version != "2.0.0") || how != "" &&
+		if !have.Serves || how == "" && (problem != nil || have.Version != "2.0.0") || how != "" &&
 			(problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0") {
 			t.Errorf("%s: in the end %+v %v", at, have, problem)
 		}
@@ -368,7 +368,7 @@ func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 				}
 			}
 			m.powerCut()
-			if have, problem := d.Ensure(t.Context(), wants("1.0.0"), facts, m.accs()); problem != nil || !have.Right {
+			if have, problem := d.Ensure(t.Context(), wants("1.0.0"), facts, m.accs()); problem != nil || !have.Serves {
 				t.Fatal(have, problem)
 			}
 			m.powerCut()
@@ -395,7 +395,7 @@ func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 			m.loads = nil
 			d = m.driver(Options{})
 			have, problem := d.EnsureWith(t.Context(), def, facts, m.accs(), source.Options{NoBuild: true})
-			if problem != nil || !have.Right || have.Version != "1.0.0" || have.Upgrade == nil || len(m.loads) != 1 {
+			if problem != nil || !have.Serves || have.Version != "1.0.0" || have.Upgrade == nil || len(m.loads) != 1 {
 				t.Errorf("what served on this kernel does not serve again: %+v %v, loads %v", have, problem, m.loads)
 			}
 			for _, k := range []accel.Kernel{facts.Kernel, m.Facts().Kernel} {
@@ -475,7 +475,7 @@ func TestUpgradeThatCrashesTheMachine(t *testing.T) {
 		}
 	}
 	if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
-		problem.Reason != accel.Quarantined || !have.Right {
+		problem.Reason != accel.Quarantined || !have.Serves {
 		t.Fatalf("%+v %v", have, problem)
 	}
 }
@@ -493,7 +493,7 @@ func TestRollBackOfAnInstalledDriver(t *testing.T) {
 	}
 	m.Write("/lib/modules/"+ko.Release+"/updates/edu.ko", string(version("2.0.0").Bytes()))
 	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
-	if problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0" || !have.Right {
+	if problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0" || !have.Serves {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	m.bad = nil
@@ -510,7 +510,7 @@ func TestBootWithoutTheWantedDriver(t *testing.T) {
 	def := wants("3.0.0")
 	have, problem := m.driver(Options{}).EnsureWith(t.Context(), def, m.Facts(), m.accs(),
 		source.Options{NoBuild: true})
-	if problem != nil || !have.Right || have.Version != "1.0.0" || have.Upgrade == nil {
+	if problem != nil || !have.Serves || have.Version != "1.0.0" || have.Upgrade == nil {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	if _, problem = m.driver(Options{}).Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
@@ -526,7 +526,7 @@ func TestUpgradeWithABadDevice(t *testing.T) {
 	m.AddDevice("0000:02:00.0")
 	m.failProbe["0000:02:00.0"] = true
 	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
-	if problem != nil || have.Version != "2.0.0" || have.Right || have.Upgrade != nil {
+	if problem != nil || have.Version != "2.0.0" || have.Serves || have.Upgrade != nil {
 		t.Errorf("%+v %v", have, problem)
 	}
 	if have, problem = d.Ensure(t.Context(), wants("2.0.0"), m.Facts(), m.accs()); problem == nil ||
@@ -556,7 +556,7 @@ func TestUpgradeWithoutSpaceChangesNothing(t *testing.T) {
 	m, d := serving(t)
 	m.Write(d.o.StateDir+"/journal", "in the way") // no directory can be created
 	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
-	if problem == nil || !have.Right || have.Version != "1.0.0" || len(m.unloads) != 0 {
+	if problem == nil || !have.Serves || have.Version != "1.0.0" || len(m.unloads) != 0 {
 		t.Errorf("%+v %v %v", have, problem, m.unloads)
 	}
 }
@@ -603,7 +603,7 @@ func TestUpgradeThatTheMachineRefuses(t *testing.T) {
 			if problem == nil || problem.Reason != c.want {
 				t.Errorf("got %v, want %s", problem, c.want)
 			}
-			if !have.Right || have.Version != "1.0.0" || m.liveVersion() != "1.0.0" || len(m.unloads) != 1 {
+			if !have.Serves || have.Version != "1.0.0" || m.liveVersion() != "1.0.0" || len(m.unloads) != 1 {
 				t.Fatalf("%+v, unloads %v: the old driver does not serve again", have, m.unloads)
 			}
 			if c.mend == nil {
@@ -652,7 +652,7 @@ func TestUpgradeResumedOnAFullDisk(t *testing.T) {
 	}
 	m.Write(name, string(journal))
 	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
-	if problem != nil || !have.Right || have.Version != "1.0.0" || m.liveVersion() != "1.0.0" {
+	if problem != nil || !have.Serves || have.Version != "1.0.0" || m.liveVersion() != "1.0.0" {
 		t.Errorf("%+v %v, version %q is loaded", have, problem, m.liveVersion())
 	}
 	m.clean(d)
@@ -662,7 +662,7 @@ func TestUpgradeRefusedByTheKernel(t *testing.T) {
 	m, d := serving(t)
 	m.refuseUnload["edu"] = syscall.EAGAIN
 	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
-	if problem == nil || problem.Reason != accel.InUse || !have.Right || have.Upgrade == nil {
+	if problem == nil || problem.Reason != accel.InUse || !have.Serves || have.Upgrade == nil {
 		t.Errorf("%+v %v", have, problem)
 	}
 	m.clean(d)

@@ -112,7 +112,7 @@ func upgraded(x Event, c accel.UpgradeChange) Event {
 }
 
 func version(d accel.DriverHave) string {
-	if !d.Right {
+	if !d.Serves {
 		return "none"
 	}
 	return accel.DriverRef{Version: d.Version, Key: d.Key}.String()

@@ -68,7 +68,7 @@ func exampleMachine() accel.Machine {
 					}, readings),
 				},
 				Driver: accel.DriverHave{
-					Right: true, Source: "store", Version: "1.2.0",
+					Serves: true, Source: "store", Version: "1.2.0",
 					Proven: started.Add(time.Second), Proof: "10! computed by the device",
 					Next: map[string]accel.Readiness{"6.1.0-56-amd64": {Problem: accel.Problemf(accel.BuildFailed,
 						"no")}}, Upgrade: &accel.Upgrade{

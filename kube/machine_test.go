@@ -32,7 +32,7 @@ func readyMachine(changes ...change) accel.Machine {
 		Want: accel.Want{Kubernetes: true, Labels: true},
 		Have: map[string]accel.Have{"qemu-edu": {
 			Accelerators: []accel.Accelerator{{ID: "0000:01:00.0", Health: well}, {ID: "0000:02:00.0", Health: well}},
-			Driver:       accel.DriverHave{Right: true, Version: "1.2.0"},
+			Driver:       accel.DriverHave{Serves: true, Version: "1.2.0"},
 			Monitoring:   accel.Monitoring{Collected: start(), Labelled: true},
 		}},
 		Status: map[string]accel.Status{"qemu-edu": {State: accel.Ready, Published: phases(5)}},

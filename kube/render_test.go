@@ -159,7 +159,7 @@ func upgrade(to string, reason accel.Reason) func(*accel.Machine) {
 func driverOf(v string) func(*accel.Machine) {
 	return func(m *accel.Machine) {
 		h := m.Have["qemu-edu"]
-		h.Driver.Right, h.Driver.Version = true, v
+		h.Driver.Serves, h.Driver.Version = true, v
 		m.Have["qemu-edu"] = h
 	}
 }

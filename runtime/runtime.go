@@ -138,7 +138,7 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 	have.Hook = json.path
 	have.Applied = right && linked && json.right && installed
 	if !have.Applied && json.right && installed {
-		have.Right = r.specs.rightDevices(spec)
+		have.AppliedTo = r.specs.appliedTo(spec)
 	}
 	switch {
 	case want.CDI && len(spec.bytes) > 0:

@@ -224,8 +224,8 @@ func (w *specWriter) right(s *spec) (bool, *accel.Problem) {
 	return w.same(s.path, s.bytes, 0o644), nil
 }
 
-// rightDevices returns the IDs of the devices whose definition in the file equals the one in s.
-func (w *specWriter) rightDevices(s *spec) (ids []string) {
+// appliedTo returns the IDs of the devices whose definition in the file equals the one in s.
+func (w *specWriter) appliedTo(s *spec) (ids []string) {
 	var want, have specs.Spec
 	data, err := w.host.ReadFile(s.path)
 	if err != nil || json.Unmarshal(data, &have) != nil || json.Unmarshal(s.bytes, &want) != nil {

@@ -71,7 +71,7 @@ func (l *Loop) left(k *kind, at ownMoment) bool {
 		(!done || identity != driverIdentity(k.have.Driver))
 }
 
-// observePrerequisite blocks a kind that has no right driver while the driver of a kind that it comes after is
+// observePrerequisite blocks a kind whose driver does not serve while the driver of a kind that it comes after is
 // unproven. It ends the block when that driver is proven.
 func (l *Loop) observePrerequisite(k *kind, now time.Time) {
 	f := k.have.Failure
@@ -89,7 +89,7 @@ func (l *Loop) observePrerequisite(k *kind, now time.Time) {
 
 // prerequisite returns a message that names the kind that this one waits for; empty if there is none.
 func (l *Loop) prerequisite(k *kind) string {
-	if k.have.Driver.Right || accel.CountPresent(k.have.Accelerators) == 0 {
+	if k.have.Driver.Serves || accel.CountPresent(k.have.Accelerators) == 0 {
 		return ""
 	}
 	for _, name := range k.def.After {

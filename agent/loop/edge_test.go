@@ -81,7 +81,7 @@ func TestGates(t *testing.T) {
 		"more devices offered":   {func(h *accel.Have) { h.Plugin.Allocatable = accel.Known(2) }, accel.KubeletPending},
 		"no labels":              {func(h *accel.Have) { h.Monitoring.Labelled = false }, accel.Unwatched},
 		"nothing collected":      {func(h *accel.Have) { h.Monitoring.Collected = time.Time{} }, accel.Unwatched},
-		"labels before a driver": {func(h *accel.Have) { h.Driver.Right = false }, accel.DriverMissing},
+		"labels before a driver": {func(h *accel.Have) { h.Driver.Serves = false }, accel.DriverMissing},
 	} {
 		h := ready.Have["k-x"]
 		c.change(&h)

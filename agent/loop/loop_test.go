@@ -99,7 +99,7 @@ func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []acc
 func (w *world) driver(_ *accel.Definition, f accel.Facts, _ []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	have := accel.DriverHave{Right: len(f.Modules) == 1 && !w.unbound, Modules: f.Modules}
+	have := accel.DriverHave{Serves: len(f.Modules) == 1 && !w.unbound, Modules: f.Modules}
 	if w.wanted != "" && len(f.Modules) == 1 && w.wanted != f.Modules[0].BuildID {
 		have.Upgrade = &accel.Upgrade{
 			To: accel.DriverRef{Version: w.wanted}, Wish: w.wanted,
@@ -119,7 +119,7 @@ func (w *world) ensure(context.Context, *accel.Definition, accel.Facts, []accel.
 		return accel.DriverHave{}, w.refuse
 	}
 	w.loaded = true
-	return accel.DriverHave{Right: true, Source: "store"}, nil
+	return accel.DriverHave{Serves: true, Source: "store"}, nil
 }
 
 func (w *world) prove(_ context.Context, _ *accel.Definition, accs []accel.Accelerator) (string, *accel.Problem) {
@@ -146,7 +146,7 @@ func (w *world) runtime(_ *accel.Definition, accs []accel.Accelerator, _ accel.W
 		NotHonored: w.unread,
 	}
 	if !have.Applied {
-		have.Right = w.spec
+		have.AppliedTo = w.spec
 	}
 	return have, w.unread
 }

@@ -23,7 +23,7 @@ func climb(kubernetes, labels bool) []accel.Machine {
 	add()
 	h.Accelerators = []accel.Accelerator{{ID: "0000:01:00.0", Health: accel.Health{State: accel.Healthy}}}
 	add()
-	h.Driver.Right = true
+	h.Driver.Serves = true
 	add()
 	h.Driver.Proven = at
 	add()

@@ -165,7 +165,7 @@ func (k *kind) judgeProof(started time.Time) {
 		}
 	}
 	k.have.Driver.Proven, k.have.Driver.Proof = time.Time{}, ""
-	if k.have.Driver.Right && len(unproven(k)) == 0 {
+	if k.have.Driver.Serves && len(unproven(k)) == 0 {
 		k.have.Driver.Proven, k.have.Driver.Proof = k.at, k.proof
 		if k.at.IsZero() { // no device can be tested: there is nothing to prove
 			k.have.Driver.Proven = started

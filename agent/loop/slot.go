@@ -73,7 +73,7 @@ func (l *Loop) observeWord(k *kind) {
 	case k.up != nil && (k.up.acting || k.up.report != accel.UpgradeReport{}):
 		k.have.UpgradeReport = accel.Known(k.up.report)
 		k.report = k.up.report
-	case k.have.Driver.Right && k.running != accel.StepUpgrade:
+	case k.have.Driver.Serves && k.running != accel.StepUpgrade:
 		k.have.UpgradeReport = accel.Known(accel.UpgradeReport{}) // no report, not even while a driver is prepared
 		k.report = accel.UpgradeReport{}
 	case k.report.Phase == accel.ReportFailed:

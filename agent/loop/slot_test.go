@@ -119,7 +119,7 @@ func TestWordAboutABadDevice(t *testing.T) {
 		) {
 			have, problem := w.upgrade(ctx, def, f, accs)
 			w.set(func() { w.unbound, w.refuse = true, accel.Problemf(accel.ProbeFailed, "a device is not bound") })
-			have.Right = false
+			have.Serves = false
 			return have, problem
 		}
 		w.want(l, "2")

@@ -36,7 +36,7 @@ func table() []row {
 		},
 		{
 			state: accel.DriverMissing, step: accel.StepDriver, shows: []accel.Published{accel.DriverContainer},
-			passed: func(_ accel.Machine, h accel.Have) bool { return h.Driver.Right },
+			passed: func(_ accel.Machine, h accel.Have) bool { return h.Driver.Serves },
 			means:  "the right kernel modules are not loaded, or not bound to every device",
 			gate:   "modules live and the chosen ones, devices bound, device nodes there",
 		},

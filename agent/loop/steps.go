@@ -218,7 +218,7 @@ func (w *worker) startEarly(k *kind) {
 // collect starts a sample of the metrics of every kind whose driver works.
 func (w *worker) collect() {
 	for name, k := range w.kinds {
-		if !k.have.Driver.Right || k.sampling {
+		if !k.have.Driver.Serves || k.sampling {
 			continue
 		}
 		k.sampling = true

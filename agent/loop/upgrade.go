@@ -206,13 +206,13 @@ func (w *worker) awaitHolder(name string, u *upgrading, holders []accel.Holder, 
 // replace replaces the driver: the part of an upgrade that touches the machine.
 func (w *worker) replace(k *kind, u *upgrading) work {
 	def, facts, accs := k.def, w.facts, present(k.have.Accelerators)
-	whole, before := k.have.Driver.Right, driverIdentity(k.have.Driver)
+	whole, before := k.have.Driver.Serves, driverIdentity(k.have.Driver)
 	return func() (func(*kind), *accel.Problem) {
 		have, problem := w.o.Effects.Upgrade(w.ctx, def, facts, accs)
 		return func(k *kind) {
 			u.end()
 			u.prepared, u.holders = false, nil
-			if len(have.Modules) > 0 || have.Right {
+			if len(have.Modules) > 0 || have.Serves {
 				k.have.Driver = have
 			}
 			if problem != nil {

@@ -59,7 +59,7 @@ func (w *world) upgrade(context.Context, *accel.Definition, accel.Facts, []accel
 	if len(w.holders) > 0 {
 		w.calls = append(w.calls, "a pod had a device")
 	}
-	have := accel.DriverHave{Right: true, Modules: []accel.LoadedModule{{Name: "m", BuildID: w.version()}}}
+	have := accel.DriverHave{Serves: true, Modules: []accel.LoadedModule{{Name: "m", BuildID: w.version()}}}
 	if w.fails != nil {
 		have.Upgrade = &accel.Upgrade{
 			To: accel.DriverRef{Version: w.wanted}, Wish: w.wanted,
@@ -168,7 +168,7 @@ func TestUpgradeThatReplacesNothing(t *testing.T) {
 			[]accel.Accelerator) (accel.DriverHave, *accel.Problem,
 		) {
 			w.set(func() { w.calls, w.wanted = append(w.calls, "upgrade"), "" })
-			return accel.DriverHave{Right: true, Modules: []accel.LoadedModule{{Name: "m", BuildID: "1"}}}, nil
+			return accel.DriverHave{Serves: true, Modules: []accel.LoadedModule{{Name: "m", BuildID: "1"}}}, nil
 		}
 		w.want(l, "2")
 		time.Sleep(time.Minute)

@@ -362,7 +362,7 @@ func judgeDrivers(dir string, c Cut) (wrong Wrong, err error) {
 func (m *machine) serves(before, after kept, wrong *Wrong) {
 	want := after.Wants
 	have, problem, err := m.ensure(want)
-	if err != nil || !have.Right {
+	if err != nil || !have.Serves {
 		wrong.broken("no driver serves: %v %v (tried %q)", problem, err, tried(problem))
 		return
 	}
@@ -370,7 +370,7 @@ func (m *machine) serves(before, after kept, wrong *Wrong) {
 		wrong.broken("version %s serves, it was to be one of %q", have.Version, allowed)
 	}
 	if have.Version != want {
-		if have, problem, err = m.upgrade(want); err != nil || !have.Right || have.Version != want {
+		if have, problem, err = m.upgrade(want); err != nil || !have.Serves || have.Version != want {
 			wrong.broken("the upgrade to %s ends with %s: %v %v (tried %q)", want, have.Version, problem, err, tried(problem))
 		}
 	}
@@ -412,7 +412,7 @@ func (stores) Work(dir string, mark Mark) error {
 		return err
 	}
 	m.tell("built")
-	if have, problem, err := m.ensure(one); err != nil || !have.Right {
+	if have, problem, err := m.ensure(one); err != nil || !have.Serves {
 		return fmt.Errorf("version %s does not serve: %w, %w", one, problem, err)
 	}
 	m.tell("served")
@@ -449,7 +449,7 @@ func (upgrades) Prepare(dir string) error {
 	if err := m.importBundle(); err != nil {
 		return err
 	}
-	if have, problem, err := m.ensure(one); err != nil || !have.Right {
+	if have, problem, err := m.ensure(one); err != nil || !have.Serves {
 		return fmt.Errorf("version %s does not serve: %w, %w", one, problem, err)
 	}
 	return nil
@@ -462,7 +462,7 @@ func (upgrades) Work(dir string, mark Mark) error {
 		return err
 	}
 	version := one
-	if have, problem, err := m.ensure(one); err != nil || !have.Right {
+	if have, problem, err := m.ensure(one); err != nil || !have.Serves {
 		return fmt.Errorf("version %s does not serve: %w, %w", one, problem, err)
 	}
 	m.marking(&version, mark)

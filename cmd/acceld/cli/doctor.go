@@ -216,7 +216,7 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	}
 	out := []finding{{About: def.Kind, Message: count(len(accs), "device")}}
 	have, problem := p.Driver(nil).Probe(def, facts, accs)
-	if problem == nil && !have.Right {
+	if problem == nil && !have.Serves {
 		problem = accel.Problemf(accel.NoDriverSource, "the driver is not loaded")
 	}
 	out = append(out, found(def.Kind+" driver", driverLine(have), problem))

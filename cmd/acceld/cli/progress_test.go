@@ -385,7 +385,7 @@ func TestFollowedProgress(t *testing.T) {
 		return !strings.Contains(text, "pulling")
 	})
 	mu.Lock()
-	m.Have[kind] = accel.Have{Driver: accel.DriverHave{Right: true, Version: "2.0.0"}}
+	m.Have[kind] = accel.Have{Driver: accel.DriverHave{Serves: true, Version: "2.0.0"}}
 	m.Status[kind] = accel.Status{State: accel.Ready}
 	mu.Unlock()
 	if err := <-ended; err != nil {

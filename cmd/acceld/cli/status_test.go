@@ -90,7 +90,7 @@ func every(visit func(title string, m shown)) {
 		have := accel.Have{Accelerators: anyCards(well)}
 		if s == accel.Ready {
 			have.Driver = accel.DriverHave{
-				Right: true, Source: "store",
+				Serves: true, Source: "store",
 				Modules: []accel.LoadedModule{{Name: "npu", Version: "1.0.0"}},
 				Proof:   "10! computed by the device's engine (2 devices)",
 			}
