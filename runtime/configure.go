@@ -86,7 +86,9 @@ func (conf *configuration) newer(e accel.ContainerEngine, c *engine.Config) []st
 func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
 	r.applying.Lock() // not r.mu: a Check in the loop must not wait for this
 	defer r.applying.Unlock()
-	rep, p := r.applyFiles(ctx)
+	r.begin()
+	rep, p := r.config.apply(ctx, r.engine)
+	r.mu.Unlock()
 	waits := p != nil && p.Reason == accel.RuntimeRestartNeeded
 	if p != nil && !waits || !waits && len(rep.Change.Files) == 0 {
 		return rep, p
@@ -101,13 +103,6 @@ func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
 		rep.Config, rep.Offers = c, c.Offers(specDir)
 	}
 	return rep, p
-}
-
-// applyFiles is the part of ApplyConfig that writes.
-func (r *Runtime) applyFiles(ctx context.Context) (Report, *accel.Problem) {
-	r.begin()
-	defer r.mu.Unlock()
-	return r.config.apply(ctx, r.engine)
 }
 
 // apply writes the change that report plans, unless it was given up or the runtime's own program refuses it.

@@ -40,20 +40,12 @@ func (cl *client) running(e accel.ContainerEngine) bool {
 
 // connect connects to the runtime's CRI socket below the host's root.
 func (cl *client) connect(e accel.ContainerEngine) (cri.RuntimeServiceClient, func(), error) {
-	socket, ok := strings.CutPrefix(e.Endpoint, "unix://")
-	if !ok {
+	if !strings.HasPrefix(e.Endpoint, "unix://") {
 		return nil, nil, fmt.Errorf("cannot ask the container runtime: %q is not a socket", e.Endpoint)
 	}
-	file, err := cl.host.Path(socket)
-	if err != nil {
-		return nil, nil, err
-	}
-	var dialer net.Dialer
 	conn, err := grpc.NewClient("passthrough:///cri", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", file)
-		}))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return cl.dial(ctx, e) }))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -165,9 +157,8 @@ func (cl *client) version(e accel.ContainerEngine) string {
 	default:
 		return e.Version
 	}
-	cl.asked = time.Now()
-	version = strings.TrimPrefix(version, "v")
-	if err != nil || !wellFormed.MatchString(version) {
+	if version = strings.TrimPrefix(version, "v"); err != nil || !wellFormed.MatchString(version) {
+		cl.asked = time.Now()
 		return e.Version
 	}
 	cl.asked = time.Time{}
@@ -204,18 +195,11 @@ func (cl *client) get(e accel.ContainerEngine, path string) ([]byte, error) {
 	if st, err := cl.host.Stat(socket); err != nil || st.Mode().Type() != fs.ModeSocket {
 		return nil, fs.ErrNotExist
 	}
-	file, err := cl.host.Path(socket)
-	if err != nil {
-		return nil, err
-	}
-	var dialer net.Dialer
 	client := http.Client{
 		Timeout: ask,
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return dialer.DialContext(ctx, "unix", file)
-			},
+			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return cl.dial(ctx, e) },
 		},
 	}
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://runtime"+path, http.NoBody)
@@ -235,16 +219,21 @@ func (cl *client) get(e accel.ContainerEngine, path string) ([]byte, error) {
 
 // answers returns an error if nobody listens on the socket.
 func (cl *client) answers(ctx context.Context, e accel.ContainerEngine) error {
-	file, err := cl.host.Path(strings.TrimPrefix(e.Endpoint, "unix://"))
-	if err != nil {
-		return err
-	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", file)
+	conn, err := cl.dial(ctx, e)
 	if err != nil {
 		return errors.New("nobody listens at its socket")
 	}
 	return conn.Close()
+}
+
+// dial connects to the socket below the host's root.
+func (cl *client) dial(ctx context.Context, e accel.ContainerEngine) (net.Conn, error) {
+	file, err := cl.host.Path(strings.TrimPrefix(e.Endpoint, "unix://"))
+	if err != nil {
+		return nil, err
+	}
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, "unix", file)
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

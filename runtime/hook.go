@@ -152,12 +152,8 @@ func (h *hooks) everyDir() []string {
 
 // programInJSON returns the program that the hook's file in force names; empty if there is none.
 func (h *hooks) programInJSON() string {
-	b, err := h.host.ReadFile(h.currentJSON())
-	if err != nil {
-		return ""
-	}
 	var f hookFile
-	if json.Unmarshal(b, &f) != nil {
+	if b, err := h.host.ReadFile(h.currentJSON()); err != nil || json.Unmarshal(b, &f) != nil {
 		return ""
 	}
 	return f.Hook.Path

@@ -24,17 +24,17 @@ func (h *hooks) readDirs(e accel.ContainerEngine) []string {
 		return nil
 	}
 	// A running CRI-O's answer includes its command line and further files.
-	if b, err := h.client.get(e, "/config"); err == nil {
-		if dirs, ok := crioHookDirs(b); ok {
-			return dirs
+	b, _ := h.client.get(e, "/config") // without an answer the files count
+	set := crioHookDirs(b)
+	if set == nil {
+		c, p := engine.Read(h.host, e)
+		if p != nil && c == nil {
+			return []string{defaultHookDir}
 		}
-	}
-	c, p := engine.Read(h.host, e)
-	if p != nil && c == nil {
-		return []string{defaultHookDir}
+		set = c.HookDirs
 	}
 	dirs := []string{}
-	for _, d := range c.HookDirs {
+	for _, d := range set {
 		if path.IsAbs(d) {
 			dirs = append(dirs, path.Clean(d))
 		}
@@ -42,8 +42,8 @@ func (h *hooks) readDirs(e accel.ContainerEngine) []string {
 	return dirs
 }
 
-// crioHookDirs reads the directories from CRI-O's complete configuration. It returns false if none are set.
-func crioHookDirs(data []byte) ([]string, bool) {
+// crioHookDirs reads the directories from CRI-O's complete configuration. It returns nil if none are set.
+func crioHookDirs(data []byte) []string {
 	var c struct {
 		Crio struct {
 			Runtime struct {
@@ -51,16 +51,10 @@ func crioHookDirs(data []byte) ([]string, bool) {
 			} `toml:"runtime"`
 		} `toml:"crio"`
 	}
-	if toml.Unmarshal(data, &c) != nil || c.Crio.Runtime.HooksDir == nil {
-		return nil, false
+	if toml.Unmarshal(data, &c) != nil {
+		return nil
 	}
-	var dirs []string
-	for _, d := range c.Crio.Runtime.HooksDir {
-		if path.IsAbs(d) {
-			dirs = append(dirs, path.Clean(d))
-		}
-	}
-	return dirs, true
+	return c.Crio.Runtime.HooksDir
 }
 
 // problems returns sentences about hooks. CRI-O reads the directories that existed when it started. A broken file in

@@ -27,8 +27,10 @@ type links struct{ *files }
 // missing or points elsewhere. Usually udev has created them, but not for drivers whose nodes it does not know. Then
 // runc with systemd cgroups loses the device at the next `systemctl daemon-reload`.
 func (l *links) create(nodes []accel.DeviceNode) *accel.Problem {
-	if p := l.unlinkStale(nodes); p != nil {
-		return p
+	for _, dir := range []string{linkDir, linkDirBlock} {
+		if p := l.removeStale(dir, nodes); p != nil {
+			return p
+		}
 	}
 	for _, n := range nodes {
 		name := l.name(n)
@@ -44,16 +46,9 @@ func (l *links) create(nodes []accel.DeviceNode) *accel.Problem {
 	return nil
 }
 
-// unlinkStale removes our own links that lead to one of the nodes under its previous numbers: a driver that is loaded
-// again may get another major number. The device that has the old number by then would be taken for ours.
-func (l *links) unlinkStale(nodes []accel.DeviceNode) *accel.Problem {
-	if p := l.unlinkStaleIn(linkDir, nodes); p != nil {
-		return p
-	}
-	return l.unlinkStaleIn(linkDirBlock, nodes)
-}
-
-func (l *links) unlinkStaleIn(dir string, nodes []accel.DeviceNode) *accel.Problem {
+// removeStale removes our own links in dir that lead to one of the nodes under its previous numbers: a driver that is
+// loaded again may get another major number. The device that has the old number by then would be taken for ours.
+func (l *links) removeStale(dir string, nodes []accel.DeviceNode) *accel.Problem {
 	entries, err := l.host.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // no links yet

@@ -154,11 +154,8 @@ func elsewhere(p *accel.Problem) bool {
 
 // installed returns the programs that this package has installed on the host, oldest first.
 func (hp *hookProgram) installed() []string {
-	type installed struct {
-		path string
-		time time.Time
-	}
-	var all []installed
+	var all []string
+	times := map[string]time.Time{}
 	for _, dir := range programDirs() {
 		entries, err := hp.host.ReadDir(dir)
 		if err != nil {
@@ -167,16 +164,12 @@ func (hp *hookProgram) installed() []string {
 		for _, e := range entries {
 			program := path.Join(dir, e.Name(), programName)
 			if st, err := hp.host.Stat(program); err == nil && isVersion(e.Name()) {
-				all = append(all, installed{program, st.ModTime()})
+				all, times[program] = append(all, program), st.ModTime()
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b installed) int { return a.time.Compare(b.time) })
-	var paths []string
-	for _, i := range all {
-		paths = append(paths, i.path)
-	}
-	return paths
+	slices.SortStableFunc(all, func(a, b string) int { return times[a].Compare(times[b]) })
+	return all
 }
 
 func isVersion(name string) bool {

@@ -19,20 +19,12 @@ func (conf *configuration) prove(ctx context.Context, e accel.ContainerEngine, c
 	if !conf.client.live() {
 		return nil
 	}
-	var name string
-	var args func(dir string) []string
+	var name, args string // args with the directory in place of DIR
 	switch e.Name {
 	case "containerd":
-		name, args = "containerd", func(dir string) []string {
-			return []string{"--config", path.Join(dir, "0.toml"), "config", "dump"}
-		}
+		name, args = "containerd", "--config DIR/0.toml config dump"
 	case "cri-o":
-		name, args = "crio", func(dir string) []string {
-			return []string{
-				"--config", path.Join(dir, "crio.conf"), "--config-dir", path.Join(dir, "crio.conf.d"),
-				"config",
-			}
-		}
+		name, args = "crio", "--config DIR/crio.conf --config-dir DIR/crio.conf.d config"
 	default:
 		return nil
 	}
@@ -63,7 +55,8 @@ func (conf *configuration) prove(ctx context.Context, e accel.ContainerEngine, c
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	out, err := conf.host.Programs().Command(ctx, program, args(dir)...).CombinedOutput()
+	words := strings.Fields(strings.ReplaceAll(args, "DIR", dir))
+	out, err := conf.host.Programs().Command(ctx, program, words...).CombinedOutput()
 	if err == nil {
 		return nil
 	}

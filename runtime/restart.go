@@ -40,10 +40,6 @@ type patience struct {
 	again time.Duration
 }
 
-func usual() patience {
-	return patience{comeback: 30 * time.Second, settle: 5 * time.Second, again: 250 * time.Millisecond}
-}
-
 // Units control the container runtime's unit. Without them nothing is reloaded or restarted.
 type Units struct {
 	// Reload and Restart return when the service manager has finished.

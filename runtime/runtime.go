@@ -92,7 +92,7 @@ func New(h *host.Host, o Options) *Runtime {
 	down := &downRecord{files: f, edit: edit, retry: o.Retry}
 	restart := &restarter{
 		files: f, client: cl, down: down, look: o.Look, policy: cmp.Or(o.Restart, RestartNever), units: o.Units,
-		patience: usual(),
+		patience: patience{comeback: 30 * time.Second, settle: 5 * time.Second, again: 250 * time.Millisecond},
 	}
 	return &Runtime{
 		files: f, specs: specWriter{f}, links: links{f}, client: cl, restart: restart, look: o.Look,

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -34,11 +35,7 @@ type spec struct {
 // specPath returns the file of a kind's spec, and the vendor and class from its resource name.
 func specPath(def *accel.Definition) (file, vendor, class string, p *accel.Problem) {
 	vendor, class = parser.ParseQualifier(def.Resource)
-	if err := parser.ValidateVendorName(vendor); err != nil {
-		return "", "", "", accel.Problemf(accel.SpecInvalid, "cannot use resource %q as a CDI kind: %v", def.Resource,
-			err)
-	}
-	if err := parser.ValidateClassName(class); err != nil {
+	if err := cmp.Or(parser.ValidateVendorName(vendor), parser.ValidateClassName(class)); err != nil {
 		return "", "", "", accel.Problemf(accel.SpecInvalid, "cannot use resource %q as a CDI kind: %v", def.Resource,
 			err)
 	}

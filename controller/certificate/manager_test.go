@@ -220,7 +220,7 @@ func TestSomebodyElses(t *testing.T) {
 // Without the Secret, or without the permission to read it, connections are refused, and the error is logged once.
 func TestNone(t *testing.T) {
 	for name, refuse := range map[string]error{
-		"it is not there": nil,
+		"it does not exist": nil,
 		"cannot list secret": apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "tls",
 			errors.New("cannot list secret")),
 	} {
