@@ -159,7 +159,7 @@ func (p *plugins) asker(def *accel.Definition) *deviceplugin.Kind {
 	k := p.devicePlugin(def) // it connects when it is asked
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if before = p.askers[key]; before != nil {
+	if before := p.askers[key]; before != nil {
 		return before // created at the same time
 	}
 	if p.askers == nil {
