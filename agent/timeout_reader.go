@@ -95,24 +95,19 @@ func (r *TimeoutReader) Accelerators(def *accel.Definition, pci []accel.PCIDevic
 	defer r.mu.Unlock()
 	var out []accel.Accelerator
 	for _, d := range pci {
-		if !def.Recognises(d) {
+		a, known := r.last[d.Address]
+		since, hangs := r.reading[d.Address]
+		if !def.Recognises(d) || !known && !hangs {
 			continue
 		}
-		id := d.Address
-		a, known := r.last[id]
-		if since, hangs := r.reading[id]; hangs {
-			r.given[id] = true
-			a.ID = id
-			if known && time.Since(since) < hungAfter {
-				out = append(out, a)
-				continue
-			}
+		if hangs {
+			r.given[d.Address], a.ID = true, d.Address
+		}
+		if hangs && (!known || time.Since(since) >= hungAfter) {
 			a.Health = accel.Health{
 				State: accel.Unhealthy, Reason: accel.DeviceUnhealthy,
 				Message: fmt.Sprintf("reading its attributes has not ended since %s", since.Format("15:04:05")),
 			}
-		} else if !known {
-			continue
 		}
 		out = append(out, a)
 	}
