@@ -260,10 +260,9 @@ func (a *Agent) probes() loop.Probes {
 		return detect.Collect(a.Host, def, x)
 	})
 	return loop.Probes{
-		Facts: a.facts,
+		Facts: a.facts, Read: reader.Read,
 		Accelerators: func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
-			read := reader.Accelerators(def, pci)
-			known := a.programs.Enrich(def, read)
+			known := a.programs.Enrich(def, reader.Accelerators(def, pci))
 			judged := a.health.Judge(def, pci, known)
 			return a.resets.shown(def, a.programs.Withhold(def, judged))
 		},

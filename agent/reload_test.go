@@ -96,6 +96,7 @@ func reloading(t *testing.T, o SetupOptions, s *Setup) *Agent {
 		Want: a.Want(), Log: s.Log, SampleEvery: time.Minute, Resync: time.Minute,
 		Probes: loop.Probes{
 			Facts:        func() accel.Facts { return accel.Facts{} },
+			Read:         func(*accel.Definition, []accel.PCIDevice) {},
 			Accelerators: func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator { return nil },
 			Runtime: func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem) {
 				return accel.RuntimeHave{}, nil

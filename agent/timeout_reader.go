@@ -38,17 +38,12 @@ func NewTimeoutReader(
 	}
 }
 
-// Accelerators is [loop.Probes].Accelerators.
-func (r *TimeoutReader) Accelerators(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
-	var ids []string
+// Read is [loop.Probes].Read.
+func (r *TimeoutReader) Read(def *accel.Definition, pci []accel.PCIDevice) {
 	done := make(chan string, len(pci))
 	waiting := 0
 	for _, d := range pci {
-		if !def.Recognises(d) {
-			continue
-		}
-		ids = append(ids, d.Address)
-		if r.begin(d.Address) {
+		if def.Recognises(d) && r.begin(d.Address) {
 			waiting++
 			go func() {
 				r.end(d.Address, r.read(def, []accel.PCIDevice{d}))
@@ -66,7 +61,6 @@ func (r *TimeoutReader) Accelerators(def *accel.Definition, pci []accel.PCIDevic
 			expired = true
 		}
 	}
-	return r.collect(ids)
 }
 
 // begin reports whether a read of the device may start, which it may not while an earlier one hangs.
@@ -94,27 +88,26 @@ func (r *TimeoutReader) end(id string, accs []accel.Accelerator) {
 	}
 }
 
-// collect returns what was read. A device whose read has not ended keeps its last attributes. It is unhealthy if it
-// was never read, or if the read has hung for [hungAfter].
-func (r *TimeoutReader) collect(ids []string) []accel.Accelerator {
+// Accelerators returns the devices of a kind as they were last read. A device whose read has not ended keeps its last
+// attributes. It is unhealthy if it was never read, or if the read has hung for [hungAfter].
+func (r *TimeoutReader) Accelerators(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []accel.Accelerator
-	for _, id := range ids {
-		a, known := r.last[id]
-		if since, hangs := r.reading[id]; hangs {
-			r.given[id] = true
-			a.ID = id
-			if known && time.Since(since) < hungAfter {
-				out = append(out, a)
-				continue
-			}
+	for _, d := range pci {
+		a, known := r.last[d.Address]
+		since, hangs := r.reading[d.Address]
+		if !def.Recognises(d) || !known && !hangs {
+			continue
+		}
+		if hangs {
+			r.given[d.Address], a.ID = true, d.Address
+		}
+		if hangs && (!known || time.Since(since) >= hungAfter) {
 			a.Health = accel.Health{
 				State: accel.Unhealthy, Reason: accel.DeviceUnhealthy,
 				Message: fmt.Sprintf("reading its attributes has not ended since %s", since.Format("15:04:05")),
 			}
-		} else if !known {
-			continue
 		}
 		out = append(out, a)
 	}

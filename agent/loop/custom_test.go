@@ -28,7 +28,7 @@ func runKinds(t *testing.T, w *world, steps func(kind, at string) *accel.Problem
 			Agent: accel.Agent{Started: time.Now()},
 			Want:  accel.Want{Kubernetes: w.kubelet, Labels: w.kubelet, Kinds: kinds},
 			Probes: Probes{
-				Facts: w.facts, Accelerators: w.accelerators, Collect: w.collect, Driver: w.driver,
+				Facts: w.facts, Read: w.read, Accelerators: w.accelerators, Collect: w.collect, Driver: w.driver,
 				Runtime: w.runtime,
 			},
 			Effects: Effects{

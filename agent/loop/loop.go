@@ -16,7 +16,9 @@ import (
 // Probes read the machine. They are quick and change nothing.
 type Probes struct {
 	Facts func() accel.Facts
-	// Accelerators returns the devices of a kind with their health. The loop fills in Health.Since.
+	// Read reads the attributes of a kind's devices. Accelerators returns the devices as they were last read, with the
+	// health that they have now. The loop fills in Health.Since.
+	Read         func(*accel.Definition, []accel.PCIDevice)
 	Accelerators func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
 	// Collect reads the metrics of one device. With an error, it still returns the metrics that could be read.
 	Collect func(*accel.Definition, accel.Accelerator) (map[string]float64, error)
@@ -146,6 +148,8 @@ type kind struct {
 	replaced bool
 	// next is the preflight result for other kernels; observe reads it to show it.
 	next map[string]accel.Readiness
+	// read is when the devices were last read; accelerators reads it.
+	read time.Time
 	// vanished maps a device to when it left the bus; observe reads it to end tombstones.
 	vanished map[string]time.Time
 	// stepped maps the definition's own steps that completed to the driver identity that they ran with; observe reads
@@ -204,7 +208,8 @@ func (l *Loop) Wake(helps bool) {
 	}
 }
 
-// Changed notifies the loop that a plugin or the API server has news that does not require reading the host.
+// Changed notifies the loop that a device's health, a plugin or the API server has news that does not require reading
+// the host or its devices.
 func (l *Loop) Changed() {
 	select {
 	case l.changes <- struct{}{}:
@@ -249,7 +254,7 @@ func (l *Loop) Run(ctx context.Context) error {
 				l.forgive()
 			}
 		case <-l.changes:
-			look = shallow
+			look = verdicts
 		case want := <-l.wants:
 			l.reconfigure(want)
 		case r := <-l.done:
@@ -326,7 +331,9 @@ type depth int
 
 const (
 	nothing depth = iota
-	// shallow reads the devices' own attributes, the plugin's state and what the API server reported.
+	// verdicts judges the devices as last read, and reads the plugin's state and what the API server reported.
+	verdicts
+	// shallow also reads the devices' own attributes.
 	shallow
 	// deep also reads modules and files.
 	deep

@@ -21,6 +21,8 @@ type world struct {
 	pci      []accel.PCIDevice
 	loaded   bool
 	sick     map[string]string // device to health message
+	model    string            // an attribute of every device
+	seen     string            // model as it was last read
 	unknown  bool              // the probe cannot tell the devices' health
 	reset    bool              // the devices are being reset
 	lost     string            // the device that its own reading finds gone
@@ -63,13 +65,15 @@ func (w *world) facts() accel.Facts {
 	return f
 }
 
+func (w *world) read(*accel.Definition, []accel.PCIDevice) { w.set(func() { w.seen = w.model }) }
+
 func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []accel.Accelerator
 	for _, d := range pci {
 		if def.Recognises(d) {
-			a := accel.Accelerator{ID: d.Address, Health: accel.Health{State: accel.Healthy}}
+			a := accel.Accelerator{ID: d.Address, Model: w.seen, Health: accel.Health{State: accel.Healthy}}
 			if m := w.sick[d.Address]; m != "" {
 				a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: m}
 			}
@@ -241,7 +245,8 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 				Kinds: map[string]*accel.Definition{"k-x": def},
 			},
 			Probes: Probes{
-				Facts: w.facts, Accelerators: w.accelerators, Collect: w.collect, Driver: w.driver, Runtime: w.runtime,
+				Facts: w.facts, Read: w.read, Accelerators: w.accelerators, Collect: w.collect, Driver: w.driver,
+				Runtime: w.runtime,
 			},
 			Effects: Effects{
 				Ensure: w.ensure, Prove: w.prove, Apply: w.apply,
@@ -382,6 +387,41 @@ func TestResetDevice(t *testing.T) {
 			w.reset = false
 		}); a.Health.State != accel.Healthy || a.Withheld != nil || len(w.proofs) != before+1 || w.offers() != 1 {
 			t.Errorf("after the reset: %+v, %d proofs, %d are offered", a, len(w.proofs)-before, w.offers())
+		}
+	})
+}
+
+// TestNewsOfHealthReadsNoDevice: news of a device's health changes the verdict about what was last read. An event on
+// the host makes the loop read the devices. So does any news when the reading is from during a reset or older than a
+// sample.
+func TestNewsOfHealthReadsNoDevice(t *testing.T) {
+	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, model: "first", hangs: true}
+	run(t, w, func(l *Loop) {
+		defer close(w.hang) // until then, no sample causes a pass
+		for _, c := range []struct {
+			event              string
+			wait               time.Duration
+			notify             func()
+			sick, model, shown string
+			reset              bool
+		}{
+			{"news of its health", 0, l.Changed, "hot", "second", "first", false},
+			{"an event on the host", 0, func() { l.Wake(false) }, "hot", "second", "second", true},
+			{"news after a reset", 0, l.Changed, "hot", "third", "third", false},
+			{"more news of its health", 0, l.Changed, "hotter", "fourth", "third", false},
+			{"news after a sample's time", 15 * time.Second, l.Changed, "hottest", "fourth", "fourth", false},
+		} {
+			time.Sleep(c.wait)
+			w.set(func() {
+				w.sick, w.model, w.reset = map[string]string{"0000:01:00.0": c.sick}, c.model, c.reset
+			})
+			c.notify()
+			time.Sleep(settle)
+			synctest.Wait()
+			a := l.Machine().Have["k-x"].Accelerators[0]
+			if a.Health.Message != c.sick || a.Model != c.shown {
+				t.Errorf("%s: %q, model %q, want %q, %q", c.event, a.Health.Message, a.Model, c.sick, c.shown)
+			}
 		}
 	})
 }

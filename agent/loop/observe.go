@@ -14,7 +14,7 @@ const tombstoneFor = 5 * time.Minute
 
 // observe refreshes the facts about one kind from the probes.
 func (l *Loop) observe(k *kind, now time.Time, look depth) {
-	k.have.Accelerators = l.accelerators(k, now)
+	k.have.Accelerators = l.accelerators(k, now, look)
 	if look == deep {
 		l.observeHost(k)
 	}
@@ -56,8 +56,16 @@ func (l *Loop) observeHost(k *kind) {
 	}
 }
 
-// accelerators merges the devices on the bus with the tombstones of devices that left it.
-func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
+// accelerators merges the devices on the bus with the tombstones of devices that left it. Attributes change without an
+// event, so no reading is kept for longer than SampleEvery, and none from during a reset.
+func (l *Loop) accelerators(k *kind, now time.Time, look depth) []accel.Accelerator {
+	reset := slices.ContainsFunc(k.have.Accelerators, func(a accel.Accelerator) bool {
+		return a.WithheldBy(accel.ByReset)
+	})
+	if look != verdicts || reset || now.Sub(k.read) >= l.o.SampleEvery {
+		l.o.Probes.Read(k.def, l.facts.PCI)
+		k.read = now
+	}
 	found := l.o.Probes.Accelerators(k.def, l.facts.PCI)
 	before := map[string]accel.Accelerator{}
 	for _, a := range k.have.Accelerators {

@@ -214,8 +214,7 @@ func (n *Node) member(kind, version string, r accel.Rollout) rollout.Node {
 	w := n.upgradeReport(kind)
 	m := rollout.Node{
 		Name: n.Meta.Name, Version: n.Meta.Labels[kube.Prefix+kind+".driver-version"], Serving: n.serves(kind),
-		Ready: n.up(),
-		Phase: rollout.Phase(w.Phase), For: w.Version,
+		Ready: n.up(), Phase: w.Phase, For: w.Version,
 		Canary: r.Canary != nil && accel.Has(n.Meta.Labels, r.Canary.NodeSelector),
 		Skip:   slices.ContainsFunc(r.SkipLabels, func(key string) bool { return n.Meta.Labels[key] == "true" }),
 	}

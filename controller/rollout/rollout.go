@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/acceld/acceld/accel"
 )
 
 // Limits of one rollout.
@@ -33,17 +35,6 @@ type Limits struct {
 	Busy, Failed map[string]bool
 }
 
-// Phase is the progress that a node reports of its upgrade.
-type Phase string
-
-// The phases. A silent node does not know of the upgrade yet, or has nothing to do.
-const (
-	Silent    Phase = ""
-	Waiting   Phase = "waiting"   // it has the driver ready and waits for its slot
-	Upgrading Phase = "upgrading" // it replaces the driver, or waits for users of the devices
-	Failed    Phase = "failed"    // the upgrade failed, and it has the previous driver
-)
-
 // Node is one node of a rollout.
 type Node struct {
 	Name string
@@ -51,8 +42,9 @@ type Node struct {
 	Version string
 	// Serving is whether the node's accelerators can be used, and Ready whether the node is up and takes pods.
 	Serving, Ready bool
-	// Phase and For are the node's report: the progress, and of which version.
-	Phase Phase
+	// Phase and For are the node's report: the progress, and of which version. A node without a phase does not know of
+	// the upgrade yet, or has nothing to do.
+	Phase accel.ReportPhase
 	For   string
 	// Canary nodes come before all others. Skip nodes never get a slot.
 	Canary, Skip bool
@@ -180,13 +172,13 @@ func (d *decision) ended(s Slot) Why {
 	switch {
 	case !ok:
 		return Gone
-	case n.Phase == Upgrading:
+	case n.Phase == accel.ReportUpgrading:
 		return ""
-	case n.Phase == Failed && n.For == s.Version:
+	case n.Phase == accel.ReportFailed && n.For == s.Version:
 		return GaveUp
-	case n.Phase == Silent && n.Serving && (n.Version == s.Version || d.version == ""):
+	case n.Phase == "" && n.Serving && (n.Version == s.Version || d.version == ""):
 		return Done
-	case s.Version != d.wanted(n) && (n.For != s.Version || n.Phase == Silent):
+	case s.Version != d.wanted(n) && (n.For != s.Version || n.Phase == ""):
 		return Withdrawn // the node does not act on this slot: it waits for another version
 	}
 	return ""
@@ -213,16 +205,16 @@ func (d *decision) hasSlot(name string) bool {
 // changed reports whether a node has what is wanted. A node that still reports an upgrade does not: it may need other
 // parameters of the same version.
 func (d *decision) changed(n Node) bool {
-	return (n.Version == d.version || d.version == "") && n.Serving && n.Phase == Silent && !d.hasSlot(n.Name)
+	return (n.Version == d.version || d.version == "") && n.Serving && n.Phase == "" && !d.hasSlot(n.Name)
 }
 
 func (d *decision) count() {
 	d.plan.Failures = slices.Clone(d.plan.Late)
 	for _, n := range d.nodes {
-		if !n.Serving || !n.Ready || d.hasSlot(n.Name) || n.Phase == Upgrading {
+		if !n.Serving || !n.Ready || d.hasSlot(n.Name) || n.Phase == accel.ReportUpgrading {
 			d.unavailable[n.Name] = true
 		}
-		if n.Phase == Failed && n.For == d.wanted(n) && !slices.Contains(d.plan.Late, n.Name) {
+		if n.Phase == accel.ReportFailed && n.For == d.wanted(n) && !slices.Contains(d.plan.Late, n.Name) {
 			d.plan.Failures = append(d.plan.Failures, n.Name)
 		}
 		if n.Canary && !n.Skip && !d.changed(n) {
@@ -245,7 +237,7 @@ func (d *decision) give() {
 	open, change := isOpen(d.limits.Windows, d.now)
 	for _, name := range names {
 		n := d.nodes[name]
-		if d.changed(n) || d.hasSlot(name) || n.Phase == Upgrading {
+		if d.changed(n) || d.hasSlot(name) || n.Phase == accel.ReportUpgrading {
 			continue
 		}
 		why := d.refuses(n, open)
@@ -277,9 +269,9 @@ func (d *decision) refuses(n Node, open bool) Why {
 	switch {
 	case n.Skip:
 		return Skipped
-	case n.Phase == Failed && n.For == d.wanted(n):
+	case n.Phase == accel.ReportFailed && n.For == d.wanted(n):
 		return DidFail
-	case n.Phase != Waiting || n.For != d.wanted(n):
+	case n.Phase != accel.ReportWaiting || n.For != d.wanted(n):
 		return NotReported
 	case !n.Ready:
 		return NotReady

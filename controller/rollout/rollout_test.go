@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
 )
 
 var start = time.Date(2026, time.March, 4, 12, 0, 0, 0, time.UTC) // a Wednesday
 
 func waits(name string) Node {
-	return Node{Name: name, Version: "1", Serving: true, Ready: true, Phase: Waiting, For: "2"}
+	return Node{Name: name, Version: "1", Serving: true, Ready: true, Phase: accel.ReportWaiting, For: "2"}
 }
 
 func with(n Node, change func(*Node)) Node {
@@ -24,9 +26,9 @@ func with(n Node, change func(*Node)) Node {
 
 func TestDecide(t *testing.T) {
 	slot := func(name string) Slot { return Slot{name, "2", start.Add(-time.Minute)} }
-	upgrading := func(n *Node) { n.Phase = Upgrading }
-	failed := func(n *Node) { n.Phase = Failed }
-	done := func(n *Node) { n.Phase, n.For, n.Version = Silent, "", "2" }
+	upgrading := func(n *Node) { n.Phase = accel.ReportUpgrading }
+	failed := func(n *Node) { n.Phase = accel.ReportFailed }
+	done := func(n *Node) { n.Phase, n.For, n.Version = "", "", "2" }
 	night := []Window{{From: 22 * time.Hour, To: 4 * time.Hour}}
 	for _, c := range []struct {
 		name   string
@@ -121,7 +123,7 @@ func TestDecide(t *testing.T) {
 			name: "not asked, left out, paused", limits: Limits{Paused: true},
 			nodes: []Node{
 				with(waits("a"), func(n *Node) {
-					n.Phase, n.For = Silent, ""
+					n.Phase, n.For = "", ""
 				}), with(waits("b"), func(n *Node) { n.Skip = true }),
 				waits("c"), with(waits("d"), func(n *Node) { n.For = "1.5" }),
 			},
@@ -142,9 +144,9 @@ func TestDecide(t *testing.T) {
 			limits: Limits{MaxParallel: 9},
 			nodes: []Node{
 				with(waits("acts"), func(n *Node) {
-					n.Phase, n.For = Upgrading, "3"
+					n.Phase, n.For = accel.ReportUpgrading, "3"
 				}), with(waits("may"), func(n *Node) { n.For = "3" }),
-				waits("knows"), with(waits("silent"), func(n *Node) { n.Phase, n.For = Silent, "" }),
+				waits("knows"), with(waits("silent"), func(n *Node) { n.Phase, n.For = "", "" }),
 			},
 			slots: []Slot{
 				{"acts", "3", start},
@@ -163,7 +165,7 @@ func TestDecide(t *testing.T) {
 					n.For = "key-1"
 				}), with(waits("b"), func(n *Node) { n.For = "key-2" }),
 				with(waits("c"), func(n *Node) {
-					n.Phase, n.For = Failed, "key-2"
+					n.Phase, n.For = accel.ReportFailed, "key-2"
 				}), with(waits("d"), done), with(waits("e"), upgrading),
 			},
 			slots: []Slot{{"d", "key-2", start}}, ended: map[string]Why{"d": Done}, given: []string{"a", "b"},
@@ -247,20 +249,20 @@ func (f *fleet) view() []Node {
 func (f *fleet) live(n *Node) {
 	grant := f.granted[n.Name]
 	switch {
-	case n.Phase == Upgrading && f.r.IntN(4) == 0:
+	case n.Phase == accel.ReportUpgrading && f.r.IntN(4) == 0:
 		if f.bad[n.For] {
-			n.Phase, n.Serving = Failed, true
+			n.Phase, n.Serving = accel.ReportFailed, true
 		} else {
-			n.Version, n.Phase, n.For, n.Serving = n.For, Silent, "", true
+			n.Version, n.Phase, n.For, n.Serving = n.For, "", "", true
 		}
-	case n.Phase == Upgrading:
+	case n.Phase == accel.ReportUpgrading:
 		n.Serving = false
-	case n.Phase == Waiting && n.For == f.want && grant == n.For && f.r.IntN(3) == 0:
-		n.Phase = Upgrading
+	case n.Phase == accel.ReportWaiting && n.For == f.want && grant == n.For && f.r.IntN(3) == 0:
+		n.Phase = accel.ReportUpgrading
 	case n.Version != f.want && n.For != f.want && f.r.IntN(3) == 0:
-		n.Phase, n.For = Waiting, f.want
-	case n.Version == f.want && n.Phase != Silent && f.r.IntN(3) == 0: // it must load the version that it has again
-		n.Phase, n.For = Silent, ""
+		n.Phase, n.For = accel.ReportWaiting, f.want
+	case n.Version == f.want && n.Phase != "" && f.r.IntN(3) == 0: // it must load the version that it has again
+		n.Phase, n.For = "", ""
 	}
 }
 
@@ -268,7 +270,7 @@ func (f *fleet) live(n *Node) {
 func (f *fleet) control(l Limits) {
 	p := Decide(f.now, f.want, l, f.view(), f.slots)
 	for name, why := range p.Ended {
-		if n := f.nodes[name]; why == Withdrawn && n.Phase == Upgrading {
+		if n := f.nodes[name]; why == Withdrawn && n.Phase == accel.ReportUpgrading {
 			f.t.Fatal("taken from a node that acts on it")
 		}
 		delete(f.granted, name)
@@ -312,13 +314,13 @@ func TestNeverTooMany(t *testing.T) {
 			f.control(l)
 			acting, without, failed := 0, 0, 0
 			for _, n := range f.nodes {
-				if n.Phase == Upgrading {
+				if n.Phase == accel.ReportUpgrading {
 					acting++
 				}
 				if !n.Serving {
 					without++
 				}
-				if n.Phase == Failed && n.For == "3" {
+				if n.Phase == accel.ReportFailed && n.For == "3" {
 					failed++
 				}
 			}
