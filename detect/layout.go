@@ -103,12 +103,9 @@ func ranked() []layout {
 func EngineSockets() []string {
 	var first, others []string
 	for _, l := range ranked() {
-		if !slices.Contains(first, l.sockets[0]) { // RKE2 has that of k3s
-			first = append(first, l.sockets[0])
-		}
-		others = append(others, l.sockets[1:]...)
+		first, others = append(first, l.sockets[0]), append(others, l.sockets[1:]...)
 	}
-	return append(first, others...)
+	return append(slices.Compact(first), others...) // RKE2 has that of k3s
 }
 
 // EngineNames returns the names that EngineNamed knows: those of container runtimes, then those of distributions.

@@ -11,16 +11,13 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// defaultHookDir is where CRI-O and podman look for hooks if nothing is configured.
-const defaultHookDir = "/usr/share/containers/oci/hooks.d"
-
 const crioDropins = "/etc/crio/crio.conf.d"
 
 // readCRIO merges the files as CRI-O 1.34 does. CDI is always on.
 func readCRIO(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	c := &Config{
 		Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/crio/crio.conf"), CDI: true,
-		SpecDirs: defaultSpecDirs(), HookDirs: []string{defaultHookDir},
+		SpecDirs: defaultSpecDirs(), HookDirs: hookDirs()[:1],
 	}
 	tree := map[string]any{}
 	for _, name := range append([]string{c.Top}, walk(files, crioDropins)...) {

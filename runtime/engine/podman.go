@@ -17,7 +17,7 @@ const podmanDropins = "/etc/containers/containers.conf.d"
 func readPodman(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	c := &Config{
 		Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/containers/containers.conf"), CDI: true,
-		SpecDirs: defaultSpecDirs(), HookDirs: []string{defaultHookDir},
+		SpecDirs: defaultSpecDirs(), HookDirs: hookDirs()[:1],
 	}
 	tree := map[string]any{}
 	names := []string{"/usr/share/containers/containers.conf", c.Top}

@@ -69,10 +69,28 @@ func RowOf(name string) Row {
 	return Row{}
 }
 
+// StageDir is a placeholder in staged files for the directory into which they are put.
+const StageDir = "/.acceld-stage."
+
+// Stage returns copies of the files of a configuration for the runtime's own program to read, under the names that
+// the Check of its [Row] expects below one directory. It returns none for a configuration that the runtime does not
+// read directly, such as a template.
+func Stage(files Files, e accel.ContainerEngine) (map[string][]byte, error) {
+	row := RowOf(e.Name)
+	if row.stage == nil {
+		return nil, nil
+	}
+	c, p := row.read(files, e)
+	if p != nil {
+		return nil, p
+	}
+	return row.stage(files, c)
+}
+
 // hookDirs returns where CRI-O and podman look for hooks. If nothing is configured they read the first, and not
 // /etc/containers/oci/hooks.d, which their manuals mention.
 func hookDirs() []string {
-	return []string{defaultHookDir, "/etc/containers/oci/hooks.d", "/run/containers/oci/hooks.d"}
+	return []string{"/usr/share/containers/oci/hooks.d", "/etc/containers/oci/hooks.d", "/run/containers/oci/hooks.d"}
 }
 
 // ownFiles returns one change for each name to try for a file of acceld's own: no later file may override it.
