@@ -135,7 +135,7 @@ type LoadedModule struct {
 
 // ContainerEngine is the container runtime that the kubelet uses, or that was found on a host without one.
 type ContainerEngine struct {
-	// Name is "cri-o", "containerd", "docker" or "podman"; empty when none was found.
+	// Name is one of package detect's, such as "cri-o" or "containerd"; empty when none was found.
 	Name string `json:"name,omitempty"`
 	// Endpoint is the CRI socket as the host sees it, such as "unix:///var/run/crio/crio.sock".
 	Endpoint string `json:"endpoint,omitempty"`

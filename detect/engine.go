@@ -71,7 +71,7 @@ func kubeletAndEngine(h *host.Host) (accel.Kubelet, accel.ContainerEngine, []str
 	if strings.HasPrefix(endpoint, "/") {
 		endpoint = "unix://" + endpoint
 	}
-	return k, complete(h, accel.ContainerEngine{Name: engineName(endpoint), Endpoint: endpoint, From: "kubelet"}),
+	return k, complete(h, accel.ContainerEngine{Name: nameAt(endpoint), Endpoint: endpoint, From: "kubelet"}),
 		problems
 }
 
@@ -143,20 +143,8 @@ func engineBySocket(h *host.Host, owner string) accel.ContainerEngine {
 			name = owner
 		}
 		if there(name) {
-			return accel.ContainerEngine{Name: engineName(name), Endpoint: "unix://" + name, From: "socket"}
+			return accel.ContainerEngine{Name: nameAt(name), Endpoint: "unix://" + name, From: "socket"}
 		}
 	}
 	return accel.ContainerEngine{}
-}
-
-// engineName returns the name of the container runtime at an endpoint, or "" if it is unknown.
-func engineName(endpoint string) string {
-	for _, k := range []struct{ word, name string }{
-		{"crio", "cri-o"}, {"docker", "docker"}, {"containerd", "containerd"}, {"podman", "podman"},
-	} {
-		if strings.Contains(endpoint, k.word) {
-			return k.name
-		}
-	}
-	return ""
 }

@@ -21,8 +21,13 @@ const kubeadmFlags = "/var/lib/kubelet/kubeadm-flags.env"
 // layout says where the files of one container runtime are, by its name or by the distribution that ships it.
 type layout struct {
 	name, distribution string
-	// socket is a substring of its endpoint.
-	socket string
+	// socket is a substring of its endpoint; sockets are the paths at which it may listen.
+	socket  string
+	sockets []string
+	// rank is its place in EngineSockets and EngineNames, lowest first; equal ones are in the order of the table.
+	rank int
+	// starts is the name of another runtime that it starts for itself, with a socket below its own directory.
+	starts string
 	// config is its top-level configuration file; programs are its possible paths; comms are the names of its process.
 	config   string
 	programs []string
@@ -33,52 +38,99 @@ type layout struct {
 
 // layouts returns the known layouts, the more specific first. RKE2 uses the same socket as k3s.
 func layouts() []layout {
-	rancher := func(name string) layout {
+	rancher := func(name string, rank int) layout {
 		dir := "/var/lib/rancher/" + name
 		return layout{
-			name: "containerd", distribution: name, socket: "/run/k3s/", config: dir +
-				"/agent/etc/containerd/config.toml",
+			name: "containerd", distribution: name, rank: rank, socket: "/run/k3s/",
+			sockets: []string{"/run/k3s/containerd/containerd.sock"}, config: dir + "/agent/etc/containerd/config.toml",
 			programs: []string{dir + "/data/current/bin/containerd", dir + "/bin/containerd"},
 			comms:    []string{"containerd"}, there: []string{dir},
 		}
 	}
 	return []layout{
-		rancher("rke2"),
-		rancher("k3s"),
+		rancher("rke2", 4),
+		rancher("k3s", 3),
 		{
-			name: "containerd", distribution: "k0s", socket: "/k0s/", config: "/etc/k0s/containerd.toml",
+			name: "containerd", distribution: "k0s", rank: 5, socket: "/k0s/",
+			sockets: []string{"/run/k0s/containerd.sock"}, config: "/etc/k0s/containerd.toml",
 			programs: []string{"/var/lib/k0s/bin/containerd"}, comms: []string{"containerd"},
 			there: []string{"/etc/k0s", "/var/lib/k0s"},
 		},
 		{
-			name: "containerd", distribution: "microk8s", socket: "/microk8s/", config: microk8sArgs +
-				"/containerd.toml",
+			name: "containerd", distribution: "microk8s", rank: 6, socket: "/microk8s/",
+			sockets: []string{"/var/snap/microk8s/common/run/containerd.sock"}, config: microk8sArgs + "/containerd.toml",
 			programs: []string{"/snap/microk8s/current/bin/containerd"}, comms: []string{"containerd"},
 			there: []string{microk8sArgs},
 		},
 		{
-			name: "cri-o", socket: "crio", config: "/etc/crio/crio.conf",
+			name: "cri-o", rank: 1, socket: "crio", sockets: []string{"/var/run/crio/crio.sock"},
+			config:   "/etc/crio/crio.conf",
 			programs: []string{"/usr/bin/crio", "/usr/local/bin/crio"}, comms: []string{"crio"},
 			there: []string{"/etc/crio"},
 		},
 		{
-			name: "containerd", socket: "containerd", config: "/etc/containerd/config.toml",
+			name: "containerd", rank: 2, socket: "containerd", sockets: []string{containerdSocket},
+			config:   "/etc/containerd/config.toml",
 			programs: []string{"/usr/bin/containerd", "/usr/local/bin/containerd"}, comms: []string{"containerd"},
 			there: []string{"/etc/containerd"},
 		},
 		{
-			name: "docker", socket: "docker", config: "/etc/docker/daemon.json",
+			name: "docker", rank: 7, socket: "docker", sockets: []string{"/run/cri-dockerd.sock", dockerSocket},
+			starts: "containerd", config: "/etc/docker/daemon.json",
 			programs: []string{"/usr/bin/dockerd", "/usr/local/bin/dockerd"}, comms: []string{"dockerd"},
 			there: []string{"/etc/docker"},
 		},
 		{
-			name: "podman", socket: "podman", config: "/etc/containers/containers.conf",
+			name: "podman", rank: 8, socket: "podman", sockets: []string{"/run/podman/podman.sock"},
+			config:   "/etc/containers/containers.conf",
 			programs: []string{"/usr/bin/podman"}, there: []string{
 				"/etc/containers/containers.conf",
 				"/etc/containers/containers.conf.d",
 			},
 		},
 	}
+}
+
+// ranked returns the layouts by rank.
+func ranked() []layout {
+	all := layouts()
+	slices.SortStableFunc(all, func(a, b layout) int { return a.rank - b.rank })
+	return all
+}
+
+// EngineSockets returns the sockets of known container runtimes, in order of preference if no kubelet names one: the
+// first socket of each, then the second ones, such as docker's, which does not speak the CRI.
+func EngineSockets() []string {
+	var first, others []string
+	for _, l := range ranked() {
+		first, others = append(first, l.sockets[0]), append(others, l.sockets[1:]...)
+	}
+	return append(slices.Compact(first), others...) // RKE2 has that of k3s
+}
+
+// EngineNames returns the names that EngineNamed knows: those of container runtimes, then those of distributions.
+func EngineNames() []string {
+	var names, distributions []string
+	for _, l := range ranked() {
+		if l.distribution == "" {
+			names = append(names, l.name)
+		} else {
+			distributions = append(distributions, l.distribution)
+		}
+	}
+	return append(names, distributions...)
+}
+
+// nameAt returns the name of the container runtime at an endpoint, or "" if it is unknown. What a runtime starts for
+// itself has its name: /run/docker/containerd/containerd.sock is docker's.
+func nameAt(endpoint string) string {
+	name := ""
+	for _, l := range layouts() {
+		if l.distribution == "" && strings.Contains(endpoint, l.socket) && (name == "" || l.starts == name) {
+			name = l.name
+		}
+	}
+	return name
 }
 
 // installed reports whether anything of the layout exists.

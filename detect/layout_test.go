@@ -62,6 +62,15 @@ func TestLayouts(t *testing.T) {
 				From: "kubelet", Config: "/etc/containerd/config.toml",
 			},
 		},
+		"a containerd of docker's own": {
+			map[string]string{
+				plugins: "", kubeletConfig: "containerRuntimeEndpoint: unix:///run/docker/containerd/containerd.sock\n",
+			},
+			accel.ContainerEngine{
+				Name: "docker", Endpoint: "unix:///run/docker/containerd/containerd.sock", From: "kubelet",
+				Config: "/etc/containerd/config.toml",
+			},
+		},
 		"microk8s keeps arguments in a file": {
 			map[string]string{
 				plugins: "", "/proc/9/comm": "kubelite\n", "/proc/9/cmdline": "/snap/microk8s/1/kubelite\x00",
@@ -112,6 +121,22 @@ func TestEngineByFiles(t *testing.T) {
 	}
 	if _, ok := EngineNamed(machine(t, nil), "rocket"); ok {
 		t.Error("an unknown name is known")
+	}
+}
+
+// TestEngineOrder: which socket is preferred, and how people name the container runtimes.
+func TestEngineOrder(t *testing.T) {
+	want := []string{
+		"/var/run/crio/crio.sock", "/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock",
+		"/run/k0s/containerd.sock", "/var/snap/microk8s/common/run/containerd.sock", "/run/cri-dockerd.sock",
+		"/run/podman/podman.sock", "/var/run/docker.sock",
+	}
+	if diff := cmp.Diff(want, EngineSockets()); diff != "" {
+		t.Errorf("sockets (-want +got):\n%s", diff)
+	}
+	want = []string{"cri-o", "containerd", "docker", "podman", "k3s", "rke2", "k0s", "microk8s"}
+	if diff := cmp.Diff(want, EngineNames()); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
 	}
 }
 

@@ -47,17 +47,3 @@ func pciIDs() []string {
 		"/usr/share/pci.ids",
 	}
 }
-
-// EngineSockets returns the sockets of known container runtimes, in order of preference if no kubelet names one.
-func EngineSockets() []string {
-	return []string{
-		"/var/run/crio/crio.sock",
-		containerdSocket,
-		"/run/k3s/containerd/containerd.sock",
-		"/run/k0s/containerd.sock",
-		"/var/snap/microk8s/common/run/containerd.sock",
-		"/run/cri-dockerd.sock",
-		"/run/podman/podman.sock",
-		dockerSocket,
-	}
-}

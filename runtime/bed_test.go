@@ -20,6 +20,9 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 const (
+	// defaultHookDir is where CRI-O and podman look for hooks if nothing is configured.
+	defaultHookDir = "/usr/share/containers/oci/hooks.d"
+
 	specFile = "/var/run/cdi/qemu.org-edu.json"
 	jsonFile = "/usr/share/containers/oci/hooks.d/50-acceld.json"
 )

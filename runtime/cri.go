@@ -21,6 +21,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/runtime/engine"
 )
 
 // ask is the timeout of one call to the runtime.
@@ -35,7 +36,7 @@ type client struct {
 
 // running reports whether there is a daemon whose configuration in force can differ from its files.
 func (cl *client) running(e accel.ContainerEngine) bool {
-	return cl.live() && e.PID > 0 && e.Name != "podman"
+	return cl.live() && e.PID > 0 && engine.RowOf(e.Name).Daemon
 }
 
 // connect connects to the runtime's CRI socket below the host's root.
@@ -68,8 +69,8 @@ func (cl *client) question(ctx context.Context, e accel.ContainerEngine,
 
 // pods returns the ids of the running pods, sorted.
 func (cl *client) pods(ctx context.Context, e accel.ContainerEngine) ([]string, error) {
-	if e.Name == "docker" {
-		return nil, nil // docker has no CRI of its own
+	if !engine.RowOf(e.Name).CRI {
+		return nil, nil
 	}
 	ids := []string{}
 	err := cl.question(ctx, e, func(ctx context.Context, c cri.RuntimeServiceClient) error {
@@ -94,7 +95,7 @@ func (cl *client) pods(ctx context.Context, e accel.ContainerEngine) ([]string, 
 // creating reports whether a container is created but not started yet. It returns true if the runtime does not
 // answer.
 func (cl *client) creating(ctx context.Context, e accel.ContainerEngine) bool {
-	if e.Name == "docker" {
+	if !engine.RowOf(e.Name).CRI {
 		return false
 	}
 	var list *cri.ListContainersResponse
@@ -109,7 +110,7 @@ func (cl *client) creating(ctx context.Context, e accel.ContainerEngine) bool {
 
 // alive checks once whether the runtime is ready and has all the pods in before.
 func (cl *client) alive(ctx context.Context, e accel.ContainerEngine, before []string) error {
-	if e.Name == "docker" {
+	if !engine.RowOf(e.Name).CRI {
 		return cl.answers(ctx, e)
 	}
 	err := cl.question(ctx, e, func(ctx context.Context, c cri.RuntimeServiceClient) error {
@@ -142,20 +143,13 @@ func (cl *client) alive(ctx context.Context, e accel.ContainerEngine, before []s
 // it reads specs. It asks at most once a minute, so that not every look has to wait for a daemon that does not answer.
 func (cl *client) version(e accel.ContainerEngine) string {
 	const often = time.Minute
-	if !cl.running(e) || strings.Contains(e.Version, ".") || time.Since(cl.asked) < often {
+	row := engine.RowOf(e.Name)
+	if !row.Versioned || !cl.running(e) || strings.Contains(e.Version, ".") || time.Since(cl.asked) < often {
 		return e.Version
 	}
-	var version string
-	var err error
-	switch e.Name {
-	case "containerd":
+	version, err := cl.apiVersion(e, row.VersionPath)
+	if err != nil { // for docker, cri-dockerd answers
 		version, err = cl.criVersion(e)
-	case "docker":
-		if version, err = cl.dockerVersion(e); err != nil { // cri-dockerd answers for docker
-			version, err = cl.criVersion(e)
-		}
-	default:
-		return e.Version
 	}
 	if version = strings.TrimPrefix(version, "v"); err != nil || !wellFormed.MatchString(version) {
 		cl.asked = time.Now()
@@ -179,8 +173,12 @@ func (cl *client) criVersion(e accel.ContainerEngine) (string, error) {
 	return v.GetRuntimeVersion(), err
 }
 
-func (cl *client) dockerVersion(e accel.ContainerEngine) (string, error) {
-	data, err := cl.get(e, "/version")
+// apiVersion asks the daemon's own HTTP API, which has the version at the path.
+func (cl *client) apiVersion(e accel.ContainerEngine, path string) (string, error) {
+	if path == "" {
+		return "", fs.ErrNotExist
+	}
+	data, err := cl.get(e, path)
 	if err != nil {
 		return "", err
 	}

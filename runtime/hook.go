@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/runtime/engine"
 	"github.com/acceld/acceld/runtime/gate"
 )
 
@@ -142,10 +143,10 @@ func (h *hooks) removeJSON() *accel.Problem {
 }
 
 func (h *hooks) everyDir() []string {
-	dirs := slices.Concat(h.dirs, []string{
-		defaultHookDir, "/etc/containers/oci/hooks.d",
-		"/run/containers/oci/hooks.d",
-	})
+	dirs := slices.Clone(h.dirs)
+	for _, row := range engine.Rows() {
+		dirs = append(dirs, row.HookDirs...)
+	}
 	slices.Sort(dirs)
 	return slices.Compact(dirs)
 }

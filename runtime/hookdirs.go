@@ -13,14 +13,12 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// defaultHookDir is where CRI-O and podman look if nothing is configured.
-const defaultHookDir = "/usr/share/containers/oci/hooks.d"
-
 // readDirs returns the directories from which the container runtime reads hooks, lowest precedence first. There are
 // none if it reads no hooks. Configuration files that cannot be used, and those after them, are ignored: the runtime
 // itself would not start with them.
 func (h *hooks) readDirs(e accel.ContainerEngine) []string {
-	if e.Name != "cri-o" && e.Name != "podman" {
+	row := engine.RowOf(e.Name)
+	if len(row.HookDirs) == 0 {
 		return nil
 	}
 	// A running CRI-O's answer includes its command line and further files.
@@ -29,7 +27,7 @@ func (h *hooks) readDirs(e accel.ContainerEngine) []string {
 	if set == nil {
 		c, p := engine.Read(h.host, e)
 		if p != nil && c == nil {
-			return []string{defaultHookDir}
+			return row.HookDirs[:1]
 		}
 		set = c.HookDirs
 	}
@@ -87,9 +85,9 @@ func (h *hooks) problems(e accel.ContainerEngine) []string {
 }
 
 // unread is the problem of a directory created after CRI-O started: CRI-O watches only the one that existed before.
+// podman, which has no daemon, always reads it.
 func (h *hooks) unread(e accel.ContainerEngine, dir string) *accel.Problem {
-	if made := h.host.Born(dir); e.Name != "cri-o" || !h.client.running(e) ||
-		!made.After(e.Started.Add(time.Second)) {
+	if !h.client.running(e) || !h.host.Born(dir).After(e.Started.Add(time.Second)) {
 		return nil
 	}
 	return accel.Problemf(accel.HooksUnread,

@@ -19,13 +19,8 @@ func (conf *configuration) prove(ctx context.Context, e accel.ContainerEngine, c
 	if !conf.client.live() {
 		return nil
 	}
-	var name, args string // args with the directory in place of DIR
-	switch e.Name {
-	case "containerd":
-		name, args = "containerd", "--config DIR/0.toml config dump"
-	case "cri-o":
-		name, args = "crio", "--config DIR/crio.conf --config-dir DIR/crio.conf.d config"
-	default:
+	name, args, ok := strings.Cut(engine.RowOf(e.Name).Check, " ")
+	if !ok {
 		return nil
 	}
 	program, err := conf.host.Programs().LookPath(name)

@@ -32,7 +32,7 @@ func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 			dirs = append(dirs, path.Dir(key))
 		}
 	}
-	back := engine.Change{Reload: r.engine.Name == "cri-o"}
+	back := engine.Change{Reload: engine.RowOf(r.engine.Name).Reload}
 	for _, f := range files {
 		if slices.ContainsFunc(dirs, func(dir string) bool { return len(dir) > 1 && strings.HasPrefix(f, dir+"/") }) {
 			back.Files = append(back.Files, engine.File{Path: f})

@@ -9,6 +9,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/runtime/engine"
 )
 
 // Remnants removes, or with dry only finds, files for the container runtime that are recognizable as acceld's by
@@ -75,11 +76,11 @@ func (r *Runtime) findRemnants() []string {
 			found = append(found, program)
 		}
 	}
-	for _, dir := range []string{
-		"/etc/crio/crio.conf.d", "/etc/containers/containers.conf.d",
-		"/etc/containerd/conf.d",
-	} {
-		for _, name := range r.host.Glob(dir, "*-acceld.*") {
+	for _, row := range engine.Rows() {
+		if row.Dropins == "" {
+			continue
+		}
+		for _, name := range r.host.Glob(row.Dropins, "*-acceld.*") {
 			if b, err := r.host.ReadFile(name); err == nil && bytes.HasPrefix(b, []byte("# Written by acceld")) {
 				found = append(found, name)
 			}

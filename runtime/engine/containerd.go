@@ -409,3 +409,38 @@ func setKeys(f containerdFile, w []wanted) ([]byte, error) {
 	}
 	return data, nil
 }
+
+// stageContainerd stages the files as 0.toml, 1.toml and so on; their imports point to the copies.
+func stageContainerd(files Files, c *Config) (map[string][]byte, error) {
+	if c.merge == nil || c.Layout != "" {
+		return nil, nil
+	}
+	staged := map[string][]byte{}
+	number := map[string]int{}
+	for i, f := range c.merge.files {
+		number[f.name] = i
+	}
+	for i, f := range c.merge.files {
+		imports, p := importsOf(files, f)
+		if p != nil {
+			return nil, p
+		}
+		var moved []string
+		for _, name := range imports {
+			moved = append(moved, path.Join(StageDir, strconv.Itoa(number[name])+".toml"))
+		}
+		data := f.data
+		d, err := parseDocument(data)
+		if err != nil {
+			return nil, err
+		}
+		if it, ok := d.find(false, "imports"); ok {
+			data = d.replace(it.value, it.end, `["`+strings.Join(moved, `", "`)+`"]`)
+			if len(moved) == 0 {
+				data = d.replace(it.value, it.end, `[]`)
+			}
+		}
+		staged[strconv.Itoa(i)+".toml"] = data
+	}
+	return staged, nil
+}

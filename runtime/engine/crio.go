@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"path"
 	"slices"
+	"strconv"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/acceld/acceld/accel"
 )
-
-// defaultHookDir is where CRI-O and podman look for hooks if nothing is configured. They read
-// /etc/containers/oci/hooks.d, which their manuals mention, only if it is listed.
-const defaultHookDir = "/usr/share/containers/oci/hooks.d"
 
 const crioDropins = "/etc/crio/crio.conf.d"
 
@@ -20,7 +17,7 @@ const crioDropins = "/etc/crio/crio.conf.d"
 func readCRIO(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	c := &Config{
 		Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/crio/crio.conf"), CDI: true,
-		SpecDirs: defaultSpecDirs(), HookDirs: []string{defaultHookDir},
+		SpecDirs: defaultSpecDirs(), HookDirs: hookDirs()[:1],
 	}
 	tree := map[string]any{}
 	for _, name := range append([]string{c.Top}, walk(files, crioDropins)...) {
@@ -89,13 +86,24 @@ func walk(files Files, dir string) []string {
 	return all
 }
 
-// crioChanges adds a file of our own, with several names to try: no later file may override it.
-func crioChanges(files Files, now *Config, dir string) []Change {
+func crioChanges(files Files, _ accel.ContainerEngine, now *Config, dir string) []Change {
 	text := ownComment + "\n[crio.runtime]\ncdi_spec_dirs = " + quoted(append(slices.Clone(now.SpecDirs), dir)) + "\n"
-	var changes []Change
-	for _, name := range []string{ownName + ".conf", "99-acceld.conf", "zz-acceld.conf"} {
-		f := change(files, path.Join(crioDropins, name), []byte(text), false)
-		changes = append(changes, Change{Files: []File{f}, Reload: true})
+	return ownFiles(files, crioDropins, ".conf", text)
+}
+
+// stageCRIO stages crio.conf and the drop-ins in crio.conf.d, in the order in which they take effect.
+func stageCRIO(files Files, c *Config) (map[string][]byte, error) {
+	staged := map[string][]byte{"crio.conf": nil, "crio.conf.d/.keep/none": nil} // the directory must exist
+	for i, name := range c.Files {
+		data, _, p := read(files, name)
+		if p != nil {
+			return nil, p
+		}
+		if name == c.Top {
+			staged["crio.conf"] = data
+		} else {
+			staged["crio.conf.d/"+strconv.Itoa(1000+i)] = data
+		}
 	}
-	return changes
+	return staged, nil
 }

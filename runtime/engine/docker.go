@@ -58,7 +58,7 @@ func jsonError(data []byte, err error) string {
 	return err.Error()
 }
 
-func dockerChanges(files Files, now *Config, dir string) []Change {
+func dockerChanges(files Files, _ accel.ContainerEngine, now *Config, dir string) []Change {
 	data, there, p := read(files, now.Top)
 	if p != nil {
 		return nil

@@ -75,16 +75,10 @@ func samePlace(dir string) func(string) bool {
 // Read reads the configuration of e. If a file cannot be read, or the runtime itself would refuse it, the problem is
 // RuntimeConfigInvalid and names the file. For CRI-O and podman the result then has what the files before it say.
 func Read(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
-	switch e.Name {
-	case "cri-o":
-		return readCRIO(files, e)
-	case "containerd":
-		return readContainerd(files, e)
-	case "docker":
-		return readDocker(files, e)
-	case "podman":
-		return readPodman(files, e)
-	case "":
+	if row := RowOf(e.Name); row.read != nil {
+		return row.read(files, e)
+	}
+	if e.Name == "" {
 		return nil, accel.Problemf(accel.RuntimeMissingCDI, "cannot look at the container runtime: none was found")
 	}
 	return nil, accel.Problemf(accel.RuntimeMissingCDI,
@@ -139,7 +133,9 @@ func Plan(files Files, e accel.ContainerEngine, dir string, edit Edit) (Change, 
 			now.Since)
 	}
 	var refused *accel.Problem
-	for _, c := range candidates(files, e, now, dir) {
+	row := RowOf(e.Name)
+	for _, c := range row.changes(files, e, now, dir) {
+		c.Reload = row.Reload
 		if len(c.Files) == 0 || !proven(files, e, now, c, dir) {
 			continue
 		}
@@ -166,21 +162,6 @@ func names(c Change) string {
 		all = append(all, `"`+f.Path+`"`)
 	}
 	return strings.Join(all, " and ")
-}
-
-// candidates returns possible changes, the one that changes least of others' files first.
-func candidates(files Files, e accel.ContainerEngine, now *Config, dir string) []Change {
-	switch e.Name {
-	case "cri-o":
-		return crioChanges(files, now, dir)
-	case "containerd":
-		return containerdChanges(files, e, now, dir)
-	case "docker":
-		return dockerChanges(files, now, dir)
-	case "podman":
-		return podmanChanges(files, now, dir)
-	}
-	return nil
 }
 
 // proven reads the files as they would be after the change, and reports whether the change achieves its purpose and

@@ -17,7 +17,7 @@ const podmanDropins = "/etc/containers/containers.conf.d"
 func readPodman(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	c := &Config{
 		Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/containers/containers.conf"), CDI: true,
-		SpecDirs: defaultSpecDirs(), HookDirs: []string{defaultHookDir},
+		SpecDirs: defaultSpecDirs(), HookDirs: hookDirs()[:1],
 	}
 	tree := map[string]any{}
 	names := []string{"/usr/share/containers/containers.conf", c.Top}
@@ -69,15 +69,10 @@ func appended(v any, before []string) []string {
 	return dirs
 }
 
-func podmanChanges(files Files, now *Config, dir string) []Change {
+func podmanChanges(files Files, _ accel.ContainerEngine, now *Config, dir string) []Change {
 	text := strings.Join([]string{
 		ownComment, "[engine]",
 		"cdi_spec_dirs = " + quoted(append(slices.Clone(now.SpecDirs), dir)), "",
 	}, "\n")
-	var changes []Change
-	for _, name := range []string{ownName + ".conf", "99-acceld.conf", "zz-acceld.conf"} {
-		changes = append(changes, Change{Files: []File{change(files, path.Join(podmanDropins, name), []byte(text),
-			false)}, Reload: true})
-	}
-	return changes
+	return ownFiles(files, podmanDropins, ".conf", text)
 }

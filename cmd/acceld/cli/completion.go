@@ -39,7 +39,7 @@ The packages install it. To install it by hand: acceld completion bash > /etc/ba
 // choices returns the values of the flags that allow only some.
 func choices() map[string][]string {
 	return map[string][]string{
-		"engine":  {"cri-o", "containerd", "docker", "podman", "k3s", "rke2", "k0s", "microk8s"},
+		"engine":  detect.EngineNames(),
 		"edit":    {"never", "dropin", "full"},
 		"restart": {"never", "idle", "now"}, "holders": {"refuse", "wait", "evict"},
 	}

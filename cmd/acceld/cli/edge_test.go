@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/host/hosttest"
+	"github.com/acceld/acceld/runtime/engine"
 )
 
 // opened returns the parts of a command on a fake machine.
@@ -20,6 +22,16 @@ func opened(t *testing.T, m *hosttest.Machine) *parts {
 	}
 	p.Log = slog.New(slog.DiscardHandler)
 	return p
+}
+
+// TestEnginesKnown: each name of --engine is that of a container runtime whose files acceld can read.
+func TestEnginesKnown(t *testing.T) {
+	m := hosttest.New(t)
+	for _, name := range choices()["engine"] {
+		if e, ok := detect.EngineNamed(m.Host, name); !ok || engine.RowOf(e.Name).Name == "" {
+			t.Errorf("%s has a row in detect/layout.go (%t), and %q none in runtime/engine/rows.go", name, ok, e.Name)
+		}
+	}
 }
 
 // TestResetWhole: a part of a device is not reset, nor is the whole device because of it. All devices of a fabric

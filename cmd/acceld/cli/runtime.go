@@ -26,8 +26,10 @@ func runtimeCommand(c *common) *cobra.Command {
 type runtimeFlags struct{ engine, edit, restart string }
 
 func (f *runtimeFlags) add(cmd *cobra.Command) {
+	names := choices()["engine"]
+	last := len(names) - 1
 	cmd.Flags().StringVar(&f.engine, "engine", "",
-		"cri-o, containerd, docker, podman, k3s, rke2, k0s or microk8s; default: the one on the host")
+		strings.Join(names[:last], ", ")+" or "+names[last]+"; default: the one on the host")
 	cmd.Flags().StringVar(&f.edit, "edit", "",
 		"never, dropin or full; default: runtime.edit in the configuration, or full")
 }

@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"path"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Row is what acceld knows about one container runtime. Package detect knows where its programs and sockets are.
+type Row struct {
+	// Name is that of [accel.ContainerEngine].
+	Name string
+	// Daemon is true if a daemon has read the files, so that its configuration in force can differ from them.
+	Daemon bool
+	// CRI is true if the daemon itself lists its pods to a kubelet.
+	CRI bool
+	// Versioned is true if it depends on the version whether it reads specs, so that a coarse one is asked for.
+	Versioned bool
+	// VersionPath is where the daemon's HTTP API says its version; empty if it has no such API.
+	VersionPath string
+	// Reload is true if the runtime takes over a change without a restart.
+	Reload bool
+	// Dropins is the directory in which acceld writes files of its own; empty if the runtime reads no such files.
+	Dropins string
+	// HookDirs are the directories in which acceld's OCI hook may be; the first is the one that the runtime reads if
+	// nothing is configured. There are none if it reads no hooks.
+	HookDirs []string
+	// Check is the runtime's own program and the arguments with which it checks the files of [Stage], with their
+	// directory in place of DIR; empty if it has no such program.
+	Check string
+
+	read func(Files, accel.ContainerEngine) (*Config, *accel.Problem)
+	// changes returns possible changes, the one that changes least of others' files first.
+	changes func(files Files, e accel.ContainerEngine, now *Config, dir string) []Change
+	stage   func(Files, *Config) (map[string][]byte, error) // nil without a Check
+}
+
+// Rows returns the container runtimes that acceld knows.
+func Rows() []Row {
+	return []Row{
+		{
+			Name: "cri-o", Daemon: true, CRI: true, Reload: true, Dropins: crioDropins, HookDirs: hookDirs(),
+			Check: "crio --config DIR/crio.conf --config-dir DIR/crio.conf.d config",
+			read:  readCRIO, changes: crioChanges, stage: stageCRIO,
+		},
+		{
+			Name: "podman", Reload: true, Dropins: podmanDropins, HookDirs: hookDirs(),
+			read: readPodman, changes: podmanChanges,
+		},
+		{
+			Name: "containerd", Daemon: true, CRI: true, Versioned: true, Dropins: "/etc/containerd/conf.d",
+			Check: "containerd --config DIR/0.toml config dump",
+			read:  readContainerd, changes: containerdChanges, stage: stageContainerd,
+		},
+		{
+			Name: "docker", Daemon: true, Versioned: true, VersionPath: "/version",
+			read: readDocker, changes: dockerChanges,
+		},
+	}
+}
+
+// RowOf returns the row of a container runtime; the zero Row if acceld does not know it.
+func RowOf(name string) Row {
+	for _, r := range Rows() {
+		if r.Name == name {
+			return r
+		}
+	}
+	return Row{}
+}
+
+// StageDir is a placeholder in staged files for the directory into which they are put.
+const StageDir = "/.acceld-stage."
+
+// Stage returns copies of the files of a configuration for the runtime's own program to read, under the names that
+// the Check of its [Row] expects below one directory. It returns none for a configuration that the runtime does not
+// read directly, such as a template.
+func Stage(files Files, e accel.ContainerEngine) (map[string][]byte, error) {
+	row := RowOf(e.Name)
+	if row.stage == nil {
+		return nil, nil
+	}
+	c, p := row.read(files, e)
+	if p != nil {
+		return nil, p
+	}
+	return row.stage(files, c)
+}
+
+// hookDirs returns where CRI-O and podman look for hooks. If nothing is configured they read the first, and not
+// /etc/containers/oci/hooks.d, which their manuals mention.
+func hookDirs() []string {
+	return []string{"/usr/share/containers/oci/hooks.d", "/etc/containers/oci/hooks.d", "/run/containers/oci/hooks.d"}
+}
+
+// ownFiles returns one change for each name to try for a file of acceld's own: no later file may override it.
+func ownFiles(files Files, dir, suffix, text string) []Change {
+	var changes []Change
+	for _, name := range []string{ownName, "99-acceld", "zz-acceld"} {
+		f := change(files, path.Join(dir, name+suffix), []byte(text), false)
+		changes = append(changes, Change{Files: []File{f}})
+	}
+	return changes
+}
