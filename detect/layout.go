@@ -105,7 +105,7 @@ func EngineSockets() []string {
 	for _, l := range ranked() {
 		first, others = append(first, l.sockets[0]), append(others, l.sockets[1:]...)
 	}
-	return append(slices.Compact(first), others...) // RKE2 has that of k3s
+	return append(slices.Compact(first), others...) // RKE2 uses that of k3s
 }
 
 // EngineNames returns the names that EngineNamed knows: those of container runtimes, then those of distributions.
@@ -121,8 +121,8 @@ func EngineNames() []string {
 	return append(names, distributions...)
 }
 
-// nameAt returns the name of the container runtime at an endpoint, or "" if it is unknown. What a runtime starts for
-// itself has its name: /run/docker/containerd/containerd.sock is docker's.
+// nameAt returns the name of the container runtime at an endpoint, or "" if it is unknown. A runtime that
+// another one starts for itself gets the name of that one: /run/docker/containerd/containerd.sock is docker's.
 func nameAt(endpoint string) string {
 	name := ""
 	for _, l := range layouts() {

@@ -6,9 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
-	"strconv"
 	"strings"
 )
 
@@ -28,7 +26,7 @@ func (p Programs) Library(soname string) (string, error) {
 	}
 	for _, name := range candidates {
 		if p.native(name) {
-			return p.realName(name)
+			return p.h.Follow(name)
 		}
 	}
 	return "", fmt.Errorf("cannot find library %q: %w", soname, fs.ErrNotExist)
@@ -114,18 +112,4 @@ func (p Programs) processor() string {
 		return ""
 	}
 	return arch
-}
-
-// realName resolves every link in name and returns the path as the machine sees it.
-func (p Programs) realName(name string) (string, error) {
-	f, err := p.h.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
-	if err != nil {
-		return "", fmt.Errorf("cannot resolve %q: %w", name, err)
-	}
-	return "/" + strings.TrimPrefix(strings.TrimPrefix(real, p.h.root), "/"), nil
 }

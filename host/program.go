@@ -7,9 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"runtime"
 	"syscall"
 )
+
+// searchPath is where [Programs.LookPath] looks for programs, and their PATH.
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Programs are the programs and the shared libraries of the machine.
 type Programs struct{ h *Host }
@@ -20,7 +24,7 @@ func (h *Host) Programs() Programs { return Programs{h} }
 // Command prepares a program of the machine. If the root is not "/", the program runs inside it, so that it sees the
 // machine's own libraries and paths. The environment has a plain PATH and LC_ALL=C; the caller adds the rest.
 func (p Programs) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := prepare(ctx, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", name, args...)
+	cmd := prepare(ctx, searchPath, name, args...)
 	if p.h.root != "/" {
 		cmd.SysProcAttr.Chroot = p.h.root
 		cmd.Dir = "/"
@@ -30,7 +34,7 @@ func (p Programs) Command(ctx context.Context, name string, args ...string) *exe
 
 // LookPath finds a program of the machine in the PATH of [Programs.Command].
 func (p Programs) LookPath(name string) (string, error) {
-	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
+	for _, dir := range filepath.SplitList(searchPath) {
 		file := path.Join(dir, name)
 		if st, err := p.h.Stat(file); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
 			return file, nil
@@ -48,7 +52,7 @@ func Helper(ctx context.Context, argv []string, files ...*os.File) *exec.Cmd {
 	return cmd
 }
 
-// prepare is what [Programs.Command] and [Helper] have in common: dirs is the PATH, and the end of ctx kills the group.
+// prepare prepares a program with dirs as its PATH. When ctx ends, its whole process group is killed.
 func prepare(ctx context.Context, dirs, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = []string{"PATH=" + dirs, "LC_ALL=C"}

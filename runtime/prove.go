@@ -19,11 +19,11 @@ func (conf *configuration) prove(ctx context.Context, e accel.ContainerEngine, c
 	if !conf.client.live() {
 		return nil
 	}
-	name, args, ok := strings.Cut(engine.RowOf(e.Name).Check, " ")
-	if !ok {
+	check := engine.RowOf(e.Name).Check
+	if len(check) == 0 {
 		return nil
 	}
-	program, err := conf.host.Programs().LookPath(name)
+	program, err := conf.host.Programs().LookPath(check[0])
 	if err != nil {
 		return nil // there is no program to ask
 	}
@@ -50,8 +50,11 @@ func (conf *configuration) prove(ctx context.Context, e accel.ContainerEngine, c
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	words := strings.Fields(strings.ReplaceAll(args, "DIR", dir))
-	out, err := conf.host.Programs().Command(ctx, program, words...).CombinedOutput()
+	var args []string
+	for _, a := range check[1:] {
+		args = append(args, strings.ReplaceAll(a, "DIR", dir))
+	}
+	out, err := conf.host.Programs().Command(ctx, program, args...).CombinedOutput()
 	if err == nil {
 		return nil
 	}

@@ -45,7 +45,7 @@ func newRows() rows {
 	}
 	return rows{
 		ready: row("ready", "1 while this replica leads and its cache is complete."),
-		age:   row("cache_age_seconds", "How long ago the API server was last heard of."),
+		age:   row("cache_age_seconds", "How long ago the API server last answered."),
 		corrections: row("corrections_total",
 			"Pods that the cache of this term had and the API server did not: 0 while all is well."),
 		disputed: row("disputed_pods",

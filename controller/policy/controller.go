@@ -169,7 +169,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	texts, found := c.maps.All()
 	_, tried := c.trials.All()
 	if !synced || !known || !counted || !looked || !read || !found || !tried {
-		return 0 // the last cache to sync pokes again
+		return 0 // the last cache to sync starts another pass
 	}
 	if c.reported.New(c.policies.Err()) {
 		c.o.Log.Warn("policies are not up to date; what was read last holds", "error", c.policies.Err())

@@ -14,20 +14,21 @@ type Row struct {
 	Daemon bool
 	// CRI is true if the daemon itself lists its pods to a kubelet.
 	CRI bool
-	// Versioned is true if it depends on the version whether it reads specs, so that a coarse one is asked for.
+	// Versioned is true if only newer versions read specs. acceld then asks the daemon if its program's version is too
+	// coarse to tell.
 	Versioned bool
-	// VersionPath is where the daemon's HTTP API says its version; empty if it has no such API.
+	// VersionPath is the path of the daemon's HTTP API that returns its version; empty if it has no such API.
 	VersionPath string
-	// Reload is true if the runtime takes over a change without a restart.
+	// Reload is true if the runtime applies a change without a restart.
 	Reload bool
 	// Dropins is the directory in which acceld writes files of its own; empty if the runtime reads no such files.
 	Dropins string
 	// HookDirs are the directories in which acceld's OCI hook may be; the first is the one that the runtime reads if
 	// nothing is configured. There are none if it reads no hooks.
 	HookDirs []string
-	// Check is the runtime's own program and the arguments with which it checks the files of [Stage], with their
-	// directory in place of DIR; empty if it has no such program.
-	Check string
+	// Check is the runtime's own program with the arguments that make it check the files of [Stage]; DIR in an
+	// argument stands for their directory. It is empty if there is no such program.
+	Check []string
 
 	read func(Files, accel.ContainerEngine) (*Config, *accel.Problem)
 	// changes returns possible changes, the one that changes least of others' files first.
@@ -40,7 +41,7 @@ func Rows() []Row {
 	return []Row{
 		{
 			Name: "cri-o", Daemon: true, CRI: true, Reload: true, Dropins: crioDropins, HookDirs: hookDirs(),
-			Check: "crio --config DIR/crio.conf --config-dir DIR/crio.conf.d config",
+			Check: []string{"crio", "--config", "DIR/crio.conf", "--config-dir", "DIR/crio.conf.d", "config"},
 			read:  readCRIO, changes: crioChanges, stage: stageCRIO,
 		},
 		{
@@ -49,7 +50,7 @@ func Rows() []Row {
 		},
 		{
 			Name: "containerd", Daemon: true, CRI: true, Versioned: true, Dropins: "/etc/containerd/conf.d",
-			Check: "containerd --config DIR/0.toml config dump",
+			Check: []string{"containerd", "--config", "DIR/0.toml", "config", "dump"},
 			read:  readContainerd, changes: containerdChanges, stage: stageContainerd,
 		},
 		{
