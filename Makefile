@@ -95,9 +95,8 @@ demo: ## See it work: a bare machine's accelerators compute in a container, then
 
 ##@ Programs
 
-# Without the pages on which grpc shows its calls: they need html/template, which calls methods by name, so that the linker keeps
-# every method of every type: 5 of 32 MB of the agent. acceld-nvml loads a library of the host's, so it is the one that needs a C
-# compiler.
+# Without the pages on which grpc shows its calls (golang.org/x/net/trace, with html/template): nobody serves them. acceld-nvml loads
+# a library of the host's, so it is the one that needs a C compiler.
 NVML = CGO_ENABLED=1 CGO_CFLAGS='-O2 -g -Wno-deprecated-declarations' $(GO) build -C cmd/acceld-nvml $(STAMP) -buildmode=pie -ldflags='-s -w'
 PROGRAMS = $(GO) build $(STAMP) -tags=grpcnotrace -ldflags='-s -w'
 
@@ -107,11 +106,12 @@ build: ## Static programs in bin, and acceld-nvml where there is a C compiler
 	$(if $(RACE),$(NVML) -o $(CURDIR)/bin/ .,@rm -f bin/acceld-nvml; echo "no C compiler: without acceld-nvml")
 
 # Every node loads the first two, and the hook runs at each start of a container; the controller is in the cluster once or twice,
-# and has client-go's clientset. In bytes; they had 28.8, 2.0 and 29.8 MB when this was set.
+# and has client-go's clientset. In bytes; they had 33.3, 2.0 and 32.0 MB when this was set. text/template, which fills what
+# definitions leave open, is 4.7 MB of the agent: it calls methods by name, so that the linker keeps every method of every type.
 .PHONY: size
 size: build ## Fail for programs that grew beyond their budget
 	@stat -c '%n %s' bin/acceld bin/acceld-hook bin/acceld-controller | \
-	awk '{ budget = $$1 ~ /hook$$/ ? 3000000 : 32000000 } \
+	awk '{ budget = $$1 ~ /hook$$/ ? 3000000 : 45000000 } \
 		$$2 > budget { print $$1 " has " $$2 " bytes, at most " budget; over = 1 } END { exit over }'
 
 .PHONY: man
@@ -160,13 +160,16 @@ test-packages:
 	@missing=; for p in linux-headers-amd64 pciutils lintian rpm; do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; fi
 
+# All of them at once are for the suite, which runs two side by side and ends with a table.
+BEDTESTS = $(if $(RUN),ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=90m -run='$(RUN)' ./test/$@,$(GO) run ./test/suite -run '^$@/')
+
 .PHONY: e2e
-e2e: ## Scenarios on real parts, one after the other, as root; RUN=TestBareMetal picks some
-	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=90m -run='$(or $(RUN),.)' ./test/e2e
+e2e: test-packages ## Scenarios on real parts, as root, all of them or with their output those of RUN=TestBareMetal
+	$(BEDTESTS)
 
 .PHONY: faults
-faults: ## Fault injections on real parts, as root; RUN=Test14 picks some
-	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=60m -run='$(or $(RUN),.)' ./test/faults
+faults: test-packages ## Fault injections on real parts, as root, all of them or with their output those of RUN=Test14
+	$(BEDTESTS)
 
 .PHONY: power
 power: ## Power cuts at any moment, on a disk that loses its cache, as root; CUTS=200, RUN=TestPowerCuts$$ leaves the host's out
@@ -183,11 +186,11 @@ figures: ## Everything that is measured beside a peer, as root, on the test bed 
 
 # What takes minutes is dealt into parts (test/suite), because all of it does not fit into one run of CI.
 .PHONY: test
-test: test-packages check vuln size ## Everything, as root: make, and a part of all that needs minutes or the test bed; the commit chooses it, or PART=2/3, PART=all
+test: test-packages check vuln size ## Everything, as root: make, and a part of all that needs minutes or the test bed; the commit chooses it, or PART=2/5, PART=all
 	$(GO) run ./test/suite $(if $(PART),-part '$(PART)') $(if $(RUN),-run '$(RUN)')
 
 .PHONY: suite
-suite: test-packages ## Of make test only what needs minutes or the test bed, as root; PART=2/3, PART=all or RUN=TestDRA picks, LIST=1 only lists
+suite: test-packages ## Of make test only what needs minutes or the test bed, as root; PART=2/5, PART=all or RUN=TestDRA picks, LIST=1 only lists
 	$(GO) run ./test/suite $(if $(PART),-part '$(PART)') $(if $(RUN),-run '$(RUN)') $(if $(LIST),-list)
 
 # What make test judges on this machine's processor alone: the programs of the other one, at work under an emulator of its

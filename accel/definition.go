@@ -258,6 +258,9 @@ type NodeSource struct {
 	Optional bool `json:"optional,omitempty"`
 }
 
+// CDIName returns the fully qualified CDI name of a device or partition of the kind: "qemu.org/edu=0000:01:00.0".
+func (def *Definition) CDIName(id string) string { return def.Resource + "=" + id }
+
 // Permissions returns the combined permissions of all sources, "rw" if they name none. The default of CDI is "rwm",
 // which lets a container create nodes. An invalid letter is kept, so that validation finds it.
 func Permissions(sources []NodeSource) string {

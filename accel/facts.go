@@ -104,6 +104,16 @@ type PCIDevice struct {
 	SRIOV      SRIOV  `json:"sriov"`
 }
 
+// Function returns the PCI function at an address; zero if there is none.
+func (f *Facts) Function(address string) PCIDevice {
+	for i := range f.PCI { // by index: there may be thousands, and they are large
+		if f.PCI[i].Address == address {
+			return f.PCI[i]
+		}
+	}
+	return PCIDevice{}
+}
+
 // Link is a PCI Express link. Speeds are in GT/s; zero when the function has no link or it is down.
 type Link struct {
 	SpeedGTs    float64 `json:"speedGTs"`

@@ -1,286 +1,138 @@
 package accel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"reflect"
+	"regexp"
 	"strings"
+	"text/template"
 	"text/template/parse"
 )
 
 // Template is a text of a definition with Go templates in it (text/template), limited to what definitions need:
 // fields of [Runtime], if, with and else, and the functions and, or, not, eq, ne, lt, le, gt, ge, len, print and
-// printf. It is executed here and not by text/template, because that package calls methods by name, which makes the
-// linker keep every method of every type: megabytes.
-type Template struct{ tree *parse.Tree }
+// printf. Definitions may come from strangers, so nothing repeats, and text and result have at most 64 KiB.
+type Template struct{ filled *template.Template }
 
-// ParseTemplate parses a text. The name is used in error messages, which are those of text/template.
+// maxText is the most bytes that the text of a template, its result, and the arguments of one call may have.
+const maxText = 64 << 10
+
+// errLong says that there is more than maxText.
+var errLong = errors.New("more than 64 KiB of text")
+
+// wide matches a verb of printf that could make a short text long: with a width or precision of three digits or more,
+// with one that is an argument, or with the index of an argument, which repeats it.
+var wide = regexp.MustCompile(`%[-+# .0-9]*([0-9]{3}|[*\[])`)
+
+// ParseTemplate parses a text, and refuses what a definition may not contain. The name is used in error messages.
 func ParseTemplate(name, text string) (Template, error) {
+	if len(text) > maxText {
+		return Template{}, fmt.Errorf("template: %s: %w", name, errLong)
+	}
 	known := map[string]any{}
-	for f := range templateFunctions() {
+	for _, f := range []string{
+		"and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "len", "print", "printf",
+	} {
 		known[f] = true
 	}
 	trees, err := parse.Parse(name, text, "", "", known)
 	if err != nil {
 		return Template{}, err
 	}
-	if len(trees) > 1 || trees[name] == nil && len(trees) > 0 {
+	if len(trees) > 1 {
 		return Template{}, fmt.Errorf("template: %s: a definition cannot define templates", name)
 	}
-	return Template{trees[name]}, nil
+	if err := permitted(trees[name].Root); err != nil {
+		return Template{}, fmt.Errorf("template: %s: %w", name, err)
+	}
+	t := template.New(name).Funcs(template.FuncMap{"print": printed, "printf": formatted})
+	t, err = t.AddParseTree(name, trees[name])
+	return Template{t}, err
 }
 
 // Fill fills the template with facts.
 func (t Template) Fill(r Runtime) (string, error) {
-	if t.tree == nil { // the text is empty
-		return "", nil
-	}
-	var out strings.Builder
-	f := filling{name: t.tree.Name, root: r, out: &out}
-	if err := f.list(t.tree.Root, r); err != nil {
-		return "", fmt.Errorf("template: %s: %w", t.tree.Name, err)
-	}
-	return out.String(), nil
+	var out bounded
+	err := t.filled.Execute(&out, r)
+	return out.String(), err
 }
 
-// filling is the state of one execution.
-type filling struct {
-	name string
-	root Runtime
-	out  *strings.Builder
-}
-
-func (f *filling) list(l *parse.ListNode, dot any) error {
-	if l == nil {
-		return nil
-	}
-	for _, n := range l.Nodes {
-		if err := f.node(n, dot); err != nil {
+// permitted returns an error for what a definition may not contain. The parser has refused unknown functions.
+func permitted(nodes ...parse.Node) (err error) {
+	for _, n := range nodes {
+		switch n := n.(type) {
+		case *parse.TextNode, *parse.DotNode, *parse.FieldNode, *parse.StringNode, *parse.BoolNode,
+			*parse.IdentifierNode, // a function
+			*parse.VariableNode:   // "$", because nothing declares another one
+		case *parse.NumberNode:
+			if !n.IsInt {
+				err = fmt.Errorf("%s is not a whole number", n)
+			}
+		case *parse.ListNode:
+			if n != nil { // there is an else
+				err = permitted(n.Nodes...)
+			}
+		case *parse.ActionNode:
+			err = permitted(n.Pipe)
+		case *parse.IfNode:
+			err = permitted(n.Pipe, n.List, n.ElseList)
+		case *parse.WithNode:
+			err = permitted(n.Pipe, n.List, n.ElseList)
+		case *parse.PipeNode:
+			if len(n.Decl) > 0 {
+				err = errors.New("variables cannot be used in a definition")
+			}
+			for _, c := range n.Cmds {
+				err = cmp.Or(err, permitted(c.Args...))
+			}
+		default:
+			err = fmt.Errorf("%s cannot be used in a definition", n)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (f *filling) node(n parse.Node, dot any) error {
-	switch n := n.(type) {
-	case *parse.TextNode:
-		f.out.Write(n.Text)
-	case *parse.CommentNode:
-	case *parse.ActionNode:
-		v, err := f.pipe(n.Pipe, dot)
-		if err != nil {
+// bounded is the result of a template, up to maxText.
+type bounded struct{ strings.Builder }
+
+// Write appends b if there is room.
+func (t *bounded) Write(b []byte) (int, error) {
+	if t.Len()+len(b) > maxText {
+		return 0, errLong
+	}
+	return t.Builder.Write(b)
+}
+
+// room returns an error if arguments are too long to print.
+func room(args ...any) error {
+	var all bounded
+	for _, a := range args {
+		if _, err := fmt.Fprint(&all, a); err != nil {
 			return err
 		}
-		fmt.Fprint(f.out, v)
-	case *parse.IfNode:
-		return f.branch(&n.BranchNode, dot, false)
-	case *parse.WithNode:
-		return f.branch(&n.BranchNode, dot, true)
-	default:
-		return fmt.Errorf("%s cannot be used in a definition", n)
 	}
 	return nil
 }
 
-// branch executes an if, or a with, which also makes the value the dot.
-func (f *filling) branch(n *parse.BranchNode, dot any, with bool) error {
-	v, err := f.pipe(n.Pipe, dot)
-	if err != nil {
-		return err
+// printed is the function print.
+func printed(args ...any) (string, error) {
+	if err := room(args...); err != nil {
+		return "", err
 	}
-	if !truthful(v) {
-		return f.list(n.ElseList, dot)
-	}
-	if with {
-		dot = v
-	}
-	return f.list(n.List, dot)
+	return fmt.Sprint(args...), nil
 }
 
-// pipe evaluates commands; each gets the previous command's value as its last argument.
-func (f *filling) pipe(p *parse.PipeNode, dot any) (v any, err error) {
-	if len(p.Decl) > 0 {
-		return nil, errors.New("variables cannot be used in a definition")
+// formatted is the function printf.
+func formatted(format string, args ...any) (string, error) {
+	if verb := wide.FindString(strings.ReplaceAll(format, "%%", "")); verb != "" {
+		return "", fmt.Errorf("%q: a width has at most two digits, and arguments come in order", verb)
 	}
-	for i, c := range p.Cmds {
-		var piped []any
-		if i > 0 {
-			piped = []any{v}
-		}
-		if v, err = f.command(c, dot, piped); err != nil {
-			return nil, err
-		}
+	if err := room(append(args, format)...); err != nil {
+		return "", err
 	}
-	return v, nil
-}
-
-func (f *filling) command(c *parse.CommandNode, dot any, piped []any) (any, error) {
-	name, call := c.Args[0].(*parse.IdentifierNode)
-	if !call {
-		if len(c.Args) > 1 || len(piped) > 0 {
-			return nil, fmt.Errorf("can't give argument to non-function %s", c.Args[0])
-		}
-		return f.value(c.Args[0], dot)
-	}
-	var args []any
-	for _, n := range c.Args[1:] {
-		v, err := f.value(n, dot)
-		if err != nil {
-			return nil, err
-		}
-		if name.Ident == "and" && !truthful(v) || name.Ident == "or" && truthful(v) {
-			return v, nil // as in text/template, the other arguments are not evaluated
-		}
-		args = append(args, v)
-	}
-	v, err := templateFunctions()[name.Ident](append(args, piped...))
-	if err != nil {
-		return nil, fmt.Errorf("error calling %s: %w", name.Ident, err)
-	}
-	return v, nil
-}
-
-func (f *filling) value(n parse.Node, dot any) (any, error) {
-	switch n := n.(type) {
-	case *parse.DotNode:
-		return dot, nil
-	case *parse.FieldNode:
-		return fields(dot, n.Ident)
-	case *parse.VariableNode: // "$" alone is the root
-		return fields(f.root, n.Ident[1:])
-	case *parse.StringNode:
-		return n.Text, nil
-	case *parse.BoolNode:
-		return n.True, nil
-	case *parse.NumberNode:
-		if !n.IsInt {
-			return nil, fmt.Errorf("%s is not a whole number", n)
-		}
-		return int(n.Int64), nil
-	case *parse.PipeNode:
-		return f.pipe(n, dot)
-	}
-	return nil, fmt.Errorf("%s cannot be used in a definition", n)
-}
-
-// fields follows a chain of field names from v.
-func fields(v any, names []string) (any, error) {
-	for _, name := range names {
-		r, ok := v.(Runtime)
-		if !ok {
-			return nil, fmt.Errorf("can't evaluate field %s in type %T", name, v)
-		}
-		field := reflect.ValueOf(r).FieldByName(name)
-		if !field.IsValid() {
-			return nil, fmt.Errorf("can't evaluate field %s in type %T", name, v)
-		}
-		v = field.String()
-	}
-	return v, nil
-}
-
-// truthful reports whether v is not the zero value of its type.
-func truthful(v any) bool { return v != nil && !reflect.ValueOf(v).IsZero() }
-
-// templateFunctions returns the functions that a template may call.
-func templateFunctions() map[string]func([]any) (any, error) {
-	order := func(holds func(c int) bool) func([]any) (any, error) {
-		return func(args []any) (any, error) {
-			if len(args) != 2 {
-				return nil, fmt.Errorf("%d arguments, want 2", len(args))
-			}
-			if _, ok := args[0].(bool); ok {
-				return nil, errors.New("invalid type for comparison")
-			}
-			c, err := compared(args[0], args[1])
-			return holds(c), err
-		}
-	}
-	return map[string]func([]any) (any, error){
-		"ne": func(args []any) (any, error) {
-			if len(args) != 2 {
-				return nil, fmt.Errorf("%d arguments, want 2", len(args))
-			}
-			c, err := compared(args[0], args[1])
-			return c != 0, err
-		},
-		"lt": order(func(c int) bool { return c < 0 }), "le": order(func(c int) bool { return c <= 0 }),
-		"gt": order(func(c int) bool { return c > 0 }), "ge": order(func(c int) bool { return c >= 0 }),
-		"eq": func(args []any) (any, error) { // true if the first equals any of the others
-			if len(args) < 2 {
-				return nil, errors.New("missing argument for comparison")
-			}
-			for _, other := range args[1:] {
-				if c, err := compared(args[0], other); err != nil || c == 0 {
-					return c == 0, err
-				}
-			}
-			return false, nil
-		},
-		"and": func(args []any) (any, error) { return firstOr(args, false) },
-		"or":  func(args []any) (any, error) { return firstOr(args, true) },
-		"not": func(args []any) (any, error) {
-			if len(args) != 1 {
-				return nil, fmt.Errorf("%d arguments, want 1", len(args))
-			}
-			return !truthful(args[0]), nil
-		},
-		"len": func(args []any) (any, error) {
-			if s, ok := strings.Join(texts(args), ""), len(args) == 1; ok {
-				return len(s), nil
-			}
-			return nil, fmt.Errorf("%d arguments, want 1", len(args))
-		},
-		"print": func(args []any) (any, error) { return fmt.Sprint(args...), nil },
-		"printf": func(args []any) (any, error) {
-			if len(args) == 0 {
-				return nil, errors.New("no format")
-			}
-			return fmt.Sprintf(fmt.Sprint(args[0]), args[1:]...), nil
-		},
-	}
-}
-
-func texts(args []any) []string {
-	var out []string
-	for _, a := range args {
-		out = append(out, fmt.Sprint(a))
-	}
-	return out
-}
-
-// firstOr returns the first argument whose truth is is, or the last argument if there is none.
-func firstOr(args []any, is bool) (any, error) {
-	if len(args) == 0 {
-		return nil, errors.New("no argument")
-	}
-	for _, a := range args {
-		if truthful(a) == is {
-			return a, nil
-		}
-	}
-	return args[len(args)-1], nil
-}
-
-// compared orders two strings or two numbers. For two booleans it only says whether they are equal.
-func compared(a, b any) (int, error) {
-	switch x := a.(type) {
-	case string:
-		if y, ok := b.(string); ok {
-			return strings.Compare(x, y), nil
-		}
-	case int:
-		if y, ok := b.(int); ok {
-			return x - y, nil
-		}
-	case bool:
-		if y, ok := b.(bool); ok {
-			if x == y {
-				return 0, nil
-			}
-			return 1, nil
-		}
-	}
-	return 0, errors.New("incompatible types for comparison")
+	return fmt.Sprintf(format, args...), nil
 }

@@ -6,8 +6,8 @@ import (
 	"text/template"
 )
 
-// TestFillLike: templates that a definition may use give the same bytes as text/template, and what text/template
-// rejects is rejected.
+// TestFillLike: what is kept from templates changes nothing else. Templates that a definition may use give the same
+// bytes as text/template alone, and what text/template rejects is rejected.
 func TestFillLike(t *testing.T) {
 	r := Runtime{
 		KernelVersion: "6.1.0-47-amd64", OperatingSystemMajor: "rhel9", OperatingSystemMajorMinor: "rhel9.4",
@@ -49,16 +49,67 @@ func TestFillLike(t *testing.T) {
 			t.Errorf("%q: %q, %v; text/template: %q, %v", text, got, err, want.String(), wantErr)
 		}
 	}
-	for _, text := range []string{
-		"{{range .DriverVersion}}{{end}}", `{{define "x"}}{{end}}`, `{{template "x"}}`,
-		"{{$x := 1}}", "{{1.5}}", `{{html "x"}}`,
+}
+
+// TestRefused: a definition cannot repeat, name, call or escape anything, and an error names what it is.
+func TestRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"{{range .DriverVersion}}{{end}}":                "cannot be used in a definition",
+		"{{if .DriverVersion}}{{range 9}}{{end}}{{end}}": "cannot be used in a definition",
+		"{{with 1}}{{else}}{{range 9}}{{end}}{{end}}":    "cannot be used in a definition",
+		`{{define "x"}}{{end}}`:                          "cannot define templates",
+		`{{block "x" .}}{{end}}`:                         "cannot define templates",
+		`{{template "x"}}`:                               "cannot be used in a definition",
+		"{{$x := 1}}":                                    "variables cannot be used",
+		"{{if $x := 1}}{{end}}":                          "variables cannot be used",
+		"{{print ($x := 1)}}":                            "variables cannot be used",
+		"{{1.5}}":                                        "1.5 is not a whole number",
+		"{{eq .DriverVersion nil}}":                      "nil cannot be used in a definition",
+		"{{(print 1).Nonsense}}":                         "cannot be used in a definition",
+		`{{html "x"}}`:                                   `"html" not defined`,
+		`{{js "x"}}`:                                     `"js" not defined`,
+		`{{urlquery "x"}}`:                               `"urlquery" not defined`,
+		`{{index .DriverVersion 1}}`:                     `"index" not defined`,
+		`{{slice .DriverVersion 1}}`:                     `"slice" not defined`,
+		`{{call .DriverVersion}}`:                        `"call" not defined`,
+		`{{println 1}}`:                                  `"println" not defined`,
 	} {
-		mine, err := ParseTemplate("field", text)
-		if err == nil {
-			_, err = mine.Fill(r)
+		if _, err := ParseTemplate("field", text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// TestBounded: a short template cannot become a long text, nor take long.
+func TestBounded(t *testing.T) {
+	long := strings.Repeat("x", 1<<10)
+	kib := "{{.DriverVersion}}"
+	for text, want := range map[string]string{
+		strings.Repeat("x", 64<<10+1):                                  "64 KiB",
+		strings.Repeat(kib, 65):                                        "64 KiB",
+		"{{print" + strings.Repeat(" .DriverVersion", 65) + " | len}}": "64 KiB",
+		`{{printf "` + strings.Repeat("%s", 64) + `"` + strings.Repeat(" .DriverVersion", 64) + " | len}}": "64 KiB",
+		`{{printf "%1000000s" "x"}}`:                        `"%1000000": a width`,
+		`{{printf "%.999d" 1}}`:                             `"%.999": a width`,
+		`{{printf "%-099.100s" 1}}`:                         `"%-099.100": a width`,
+		`{{printf "%*s" 1000000 "x"}}`:                      `"%*": a width`,
+		`{{printf "%[1]s%[1]s" .DriverVersion}}`:            `"%[": a width`,
+		`{{printf "%5%%999999d" 1}}`:                        `a width`,
+		`{{printf "%%%999d" 1}}`:                            `"%999": a width`,
+		`{{printf "%s%%200" "x"}}`:                          "",
+		strings.Repeat(kib, 64):                             "",
+		`{{printf "%-99s|%.99s" "x" .DriverVersion | len}}`: "",
+	} {
+		x, err := ParseTemplate("field", text)
+		out := ""
 		if err == nil {
-			t.Errorf("%q is not refused", text)
+			out, err = x.Fill(Runtime{DriverVersion: long})
+		}
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%.40q: %v, want %q", text, err, want)
+		}
+		if len(out) > 64<<10 {
+			t.Errorf("%.40q: %d bytes", text, len(out))
 		}
 	}
 }

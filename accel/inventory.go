@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -67,7 +68,7 @@ func (i Inventory) String() string {
 		for _, p := range i.Processors {
 			threads += p.Threads
 		}
-		add("%d × %s, %d threads", n, or(i.Processors[0].Model, "processor"), threads)
+		add("%d × %s, %d threads", n, cmp.Or(i.Processors[0].Model, "processor"), threads)
 	}
 	if i.MemoryMiB > 0 {
 		add("%d GiB", (i.MemoryMiB+512)>>10)
@@ -76,11 +77,4 @@ func (i Inventory) String() string {
 		add("%d NUMA nodes", n)
 	}
 	return strings.Join(parts, ", ")
-}
-
-func or(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }

@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -73,9 +74,7 @@ func (u UpgradePolicy) Problems() []string {
 	if !slices.Contains([]Holders{"", HoldersRefuse, HoldersWait, HoldersEvict}, u.Holders) {
 		out = append(out, fmt.Sprintf("holders: %q is not one of refuse, wait, evict", u.Holders))
 	}
-	if d, err := time.ParseDuration(u.Timeout); u.Timeout != "" && (err != nil || d <= 0) {
-		out = append(out, fmt.Sprintf("timeout: %q is not a time such as 30m", u.Timeout))
-	}
+	out = append(out, durationProblem("timeout", u.Timeout, 1, "30m")...)
 	if !u.Asked.IsZero() {
 		out = append(out, "asked: is for `acceld driver upgrade` to set")
 	}
@@ -83,6 +82,14 @@ func (u UpgradePolicy) Problems() []string {
 		out = append(out, "by: is for a policy of the cluster to set")
 	}
 	return out
+}
+
+// durationProblem returns the error in a duration that a user wrote; empty text is none.
+func durationProblem(field, text string, least time.Duration, example string) []string {
+	if d, err := time.ParseDuration(text); text != "" && (err != nil || d < least) {
+		return []string{fmt.Sprintf("%s: %q is not a time such as %s", field, text, example)}
+	}
+	return nil
 }
 
 // problems returns the errors in an allocation.
@@ -97,22 +104,13 @@ func (a Allocation) problems(field string) []string {
 // it is empty if everything does.
 func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) {
 	d := *def
-	if k.Enabled != nil {
-		d.Enabled = k.Enabled
-	}
-	if k.Allocation != "" {
-		d.Allocation = k.Allocation
-	}
-	if k.Resource != "" {
-		d.Rename = k.Resource
-	}
-	if k.Sharing != nil {
-		d.Sharing = k.Sharing
-	}
+	d.Enabled = cmp.Or(k.Enabled, d.Enabled)
+	d.Allocation = cmp.Or(k.Allocation, d.Allocation)
+	d.Rename = cmp.Or(k.Resource, d.Rename)
+	d.Sharing = cmp.Or(k.Sharing, d.Sharing)
 	d.Capacity = k.capacity(def.Capacity)
-	if k.Driver.Version != "" {
-		d.Driver.Version = k.Driver.Version
-	}
+	d.Driver.Version = cmp.Or(k.Driver.Version, d.Driver.Version)
+	d.Driver.Sign = cmp.Or(k.Driver.Sign, d.Driver.Sign)
 	if k.Driver.Sources != nil {
 		d.Driver.Sources = k.Driver.Sources
 	}
@@ -121,9 +119,6 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	}
 	if k.Driver.Takeover != nil {
 		d.Driver.Takeover = *k.Driver.Takeover
-	}
-	if k.Driver.Sign != nil {
-		d.Driver.Sign = k.Driver.Sign
 	}
 	if k.Layout != nil {
 		if def.Partitions == nil || !def.Partitions.Told {

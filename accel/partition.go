@@ -160,12 +160,7 @@ func (a Accelerator) Address() string { return cmp.Or(a.Parent, a.ID) }
 
 // Partitioned reports whether the device is currently divided.
 func (a Accelerator) Partitioned() bool {
-	for _, p := range a.Partitions {
-		if p.Present() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.Partitions, Accelerator.Present)
 }
 
 // Flat returns devices and their partitions, each partition after its device. A partition's health is never better

@@ -286,13 +286,9 @@ func (r Rollout) problems() []string {
 		out = append(out, fmt.Sprintf("maxUnavailable: %q is neither a number of at least 1 nor a share such as 25%%",
 			r.MaxUnavailable))
 	}
-	for _, d := range []struct{ field, text string }{
-		{"timeout", r.Timeout},
-		{"drain.waitTimeout", r.drain().WaitTimeout},
-	} {
-		if v, err := time.ParseDuration(d.text); d.text != "" && (err != nil || v <= 0) {
-			out = append(out, fmt.Sprintf("%s: %q is not a time such as 1h", d.field, d.text))
-		}
+	out = append(out, durationProblem("timeout", r.Timeout, 1, "1h")...)
+	if r.Drain != nil {
+		out = append(out, durationProblem("drain.waitTimeout", r.Drain.WaitTimeout, 1, "1h")...)
 	}
 	for i, w := range r.Windows {
 		for _, text := range w.problems() {
@@ -300,13 +296,6 @@ func (r Rollout) problems() []string {
 		}
 	}
 	return out
-}
-
-func (r Rollout) drain() Drain {
-	if r.Drain == nil {
-		return Drain{}
-	}
-	return *r.Drain
 }
 
 func (w RolloutWindow) problems() []string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,11 +56,12 @@ func sourceRows() []sourceRow {
 
 // row returns the row of a type; ok is false for an unknown type.
 func (t SourceType) row() (r sourceRow, ok bool) {
-	i := slices.IndexFunc(sourceRows(), func(r sourceRow) bool { return r.typ == t })
-	if i < 0 {
-		return sourceRow{}, false
+	for _, r := range sourceRows() {
+		if r.typ == t {
+			return r, true
+		}
 	}
-	return sourceRows()[i], true
+	return sourceRow{}, false
 }
 
 // Where says where a driver from a source of this type is, such as "in the store"; empty for an unknown type.
@@ -90,29 +92,11 @@ func sourceNames(which func(sourceRow) bool) string {
 // set returns the fields of a source that are configured, in the order in which errors are reported.
 func (s Source) set() []string {
 	var out []string
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"path", s.Path != ""},
-		{"make", len(s.Make) > 0},
-		{"system", s.System != ""},
-		{"anyCompiler", s.AnyCompiler},
-		{"image", s.Image != ""},
-		{"mirrors", len(s.Mirrors) > 0},
-		{"digest", s.Digest != ""},
-		{
-			"keys",
-			len(s.Keys) > 0,
-		},
-		{"ca", s.CA != ""},
-		{"credentials", s.Credentials != ""},
-		{"proxy", s.Proxy != ""},
-		{"plainHTTP", s.PlainHTTP},
-		{"push", s.Push},
-	} {
-		if f.set {
-			out = append(out, f.name)
+	v := reflect.ValueOf(s)
+	for i := range v.NumField() {
+		name, f := FieldName(v.Type().Field(i)), v.Field(i)
+		if name != "type" && !f.IsZero() && (f.Kind() != reflect.Slice || f.Len() > 0) {
+			out = append(out, name)
 		}
 	}
 	return out
@@ -152,20 +136,13 @@ func (s Source) Problems() []string {
 			bad("keys[%d]: %q is not an absolute path", i, k)
 		}
 	}
-	for _, t := range append([]struct{ field, text string }{{"path", s.Path}, {"image", s.Image}},
-		makeFields(s.Make)...) {
-		if _, err := ParseTemplate(t.field, t.text); err != nil {
-			bad("%s: %v", t.field, err)
+	s.Make = slices.Clone(s.Make) // the walk writes each text back
+	templates(reflect.ValueOf(&s).Elem(), "", "", func(_ TemplateKind, field, text string) string {
+		if _, err := ParseTemplate(field, text); err != nil {
+			bad("%s: %v", field, err)
 		}
-	}
-	return out
-}
-
-func makeFields(arguments []string) []struct{ field, text string } {
-	var out []struct{ field, text string }
-	for i, a := range arguments {
-		out = append(out, struct{ field, text string }{fmt.Sprintf("make[%d]", i), a})
-	}
+		return text
+	})
 	return out
 }
 

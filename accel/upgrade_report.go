@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"cmp"
 	"strings"
 	"time"
 )
@@ -71,17 +72,10 @@ type Grant struct {
 
 // String returns the text of the annotation; empty for the zero Grant.
 func (g Grant) String() string {
-	if g.Version == "" && g.Since.IsZero() {
-		return ""
-	}
-	version := g.Version
-	if version == "" {
-		version = "-"
-	}
 	if g.Since.IsZero() {
-		return version
+		return g.Version
 	}
-	return version + " " + g.Since.UTC().Format(time.RFC3339Nano)
+	return cmp.Or(g.Version, "-") + " " + g.Since.UTC().Format(time.RFC3339Nano)
 }
 
 // ParseGrant parses the result of String. It also accepts a version alone, which people may write.

@@ -1,7 +1,6 @@
 package accel
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -22,8 +21,5 @@ func (v Validation) problems(kinds map[string]KindConfig) []string {
 			out = append(out, field+".resource: "+text)
 		}
 	}
-	if d, err := time.ParseDuration(v.Timeout); v.Timeout != "" && (err != nil || d < time.Second) {
-		out = append(out, fmt.Sprintf("timeout: %q is not a time such as 5m", v.Timeout))
-	}
-	return out
+	return append(out, durationProblem("timeout", v.Timeout, time.Second, "5m")...)
 }

@@ -55,7 +55,7 @@ type Agent struct {
 	reloader  *reloader
 	board     Board
 	loop      *loop.Loop
-	preflight *KernelPreflight
+	preflight *kernelPreflight
 	exporter  *exporter.Exporter
 	holdings  *holders.Follower
 	tasks     []Task
@@ -152,7 +152,7 @@ func (a *Agent) assemble(facts accel.Facts) (want accel.Want, err error) {
 	want = a.Want()
 	want.Kubernetes = a.Config.Kubernetes == "on" || a.Config.Kubernetes == "auto" && facts.Kubelet.Present
 	want.Problem = firstProblem(a.Skipped, a.Unfit)
-	connected, problem := a.connect()
+	connected, problem := a.connect(node)
 	if problem != nil {
 		return want, problem
 	}
@@ -160,10 +160,11 @@ func (a *Agent) assemble(facts accel.Facts) (want accel.Want, err error) {
 	a.organs(facts)
 	a.exporter = exporter.New(a.exposed())
 	a.loop = loop.New(a.loopOptions(want, node))
-	a.preflight = NewKernelPreflight(KernelPreflightOptions{
-		Machine: a.machine, Installed: func() []string { return detect.InstalledKernels(a.Host) },
-		Preflight: a.preflightFor, Tell: a.loop.Preflighted, Watch: a.Host.Watch, Log: a.Log,
-	})
+	a.preflight = &kernelPreflight{
+		machine: a.machine, installed: func() []string { return detect.InstalledKernels(a.Host) },
+		preflight: a.preflightFor, tell: a.loop.Preflighted, watch: a.Host.Watch, log: a.Log,
+		news: make(chan struct{}, 1),
+	}
 	a.reloader = &reloader{
 		Setup: a.Setup, options: a.o.SetupOptions, want: want,
 		machine: a.machine, configure: a.loop.Configure, watcher: a.watcher,
@@ -203,8 +204,7 @@ func (a *Agent) organs(facts accel.Facts) {
 	})
 	a.users.programs = a.programs
 	a.resets = &resets{
-		host: a.Host, driver: a.driver, machine: a.machine, pause: a.programs.Pause, poke: a.poke, wake: a.wake,
-		log: a.Log,
+		host: a.Host, machine: a.machine, pause: a.programs.Pause, poke: a.poke, wake: a.wake, log: a.Log,
 	}
 }
 
@@ -260,12 +260,8 @@ func (a *Agent) probes() loop.Probes {
 		return detect.Collect(a.Host, def, x)
 	})
 	return loop.Probes{
-		Facts: a.facts, Read: reader.Read,
-		Accelerators: func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
-			known := a.programs.Enrich(def, reader.Accelerators(def, pci))
-			judged := a.health.Judge(def, pci, known)
-			return a.resets.shown(def, a.programs.Withhold(def, judged))
-		},
+		Facts: a.facts, Read: reader.Read, Accelerators: reader.Accelerators,
+		Enrich: a.programs.Enrich, Judge: a.health.Judge, Reset: a.resets.isHeld,
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
 			metrics, err := collect(def, x)
 			maps.Copy(metrics, a.programs.Readings(def.Kind, x.ID))
@@ -273,7 +269,7 @@ func (a *Agent) probes() loop.Probes {
 			return metrics, err
 		},
 		Program: a.programs.State,
-		Driver:  a.resets.probeDriver,
+		Driver:  a.driver.Probe,
 		Runtime: a.runtime.Check,
 	}
 }
@@ -281,7 +277,7 @@ func (a *Agent) probes() loop.Probes {
 // effects are the functions of the organs that change something.
 func (a *Agent) effects() loop.Effects {
 	return loop.Effects{
-		Steps:  a.driver.RunSteps,
+		Steps:  a.driver.Steps().Run,
 		Ensure: a.driver.Ensure, Prove: a.driver.Prove, Apply: a.runtime.Apply, Withdraw: a.plugins.withdraw,
 		Prepare: a.driver.Prepare, Upgrade: a.upgrade, Holders: a.users.of, AwaitHolder: a.users.await, Evict: a.evict,
 		Publish: a.publish, Plugin: a.plugins.start, Early: a.plugins.early,
@@ -290,11 +286,10 @@ func (a *Agent) effects() loop.Effects {
 
 // upgrade replaces a driver. It pauses the kind's probe program first, because that would hold the driver.
 func (a *Agent) upgrade(
-	ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, to accel.DriverRef,
 ) (accel.DriverHave, *accel.Problem) {
-	resume := a.programs.Pause(ctx, def.Kind)
-	defer resume()
-	return a.driver.Upgrade(ctx, def, facts, accs)
+	defer a.programs.Pause(ctx, def.Kind)()
+	return a.driver.UpgradeTo(ctx, def, facts, accs, to)
 }
 
 // evict asks the API server to evict the pods among the holders.
@@ -327,7 +322,7 @@ func (a *Agent) publish(m accel.Machine) {
 	}
 	if working := workingDrivers(m); working != a.working {
 		a.working = working
-		a.preflight.Wake()
+		a.preflight.wake()
 	}
 	a.watcher.see(m.Facts)
 	if s := Summary(m); s != a.status {

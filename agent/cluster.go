@@ -11,17 +11,13 @@ import (
 )
 
 // connect creates the clients of the API server if there are credentials, and reports whether there are.
-func (a *Agent) connect() (connected bool, problem *accel.Problem) {
+func (a *Agent) connect(node string) (connected bool, problem *accel.Problem) {
 	if !credentials(a.Config) {
 		return false, nil
 	}
 	client, err := kube.NewClient(a.Config.Kubeconfig)
 	if err != nil {
 		return false, accel.Problemf(accel.ConfigInvalid, "cannot use the API server's credentials: %v", err)
-	}
-	node, err := nodeName(a.Config)
-	if err != nil {
-		return false, accel.Problemf(accel.ConfigInvalid, "%v", err)
 	}
 	a.documents = &client.Documents
 	a.pods = kube.NewBoundPods(client.Documents, node, a.Log, func() { a.gate.open(a.machine) })

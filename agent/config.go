@@ -135,13 +135,13 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot read %q: %s", name, text)
 	}
 	c := Config{
-		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: switched(or(raw.Kubernetes.Enabled, "auto")),
+		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: switched(cmp.Or(raw.Kubernetes.Enabled, "auto")),
 		Allocation: raw.Kubernetes.Allocation,
-		Listen:     "127.0.0.1:9480", Socket: or(raw.Endpoint.Socket, "/run/acceld/acceld.sock"),
-		Definitions: or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: or(raw.StateDir, "/var/lib/acceld"),
+		Listen:     "127.0.0.1:9480", Socket: cmp.Or(raw.Endpoint.Socket, "/run/acceld/acceld.sock"),
+		Definitions: cmp.Or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: cmp.Or(raw.StateDir, "/var/lib/acceld"),
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
 		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
-		LogLevel: or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Kinds: raw.Kinds,
+		LogLevel: cmp.Or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Kinds: raw.Kinds,
 		Policies:   switched(raw.Kubernetes.Policies) != "off",
 		Compatible: raw.Endpoint.Compatible, Remote: raw.Endpoint.Remote,
 	}
@@ -159,9 +159,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		}
 	}
 	var errs []error
-	if !slices.Contains([]string{"", "on", "off"}, switched(raw.Kubernetes.Policies)) {
-		errs = append(errs, fmt.Errorf("kubernetes.policies: %q is not one of on, off", raw.Kubernetes.Policies))
-	}
+	errs = append(errs, oneOf("kubernetes.policies", cmp.Or(switched(raw.Kubernetes.Policies), "on"), "on, off"))
 	for _, d := range []struct {
 		field, text, otherwise string
 		into                   *time.Duration
@@ -171,7 +169,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		{"loadTimeout", raw.LoadTimeout, "60s", &c.LoadTimeout},
 		{"buildTimeout", raw.BuildTimeout, "30m", &c.BuildTimeout},
 	} {
-		v, err := time.ParseDuration(or(d.text, d.otherwise))
+		v, err := time.ParseDuration(cmp.Or(d.text, d.otherwise))
 		if err == nil && v < time.Second {
 			err = errors.New("must be at least 1s")
 		}
@@ -181,11 +179,10 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		*d.into = v
 	}
 	var err error
-	if c.Build.Memory, err = parseMemory(or(raw.Build.Memory, "80%")); err != nil {
+	if c.Build.Memory, err = parseMemory(cmp.Or(raw.Build.Memory, "80%")); err != nil {
 		errs = append(errs, fmt.Errorf("build.memory: %w", err))
 	}
-	errs = append(errs, c.check()...)
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, c.check()...)...); err != nil {
 		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot use %q: %s", name,
 			strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
@@ -203,24 +200,25 @@ func switched(word string) string {
 	return word
 }
 
-// check returns what is wrong with the values of c.
+// oneOf returns an error if an option has none of the values in a list such as "on, off", and otherwise nil.
+func oneOf(option, value, values string) error {
+	if slices.Contains(strings.Split(values, ", "), value) {
+		return nil
+	}
+	return fmt.Errorf("%s: %q is not one of %s", option, value, values)
+}
+
+// check returns what is wrong with the values of c, among nils.
 func (c Config) check() []error {
 	var errs []error
-	if !slices.Contains([]string{"auto", "on", "off"}, c.Kubernetes) {
-		errs = append(errs, fmt.Errorf("kubernetes.enabled: %q is not one of auto, on, off", c.Kubernetes))
-	}
+	errs = append(errs, oneOf("kubernetes.enabled", c.Kubernetes, "auto, on, off"))
 	for _, text := range (accel.KindConfig{Allocation: c.Allocation}).Problems() {
 		errs = append(errs, errors.New("kubernetes."+text))
 	}
-	if !slices.Contains([]string{"", "never", "dropin", "full"}, c.RuntimeEdit) {
-		errs = append(errs, fmt.Errorf("runtime.edit: %q is not one of never, dropin, full", c.RuntimeEdit))
-	}
-	if !slices.Contains([]string{"", "never", "idle", "now"}, c.RuntimeRestart) {
-		errs = append(errs, fmt.Errorf("runtime.restart: %q is not one of never, idle, now", c.RuntimeRestart))
-	}
-	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
-		errs = append(errs, fmt.Errorf("logLevel: %q is not one of debug, info, warn, error", c.LogLevel))
-	}
+	errs = append(errs,
+		oneOf("runtime.edit", cmp.Or(c.RuntimeEdit, "never"), "never, dropin, full"),
+		oneOf("runtime.restart", cmp.Or(c.RuntimeRestart, "never"), "never, idle, now"),
+		oneOf("logLevel", c.LogLevel, "debug, info, warn, error"))
 	for _, p := range []struct{ field, value string }{
 		{"stateDir", c.StateDir}, {"definitions", c.Definitions}, {"endpoint.socket", c.Socket},
 	} {
@@ -355,11 +353,4 @@ func ReadConfig(file string, asked bool) (Config, *accel.Problem) {
 		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot read %q: %v", file, err)
 	}
 	return ParseConfig(file, data)
-}
-
-func or(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

@@ -16,55 +16,36 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Endpoint is a task that serves read-only requests on listeners: either the local ones, a unix socket and a loopback
-// port, or the one for other machines.
-type Endpoint struct {
-	name      string
-	handler   http.Handler
-	listeners []net.Listener
-	ready     chan struct{}
-	log       *slog.Logger
-}
-
-// NewEndpoint returns an endpoint that serves handler on the listeners. It closes them at the end.
-func NewEndpoint(handler http.Handler, listeners ...net.Listener) *Endpoint {
-	return &Endpoint{name: "local endpoint", handler: handler, listeners: listeners, ready: make(chan struct{})}
-}
-
 // maxRemote is how many connections from other machines may be open at a time; further ones wait.
 const maxRemote = 64
 
 // NewRemoteEndpoint returns an endpoint for other machines on a listener, over TLS. It logs errors of clients to log
 // at debug level.
-func NewRemoteEndpoint(handler http.Handler, listener net.Listener, c *tls.Config, log *slog.Logger) *Endpoint {
-	limited := tls.NewListener(netutil.LimitListener(listener, maxRemote), c)
-	return &Endpoint{
-		name: "remote endpoint", handler: handler, listeners: []net.Listener{limited}, ready: make(chan struct{}),
-		log: log,
-	}
+func NewRemoteEndpoint(handler http.Handler, listener net.Listener, c *tls.Config, log *slog.Logger) Task {
+	return newEndpoint("remote endpoint", handler, log, tls.NewListener(netutil.LimitListener(listener, maxRemote), c))
 }
 
-// String names the task.
-func (e *Endpoint) String() string { return e.name }
-
-// Ready is closed when the listeners are served.
-func (e *Endpoint) Ready() <-chan struct{} { return e.ready }
-
-// Run serves until ctx ends.
-func (e *Endpoint) Run(ctx context.Context) error {
+// newEndpoint returns a task that serves read-only requests on listeners, and closes them at the end. If log is not
+// nil, it receives errors of clients at debug level.
+func newEndpoint(name string, handler http.Handler, log *slog.Logger, listeners ...net.Listener) Task {
 	server := &http.Server{
-		Handler:           e.handler,
+		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       5 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 	}
-	if e.log != nil {
-		server.ErrorLog = slog.NewLogLogger(e.log.Handler(), slog.LevelDebug)
+	if log != nil {
+		server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	}
+	return newTask(name, func(ctx context.Context) error { return serve(ctx, server, listeners) })
+}
+
+// serve serves on listeners until ctx ends.
+func serve(ctx context.Context, server *http.Server, listeners []net.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
-	for _, l := range e.listeners {
+	for _, l := range listeners {
 		group.Go(func() error {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("cannot serve on %q: %w", l.Addr(), err)
@@ -76,7 +57,6 @@ func (e *Endpoint) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return server.Close() // requests are short and read-only: nothing is lost
 	})
-	close(e.ready)
 	return group.Wait()
 }
 

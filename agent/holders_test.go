@@ -64,7 +64,7 @@ func TestUsersUnanswered(t *testing.T) {
 		a := bare(t, o, s)
 		a.loop = loop.New(loop.Options{Want: accel.Want{Kubernetes: kubernetes}})
 		started := map[string]*serving{devicesOf(def): {devices: deviceplugin.NewKind(deviceplugin.Config{
-			Resource: "example.com/npu", PodResources: filepath.Join(t.TempDir(), "kubelet.sock"),
+			Resource: "example.com/npu", PodResources: filepath.Join(t.TempDir(), "kubelet.sock"), Definition: def,
 		})}}
 		for _, a.plugins.bySlot = range []map[string]*serving{nil, started} {
 			var got accel.Reason

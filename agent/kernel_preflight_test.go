@@ -24,18 +24,18 @@ func TestKernelPreflight(t *testing.T) {
 		m := accel.Machine{Facts: accel.Facts{Kernel: accel.Kernel{Release: "6.1.0-47"}}}
 		m.Want.Kinds = map[string]*accel.Definition{"k-x": {Kind: "k-x"}, "k-y": {Kind: "k-y"}}
 		m.Have = map[string]accel.Have{"k-x": {Driver: accel.DriverHave{Serves: true}}}
-		a := NewKernelPreflight(KernelPreflightOptions{
-			Machine: func() accel.Machine { return m }, Installed: func() []string { return kernels },
-			Preflight: func(_ context.Context, def *accel.Definition, _ accel.Facts, release string) accel.Readiness {
+		a := &kernelPreflight{
+			machine: func() accel.Machine { return m }, installed: func() []string { return kernels },
+			preflight: func(_ context.Context, def *accel.Definition, _ accel.Facts, release string) accel.Readiness {
 				asked = append(asked, def.Kind+" "+release)
 				return accel.Readiness{Problem: answer}
 			},
-			Tell:  func(_ context.Context, _ string, next map[string]accel.Readiness) { told = next },
-			Watch: func(context.Context, ...string) (<-chan string, error) { return changes, nil },
-			Log:   slog.New(slog.DiscardHandler),
-		})
+			tell:  func(_ context.Context, _ string, next map[string]accel.Readiness) { told = next },
+			watch: func(context.Context, ...string) (<-chan string, error) { return changes, nil },
+			log:   slog.New(slog.DiscardHandler), news: make(chan struct{}, 1),
+		}
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { _ = a.Run(ctx) }()
+		go func() { _ = a.run(ctx) }()
 		defer cancel()
 		synctest.Wait()
 		if len(asked) != 0 {
@@ -55,14 +55,14 @@ func TestKernelPreflight(t *testing.T) {
 		changes <- "/lib/modules/6.1.0-56/build"
 		time.Sleep(2 * installing)
 		synctest.Wait()
-		a.Wake() // it has its answer already
+		a.wake() // it has its answer already
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"k-x 6.1.0-56", "k-x 6.1.0-56"}, asked); diff != "" ||
 			told["6.1.0-56"].Problem != nil {
 			t.Fatalf("%s %+v", diff, told)
 		}
 		m.Want.Kinds = map[string]*accel.Definition{"k-x": {Kind: "k-x", Driver: accel.DriverDefinition{Version: "2"}}}
-		a.Wake() // the desired driver has changed
+		a.wake() // the desired driver has changed
 		synctest.Wait()
 		if len(asked) != 3 {
 			t.Errorf("%v", asked)

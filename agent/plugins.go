@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -67,11 +68,7 @@ func (p *plugins) slot(name string) *serving {
 func (p *plugins) all() []*serving {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := make([]*serving, 0, len(p.bySlot))
-	for _, s := range p.bySlot {
-		all = append(all, s)
-	}
-	return all
+	return slices.Collect(maps.Values(p.bySlot))
 }
 
 // start starts the plugin that offers a kind to the kubelet; it ends with ctx. A kind has one owner: the new plugin
@@ -120,13 +117,13 @@ func (p *plugins) serve(ctx context.Context, slot string, s *serving, run func(c
 }
 
 func (p *plugins) startDevices(ctx context.Context, def *accel.Definition) *deviceplugin.Kind {
-	k := p.devicePlugin(def)
+	k := p.devicePlugin(def, p.formerly(def))
 	p.serve(ctx, devicesOf(def), &serving{devices: k}, k.Run)
 	return k
 }
 
-// devicePlugin creates the device plugins of a kind.
-func (p *plugins) devicePlugin(def *accel.Definition) *deviceplugin.Kind {
+// devicePlugin creates the device plugins of a kind, which had other resource names before.
+func (p *plugins) devicePlugin(def *accel.Definition, former []string) *deviceplugin.Kind {
 	// The directory is fixed in the kubelet and does not follow its --root-dir.
 	dir, err := p.Host.Path("/var/lib/kubelet/device-plugins")
 	if err != nil {
@@ -137,9 +134,9 @@ func (p *plugins) devicePlugin(def *accel.Definition) *deviceplugin.Kind {
 		resources = ""
 	}
 	return deviceplugin.NewKind(deviceplugin.Config{
-		Resource: def.Offered(), Former: p.formerly(def), Dir: dir, PodResources: resources, CDI: p.Config.CDI,
+		Resource: def.Offered(), Former: former, Dir: dir, PodResources: resources, CDI: p.Config.CDI,
 		Definition: def, Log: p.Log, Bound: p.bound,
-		Connections: p.sockets, OnChange: func(accel.PluginHave) { p.changed() },
+		Connections: p.sockets, OnChange: p.changed,
 	})
 }
 
@@ -149,24 +146,17 @@ func (p *plugins) asker(def *accel.Definition) *deviceplugin.Kind {
 	if s := p.slot(devicesOf(def)); s != nil {
 		return s.devices
 	}
-	key := fmt.Sprint(p.kubeletRoot(), def.Offered(), p.formerly(def))
-	p.mu.Lock()
-	before := p.askers[key]
-	p.mu.Unlock()
-	if before != nil {
-		return before
-	}
-	k := p.devicePlugin(def) // it connects when it is asked
+	former := p.formerly(def)
+	key := fmt.Sprint(p.kubeletRoot(), def.Offered(), former)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if before := p.askers[key]; before != nil {
-		return before // created at the same time
-	}
 	if p.askers == nil {
 		p.askers = map[string]*deviceplugin.Kind{}
 	}
-	p.askers[key] = k
-	return k
+	if p.askers[key] == nil {
+		p.askers[key] = p.devicePlugin(def, former) // it connects when it is asked
+	}
+	return p.askers[key]
 }
 
 // formerly returns the resource names under which pods may still hold devices of a kind, or partitions of them:

@@ -107,13 +107,9 @@ func (p Policies) Apply(defs map[string]*accel.Definition) (map[string]*accel.De
 		if out[kind] == nil {
 			continue // not every node has every kind of the cluster
 		}
-		misfit := ""
+		d, misfit := k.Apply(out[kind])
 		if texts := k.Problems(); len(texts) > 0 {
 			misfit = texts[0]
-		}
-		var d *accel.Definition
-		if misfit == "" {
-			d, misfit = k.Apply(out[kind])
 		}
 		if misfit != "" {
 			problems = append(problems,

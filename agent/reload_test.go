@@ -98,6 +98,11 @@ func reloading(t *testing.T, o SetupOptions, s *Setup) *Agent {
 			Facts:        func() accel.Facts { return accel.Facts{} },
 			Read:         func(*accel.Definition, []accel.PCIDevice) {},
 			Accelerators: func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator { return nil },
+			Enrich:       func(*accel.Definition, []accel.Accelerator) []accel.Accelerator { return nil },
+			Judge: func(*accel.Definition, []accel.PCIDevice, []accel.Accelerator) []accel.Accelerator {
+				return nil
+			},
+			Program: func(string) *accel.ProbeHave { return nil },
 			Runtime: func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem) {
 				return accel.RuntimeHave{}, nil
 			},

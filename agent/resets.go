@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/host"
 )
 
@@ -17,10 +17,9 @@ import (
 // holds its lock for a moment after its files are closed.
 const resetPoll = 200 * time.Millisecond
 
-// resets withholds devices while `acceld reset` resets them, and releases their driver.
+// resets follows which devices `acceld reset` resets, and releases their driver. The loop withholds them.
 type resets struct {
 	host    *host.Host
-	driver  *driver.Driver
 	machine func() accel.Machine
 	// pause ends the probe program of a kind until resume is called.
 	pause func(ctx context.Context, kind string) (resume func())
@@ -39,7 +38,7 @@ type resets struct {
 
 // watch starts to watch for resets.
 func (r *resets) watch(ctx context.Context) (err error) {
-	r.changes, err = r.host.Watch(ctx, path.Dir(driver.ResetSign()))
+	r.changes, err = r.host.Watch(ctx, path.Dir(lock.DriverFile()))
 	return err
 }
 
@@ -55,12 +54,12 @@ func (r *resets) run(ctx context.Context) error {
 			if !ok {
 				return nil
 			}
-			if name != driver.ResetSign() {
+			if name != lock.DriverFile() {
 				continue
 			}
 		case <-again.C:
 		}
-		ids := driver.Resetting(r.host)
+		ids := lock.Resetting(r.host)
 		r.hold(ctx, ids)
 		if len(ids) > 0 {
 			again.Reset(resetPoll)
@@ -102,34 +101,8 @@ func (r *resets) hold(ctx context.Context, ids []string) {
 	r.wake(true) // a driver may be missing
 }
 
-// isHeld reports whether a device is being reset.
+// isHeld reports whether a device is being reset; see loop.Probes.
 func (r *resets) isHeld(id string) bool {
 	held := r.devices.Load()
 	return held != nil && slices.Contains(*held, id)
-}
-
-// shown returns the devices of a kind. Those that are being reset are shown as they were before the reset, and
-// withheld: that their driver and nodes come and go is no news.
-func (r *resets) shown(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
-	last := r.machine().Have[def.Kind].Accelerators
-	for i, x := range accs {
-		if !r.isHeld(x.ID) {
-			continue
-		}
-		for _, old := range last {
-			if old.ID == x.ID && old.Present() {
-				accs[i] = old
-			}
-		}
-		accs[i].Withheld = &accel.Withheld{By: accel.ByReset, Reason: accel.BeingReset, Message: "it is being reset"}
-	}
-	return accs
-}
-
-// probeDriver probes the driver without the devices that are being reset.
-func (r *resets) probeDriver(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (
-	accel.DriverHave, *accel.Problem,
-) {
-	others := slices.DeleteFunc(slices.Clone(accs), func(x accel.Accelerator) bool { return r.isHeld(x.ID) })
-	return r.driver.Probe(def, facts, others)
 }

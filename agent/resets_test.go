@@ -14,6 +14,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/host/hosttest"
 )
 
@@ -78,11 +79,11 @@ func TestResets(t *testing.T) {
 	}
 	shown("at last", "0000:01:00.0 edu healthy  /dev/edu2", both[1])
 	// A killed command leaves its text in the file, but no lock. Its end is an event, and the text no longer counts.
-	release, err := m.Host.Locks().Try(driver.ResetSign(), `{"pid": 1, "resets": ["0000:02:00.0"]}`)
+	release, err := m.Host.Locks().Try(lock.DriverFile(), `{"pid": 1, "resets": ["0000:02:00.0"]}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Host.WriteAttribute(driver.ResetSign(), `{"pid": 1, "resets": ["0000:02:00.0"]}`); err != nil {
+	if err := m.Host.WriteAttribute(lock.DriverFile(), `{"pid": 1, "resets": ["0000:02:00.0"]}`); err != nil {
 		t.Fatal(err)
 	}
 	shown("another", "0000:01:00.0 edu healthy  /dev/edu2", "0000:02:00.0 edu healthy BeingReset /dev/edu1")
@@ -186,6 +187,7 @@ func holding(t *testing.T, m *hosttest.Machine) *Agent {
 			Prove: func(context.Context, *accel.Definition, []accel.Accelerator) (string, *accel.Problem) {
 				return "well", nil
 			},
+			Steps: a.driver.Steps().Run,
 			Apply: func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem) {
 				return accel.RuntimeHave{}, nil
 			},

@@ -101,6 +101,7 @@ func TestScrapeTouchesNothing(t *testing.T) {
 	a := reloading(t, o, opened)
 	a.plugins.bySlot = map[string]*serving{"x": {devices: deviceplugin.NewKind(deviceplugin.Config{
 		Resource: "example.com/x", Dir: filepath.Join(root, "var/lib/kubelet/device-plugins"),
+		Definition: &accel.Definition{Kind: "example-x", Resource: "example.com/x"},
 	})}}
 	go func() { _ = a.holdings.Run(t.Context()) }()
 	<-a.holdings.Ready()

@@ -53,13 +53,12 @@ func TestSelfRestart(t *testing.T) {
 					machines = machines[1:]
 					return m, replaced
 				}
-				r := NewSelfRestart(follow, func() { ends++ }, slog.New(slog.DiscardHandler))
 				go func() {
-					if err := r.Run(ctx); err != nil {
+					err := selfRestart(ctx, follow, func() { ends++ }, slog.New(slog.DiscardHandler))
+					if err != nil {
 						t.Error(err)
 					}
 				}()
-				<-r.Ready()
 				replaced <- struct{}{}
 				replaced <- struct{}{}
 				synctest.Wait()
@@ -74,11 +73,9 @@ func TestSelfRestart(t *testing.T) {
 	t.Run("nobody to start it again", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			r := NewSelfRestart(func() (accel.Machine, <-chan struct{}) {
-				return of(view, accel.Status{}, nil), nil
-			}, nil, slog.New(slog.DiscardHandler))
+			follow := func() (accel.Machine, <-chan struct{}) { return of(view, accel.Status{}, nil), nil }
 			done := make(chan error, 1)
-			go func() { done <- r.Run(ctx) }()
+			go func() { done <- selfRestart(ctx, follow, nil, slog.New(slog.DiscardHandler)) }()
 			synctest.Wait()
 			select {
 			case err := <-done:

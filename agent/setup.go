@@ -240,7 +240,6 @@ func (s *Setup) DriverOptions() driver.Options {
 		StoreEntries: s.Config.StoreEntries, StoreMiB: s.Config.StoreMiB,
 		LoadTimeout: s.Config.LoadTimeout, BuildTimeout: s.Config.BuildTimeout, Jobs: s.Config.Build.Jobs,
 		BuildMemory: s.Config.Build.MemoryBytes(s.Host.Kernel().Memory()), CPUWeight: s.Config.Build.CPUWeight,
-		Helper: []string{"/proc/self/exe", "load-module"},
 	}
 }
 
@@ -284,16 +283,6 @@ func (s *Setup) Accelerators(def *accel.Definition, facts accel.Facts) []accel.A
 		}
 	}
 	return accs
-}
-
-// KindsInOrder returns the kinds in force, sorted so that each kind comes after the kinds that it needs.
-func (s *Setup) KindsInOrder() []string {
-	var kinds []string
-	ordered, _ := accel.InOrder(s.Kinds) // cycles were removed when the definitions were read
-	for _, def := range ordered {
-		kinds = append(kinds, def.Kind)
-	}
-	return kinds
 }
 
 // LedgerProblem turns an error of the ledger into a problem with a reason.
@@ -350,10 +339,7 @@ func HookProgram() string {
 
 // nodeName returns the configured name, the name of the pod's node, or the host name.
 func nodeName(config Config) (string, error) {
-	if config.Node != "" {
-		return config.Node, nil
-	}
-	if n := os.Getenv("NODE_NAME"); n != "" {
+	if n := cmp.Or(config.Node, os.Getenv("NODE_NAME")); n != "" {
 		return n, nil
 	}
 	n, err := os.Hostname()

@@ -14,7 +14,7 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// surroundings is the task that reads what no pass of the loop may wait for. It reads the host's hardware inventory
+// surroundings reads what no pass of the loop may wait for. It reads the host's hardware inventory
 // once, and its network functions at their events and at each resync. Firmware that never answers blocks only this
 // task, which then keeps its last answer.
 type surroundings struct {
@@ -23,8 +23,7 @@ type surroundings struct {
 	changed func() // called after each change of the answer
 	log     *slog.Logger
 
-	look  chan struct{}
-	ready chan struct{}
+	look chan struct{}
 
 	inventory accel.Inventory // written by survey, before anything reads it
 
@@ -38,10 +37,10 @@ const burst = time.Second
 // surveyTime is how long the agent's start may wait for the inventory: twenty times what a large host needs.
 const surveyTime = 2 * time.Second
 
-// newSurroundings returns the task, with no answers yet.
+// newSurroundings returns surroundings with no answers yet.
 func newSurroundings(h *host.Host, resync time.Duration, changed func(), log *slog.Logger) *surroundings {
 	return &surroundings{
-		host: h, resync: resync, changed: changed, log: log, look: make(chan struct{}, 1), ready: make(chan struct{}),
+		host: h, resync: resync, changed: changed, log: log, look: make(chan struct{}, 1),
 	}
 }
 
@@ -57,14 +56,8 @@ func (s *surroundings) survey(ctx context.Context) {
 	s.inventory = inventory
 }
 
-// Ready is closed at once: nothing waits for this.
-func (s *surroundings) Ready() <-chan struct{} { return s.ready }
-
-func (s *surroundings) String() string { return "surroundings" }
-
-// Run reads until ctx ends.
-func (s *surroundings) Run(ctx context.Context) error {
-	close(s.ready)
+// run reads until ctx ends.
+func (s *surroundings) run(ctx context.Context) error {
 	ticker := time.NewTicker(s.resync)
 	defer ticker.Stop()
 	for {

@@ -94,11 +94,13 @@ func (a *Agent) list(node string) ([]Task, error) {
 		restart = nil
 	}
 	tasks := []Task{
-		a.loop, a.preflight, a.health, a.holdings, a.programs,
-		NewEndpoint(a.exporter.Handler(), listeners...),
+		a.loop, newTask("kernel preflight", a.preflight.run), a.health, a.holdings, a.programs,
+		newEndpoint("local endpoint", a.exporter.Handler(), nil, listeners...),
 		watchdog,
-		NewSelfRestart(a.loop.Follow, restart, a.Log),
-		a.around,
+		newTask("self-restart", func(ctx context.Context) error {
+			return selfRestart(ctx, a.loop.Follow, restart, a.Log)
+		}),
+		newTask("surroundings", a.around.run),
 		newTask("kernel events", a.watcher.run),
 		newTask("device resets", a.resets.run),
 		newTask("configuration", a.reloader.run),

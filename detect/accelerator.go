@@ -9,7 +9,7 @@ import (
 )
 
 // Accelerators returns the functions of pci that def recognises, ordered by ID. Nodes are empty unless the function is
-// bound to its driver. Health.State is empty if it is unknown (see [Health]). Health.Since is always zero: the caller
+// bound to its driver. Health.State is empty if it is unknown. Health.Since is always zero: the caller
 // knows when the health changed. Metrics are left to [Collect].
 func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 	var list []accel.Accelerator

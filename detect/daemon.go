@@ -6,7 +6,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -32,23 +31,17 @@ func arguments(h *host.Host, pid int) ([]string, error) {
 // lowestPID returns the lowest PID of a process with one of the names, or 0 if there is none. A process in another PID
 // namespace than PID 1 does not count: it runs in a container, where any program can have any name.
 func lowestPID(h *host.Host, comms ...string) (int, error) {
-	all, err := h.OpenDir(procDir)
-	if err != nil {
-		return 0, err
-	}
-	defer all.Close()
-	names, err := all.Names()
+	names, err := h.Names(procDir)
 	if err != nil {
 		return 0, err
 	}
 	var pids []int
 	for _, name := range names {
-		if isPID(name) {
-			pid, _ := strconv.Atoi(name) // isPID has parsed it
-			pids = append(pids, pid)
+		if pid, err := strconv.ParseUint(name, 10, 31); err == nil {
+			pids = append(pids, int(pid))
 		}
 	}
-	sort.Ints(pids)
+	slices.Sort(pids)
 	own, unknown := h.Readlink(processDir(1) + "/ns/pid")
 	for _, pid := range pids {
 		if comm, err := h.ReadAttribute(processDir(pid) + "/comm"); err != nil || !slices.Contains(comms, comm) {
@@ -65,19 +58,19 @@ func lowestPID(h *host.Host, comms ...string) (int, error) {
 // daemon returns the PID of the process that serves the endpoint, or 0 if there is none. Normally that is the listener
 // of its socket. It is looked up by name if the service manager opened the socket, if the listener is in another PID
 // namespace, or if connecting to the socket would start a service.
-func daemon(h *host.Host, endpoint string, comms []string) int {
+func daemon(h *host.Host, endpoint, comm string) int {
+	if comm == "" {
+		return 0
+	}
 	socket, ok := strings.CutPrefix(endpoint, "unix://")
-	if ok && h.Live() && !slices.Contains(comms, "dockerd") && len(comms) > 0 {
+	if ok && h.Live() && comm != "dockerd" {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if pid, err := h.Processes().Peer(ctx, socket); err == nil && pid > 1 {
 			return pid
 		}
 	}
-	pid, err := lowestPID(h, comms...)
-	if err != nil {
-		return 0
-	}
+	pid, _ := lowestPID(h, comm) // none if unknown
 	return pid
 }
 
@@ -87,33 +80,20 @@ func started(h *host.Host, pid int) time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	boot, err := h.ReadFile(procDir + "/stat") // exceeds the attribute limit on a machine with many processors
+	stat, _ := h.ReadFile(procDir + "/stat") // exceeds the attribute limit on a machine with many processors
+	boot, _ := host.Line(string(stat), "btime")
+	seconds, err := strconv.ParseInt(boot, 10, 64)
 	if err != nil {
 		return time.Time{}
 	}
-	for _, line := range strings.Split(string(boot), "\n") {
-		if text, ok := strings.CutPrefix(line, "btime "); ok {
-			seconds, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-			if err != nil {
-				return time.Time{}
-			}
-			return time.Unix(seconds, 0).Add(after).UTC()
-		}
-	}
-	return time.Time{}
+	return time.Unix(seconds, 0).Add(after).UTC()
 }
 
 // unit returns the systemd service of a process, by its control group; empty if it has none.
 func unit(h *host.Host, pid int) string {
-	text, err := h.ReadAttribute(processDir(pid) + "/cgroup")
-	if err != nil {
-		return ""
-	}
-	for _, line := range strings.Split(text, "\n") {
-		_, group, _ := strings.Cut(line, ":")
-		_, group, _ = strings.Cut(group, ":")
-		elements := strings.Split(group, "/")
-		for _, e := range slices.Backward(elements) {
+	text, _ := h.ReadAttribute(processDir(pid) + "/cgroup") // proc_pid_cgroup(5): hierarchy, controllers, path
+	for line := range strings.Lines(text) {
+		for _, e := range slices.Backward(strings.Split(strings.TrimSpace(line), "/")) {
 			if strings.HasSuffix(e, ".service") {
 				return e
 			}

@@ -287,7 +287,7 @@ func TestEngine(t *testing.T) {
 				}
 			}
 			got, problems := Engine(h)
-			k, _ := Kubelet(h)
+			k, _, _ := kubeletAndEngine(h)
 			if got != c.want || k.Root != c.root || problems != nil {
 				t.Errorf("%+v, root %q, %q; want %+v, %q", got, k.Root, problems, c.want, c.root)
 			}
@@ -309,7 +309,7 @@ func TestNestedKubelet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if k, problems := Kubelet(h); k.Root != "/k" || problems != nil {
+	if k, _, problems := kubeletAndEngine(h); k.Root != "/k" || problems != nil {
 		t.Errorf("root %q, %q", k.Root, problems)
 	}
 }

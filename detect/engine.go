@@ -13,12 +13,6 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Kubelet reports whether the host has a kubelet and where its root is, and what could not be read.
-func Kubelet(h *host.Host) (accel.Kubelet, []string) {
-	k, _, problems := kubeletAndEngine(h)
-	return k, problems
-}
-
 // Engine reports which container runtime the kubelet uses, or which one is installed if there is no kubelet, and what
 // could not be read.
 func Engine(h *host.Host) (accel.ContainerEngine, []string) {

@@ -11,14 +11,10 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Health reads the health of a. If an attribute cannot be read, Health returns an error (unknown: the caller keeps the
-// last answer), unless another attribute shows that the device is unhealthy. A value other than the healthy one means
-// what the definition says. If the definition says nothing about it, the device is unhealthy, with the value as
-// message. A function that is no longer on the bus is gone. Since is zero.
-func Health(h *host.Host, def *accel.Definition, a accel.Accelerator) (accel.Health, error) {
-	return health(h, h.Devices().Attributes(a.ID), def, a.ID)
-}
-
+// health reads the health of a function. If an attribute cannot be read, health returns an error (unknown: the caller
+// keeps the last answer), unless another attribute shows that the device is unhealthy. A value other than the healthy
+// one means what the definition says. If the definition says nothing about it, the device is unhealthy, with the value
+// as message. A function that is no longer on the bus is gone. Since is zero.
 func health(h *host.Host, from attributes, def *accel.Definition, id string) (accel.Health, error) {
 	if _, err := h.Stat(path.Join(pciDevices, id)); errors.Is(err, fs.ErrNotExist) && h.Exists(pciDevices) {
 		return accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: id + " is not on the PCI bus"}, nil

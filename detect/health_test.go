@@ -49,8 +49,8 @@ func TestUnreachable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Health(h, &accel.Definition{Health: []accel.HealthSource{{File: "health", Healthy: "ok"}}},
-			accel.Accelerator{ID: card})
+		def := &accel.Definition{Health: []accel.HealthSource{{File: "health", Healthy: "ok"}}}
+		got, err := health(h, h.Devices().Attributes(card), def, card)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

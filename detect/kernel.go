@@ -16,17 +16,17 @@ import (
 
 // Kernel reads the running kernel and what decides whether it accepts a module, and what could not be read.
 func Kernel(h *host.Host) (accel.Kernel, []string) {
-	var a asker
+	a := asker{h: h}
 	k := accel.Kernel{
-		Release: a.must(h, procOSRelease), Version: a.must(h, procVersion),
-		Arch: a.may(h, procArch), BootID: a.must(h, procBootID),
+		Release: a.must(procOSRelease), Version: a.must(procVersion),
+		Arch: a.may(procArch), BootID: a.must(procBootID),
 	}
 	if k.Arch == "" {
 		if k.Arch = h.Kernel().Arch(); k.Arch == "" {
 			a.note("cannot read %s: the file is not there and the machine is not running", procArch)
 		}
 	}
-	if s := a.must(h, procTainted); s != "" {
+	if s := a.must(procTainted); s != "" {
 		taint, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
 			a.note("cannot read %s: %q is not a number", procTainted, clip(s))
@@ -42,9 +42,9 @@ func Kernel(h *host.Host) (accel.Kernel, []string) {
 	if err != nil {
 		a.note("cannot read the kernel's build id: %v", err)
 	}
-	k.Lockdown = bracketed(a.may(h, kernelLockdown))
-	k.SigEnforce = a.may(h, sigEnforce) == "Y"
-	k.ModulesDisabled = a.may(h, procModulesDisabled) == "1"
+	k.Lockdown = bracketed(a.may(kernelLockdown))
+	k.SigEnforce = a.may(sigEnforce) == "Y"
+	k.ModulesDisabled = a.may(procModulesDisabled) == "1"
 	// Four bytes of attributes, then the value (Documentation/filesystems/efivarfs.rst).
 	switch b, err := h.ReadBinary(secureBootVariable); {
 	case err == nil:
@@ -57,18 +57,21 @@ func Kernel(h *host.Host) (accel.Kernel, []string) {
 }
 
 // asker reads texts and records what it could not read.
-type asker struct{ problems []string }
+type asker struct {
+	h        *host.Host
+	problems []string
+}
 
 func (a *asker) note(format string, args ...any) {
 	a.problems = append(a.problems, fmt.Sprintf(format, args...))
 }
 
 // must reports an absent file; may does not.
-func (a *asker) must(h *host.Host, name string) string { return a.read(h, name, true) }
-func (a *asker) may(h *host.Host, name string) string  { return a.read(h, name, false) }
+func (a *asker) must(name string) string { return a.read(name, true) }
+func (a *asker) may(name string) string  { return a.read(name, false) }
 
-func (a *asker) read(h *host.Host, name string, must bool) string {
-	s, err := h.ReadAttribute(name)
+func (a *asker) read(name string, must bool) string {
+	s, err := a.h.ReadAttribute(name)
 	if err == nil && !printable(s) {
 		err = fmt.Errorf("read %s: not text", name)
 	}

@@ -28,10 +28,10 @@ type layout struct {
 	rank int
 	// starts is the name of another runtime that it starts for itself, with a socket below its own directory.
 	starts string
-	// config is its top-level configuration file; programs are its possible paths; comms are the names of its process.
+	// config is its top-level configuration file; programs are its possible paths; comm is the name of its process.
 	config   string
 	programs []string
-	comms    []string
+	comm     string
 	// there lists paths that show that it is installed even if it does not run.
 	there []string
 }
@@ -44,7 +44,7 @@ func layouts() []layout {
 			name: "containerd", distribution: name, rank: rank, socket: "/run/k3s/",
 			sockets: []string{"/run/k3s/containerd/containerd.sock"}, config: dir + "/agent/etc/containerd/config.toml",
 			programs: []string{dir + "/data/current/bin/containerd", dir + "/bin/containerd"},
-			comms:    []string{"containerd"}, there: []string{dir},
+			comm:     "containerd", there: []string{dir},
 		}
 	}
 	return []layout{
@@ -53,31 +53,31 @@ func layouts() []layout {
 		{
 			name: "containerd", distribution: "k0s", rank: 5, socket: "/k0s/",
 			sockets: []string{"/run/k0s/containerd.sock"}, config: "/etc/k0s/containerd.toml",
-			programs: []string{"/var/lib/k0s/bin/containerd"}, comms: []string{"containerd"},
+			programs: []string{"/var/lib/k0s/bin/containerd"}, comm: "containerd",
 			there: []string{"/etc/k0s", "/var/lib/k0s"},
 		},
 		{
 			name: "containerd", distribution: "microk8s", rank: 6, socket: "/microk8s/",
 			sockets: []string{"/var/snap/microk8s/common/run/containerd.sock"}, config: microk8sArgs + "/containerd.toml",
-			programs: []string{"/snap/microk8s/current/bin/containerd"}, comms: []string{"containerd"},
+			programs: []string{"/snap/microk8s/current/bin/containerd"}, comm: "containerd",
 			there: []string{microk8sArgs},
 		},
 		{
 			name: "cri-o", rank: 1, socket: "crio", sockets: []string{"/var/run/crio/crio.sock"},
 			config:   "/etc/crio/crio.conf",
-			programs: []string{"/usr/bin/crio", "/usr/local/bin/crio"}, comms: []string{"crio"},
+			programs: []string{"/usr/bin/crio", "/usr/local/bin/crio"}, comm: "crio",
 			there: []string{"/etc/crio"},
 		},
 		{
 			name: "containerd", rank: 2, socket: "containerd", sockets: []string{containerdSocket},
 			config:   "/etc/containerd/config.toml",
-			programs: []string{"/usr/bin/containerd", "/usr/local/bin/containerd"}, comms: []string{"containerd"},
+			programs: []string{"/usr/bin/containerd", "/usr/local/bin/containerd"}, comm: "containerd",
 			there: []string{"/etc/containerd"},
 		},
 		{
 			name: "docker", rank: 7, socket: "docker", sockets: []string{"/run/cri-dockerd.sock", dockerSocket},
 			starts: "containerd", config: "/etc/docker/daemon.json",
-			programs: []string{"/usr/bin/dockerd", "/usr/local/bin/dockerd"}, comms: []string{"dockerd"},
+			programs: []string{"/usr/bin/dockerd", "/usr/local/bin/dockerd"}, comm: "dockerd",
 			there: []string{"/etc/docker"},
 		},
 		{
@@ -209,7 +209,7 @@ func complete(h *host.Host, e accel.ContainerEngine) accel.ContainerEngine {
 func (l layout) fill(h *host.Host, e *accel.ContainerEngine) {
 	e.Config = l.config
 	var program string
-	if e.PID = daemon(h, e.Endpoint, l.comms); e.PID > 0 {
+	if e.PID = daemon(h, e.Endpoint, l.comm); e.PID > 0 {
 		e.Started, e.Unit = started(h, e.PID), unit(h, e.PID)
 		program = exe(e.PID)
 		if args, err := arguments(h, e.PID); err == nil {

@@ -157,7 +157,7 @@ func TestDaemonByPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pid := daemon(h, "unix://"+filepath.Join(dir, "s"), []string{"containerd"}); pid != os.Getpid() {
+	if pid := daemon(h, "unix://"+filepath.Join(dir, "s"), "containerd"); pid != os.Getpid() {
 		t.Errorf("daemon is %d, want %d", pid, os.Getpid())
 	}
 	if at := started(h, os.Getpid()); time.Since(at) > time.Hour || time.Since(at) < -time.Second {

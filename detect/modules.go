@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
@@ -70,10 +69,4 @@ func module(h *host.Host, all *host.Dir, name string) (m accel.LoadedModule, loa
 		r.fail(err)
 	}
 	return m, true, r.err
-}
-
-// isPID reports whether a name in /proc is a process.
-func isPID(name string) bool {
-	_, err := strconv.ParseUint(name, 10, 31)
-	return err == nil
 }

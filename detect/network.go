@@ -88,10 +88,9 @@ func devicesOf(h *host.Host, class string) map[string][]string {
 		}
 		// Such as ../../devices/pci0000:00/0000:00:03.0/virtio0/net/eth0: the last PCI address in the path is the
 		// device's.
-		elements := strings.Split(d.Readlink(name), "/")
-		for i := len(elements) - 1; i >= 0; i-- {
-			if isAddress(elements[i]) {
-				if at := elements[i]; len(out[at]) < maxEach {
+		for _, at := range slices.Backward(strings.Split(d.Readlink(name), "/")) {
+			if isAddress(at) {
+				if len(out[at]) < maxEach {
 					out[at] = append(out[at], name)
 				}
 				break
@@ -174,10 +173,7 @@ func describePort(h *host.Host, device string, p *accel.RDMAPort) {
 
 // attributeNumber reads a number. It returns 0 if there is none, such as the speed of a link that is down.
 func attributeNumber(h *host.Host, file string) int {
-	s, err := h.ReadAttribute(file)
-	if err != nil {
-		return 0
-	}
+	s, _ := h.ReadAttribute(file) // on an error, s is no number
 	n, err := strconv.ParseInt(s, 10, 32)
 	if err != nil {
 		return 0

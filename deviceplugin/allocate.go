@@ -57,8 +57,7 @@ func (s *service) allocate(ctx context.Context, devices map[string]device,
 		names = append(names, d.of)
 		switch {
 		case s.cfg.CDI:
-			answer.CdiDevices = append(answer.CdiDevices,
-				&pluginapi.CDIDevice{Name: s.cfg.Definition.Resource + "=" + d.of})
+			answer.CdiDevices = append(answer.CdiDevices, &pluginapi.CDIDevice{Name: s.cfg.Definition.CDIName(d.of)})
 		case len(d.nodes) == 0 && len(s.cfg.nodeSources()) > 0:
 			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: it has no device node (%s)",
 				id, accel.NodeMissing)

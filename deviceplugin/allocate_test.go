@@ -102,7 +102,7 @@ func TestNothingDelaysAllocate(t *testing.T) {
 	k.start()
 	defer k.stop()
 	blocked := make(chan struct{})
-	p := newPlugin(k, func(c *Config) { c.OnChange = func(accel.PluginHave) { <-blocked } })
+	p := newPlugin(k, func(c *Config) { c.OnChange = func() { <-blocked } })
 	p.Update(two())
 	run(t, p)
 	defer close(blocked)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/pace"
 )
 
 // Bound is a container of a pod that is bound to this node and has not ended.
@@ -53,21 +54,13 @@ type containerKey struct{ uid, container string }
 
 func (b Bound) key() containerKey { return containerKey{b.UID, b.Container} }
 
-func newChooser(cfg Config, k *kubelet) *chooser {
-	return &chooser{
-		resource: cfg.Resource, bound: cfg.Bound, holders: k.latest, log: cfg.Log,
-		given: map[containerKey]bool{},
-	}
-}
-
 // next returns the containers that the kubelet may be asking for when it wants count devices, in the order in which
 // devices were chosen for them. There are none if that cannot be found out.
 func (c *chooser) next(ctx context.Context, count int) []Bound {
 	if c == nil || c.bound == nil {
 		return nil
 	}
-	late := time.NewTimer(watchLag)
-	defer late.Stop()
+	late := time.After(watchLag)
 	for {
 		all, changed, known := c.bound(c.resource)
 		if !known && changed == nil {
@@ -80,7 +73,7 @@ func (c *chooser) next(ctx context.Context, count int) []Bound {
 		}
 		select {
 		case <-changed:
-		case <-late.C:
+		case <-late:
 			return nil
 		case <-ctx.Done():
 			return nil
@@ -136,11 +129,7 @@ func (c *chooser) held(ctx context.Context) heldRefs {
 		if err == nil {
 			return held
 		}
-		again := time.NewTimer(askAgain)
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			again.Stop()
+		if pace.Sleep(ctx, askAgain) != nil {
 			c.log.Debug("the kubelet does not say who holds devices; its last answer counts", "error", err)
 			return held
 		}

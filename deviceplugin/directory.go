@@ -49,15 +49,15 @@ func (d *directory) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-look:
-			d.signal()
 		case name, open := <-d.changes:
 			if !open {
 				return
 			}
-			if d.matters(name) {
-				d.signal()
+			if !d.matters(name) {
+				continue
 			}
 		}
+		signal(d.changed)
 	}
 }
 
@@ -71,9 +71,10 @@ func (d *directory) matters(name string) bool {
 	return err != nil && filepath.Ext(name) == ".sock"
 }
 
-func (d *directory) signal() {
+// signal puts a value into a channel that has room for one, unless it is there already.
+func signal(c chan<- struct{}) {
 	select {
-	case d.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -19,7 +19,7 @@ func TestQuestionEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	p := New(Config{Resource: testResource, PodResources: pods})
+	p := New(Config{Resource: testResource, PodResources: pods, Definition: &accel.Definition{Kind: "example-thing"}})
 	defer p.kubelet.close()
 	p.timing.ask = 50 * time.Millisecond
 	answered := make(chan view, 1)

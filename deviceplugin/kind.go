@@ -27,13 +27,11 @@ type Kind struct {
 // NewKind returns plugins that serve nothing until [Kind.Run] is called. The resource in cfg is for whole devices.
 // Partitions are offered as the definition in cfg names them. Former applies to all of them.
 func NewKind(cfg Config) *Kind {
-	cfg = cfg.complete()
-	k := &Kind{more: make(chan struct{}, 1), plugins: map[string]*Plugin{}, refused: map[string]*accel.Problem{}}
-	if onChange := cfg.OnChange; onChange != nil {
-		cfg.OnChange = func(accel.PluginHave) { onChange(k.State()) }
+	k := &Kind{
+		cfg: cfg.complete(), more: make(chan struct{}, 1), plugins: map[string]*Plugin{},
+		refused: map[string]*accel.Problem{},
 	}
-	k.cfg = cfg
-	k.add("", New(cfg))
+	k.add("", New(k.cfg))
 	return k
 }
 
@@ -41,10 +39,7 @@ func NewKind(cfg Config) *Kind {
 func (k *Kind) add(profile string, p *Plugin) {
 	k.plugins[profile] = p
 	k.waiting = append(k.waiting, p)
-	select {
-	case k.more <- struct{}{}:
-	default:
-	}
+	signal(k.more)
 }
 
 // Resource is the extended resource of a profile. An empty profile means whole devices.

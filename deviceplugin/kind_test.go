@@ -42,7 +42,7 @@ func offered(k *Kind) string {
 	defer k.mu.Unlock()
 	var all []string
 	for _, profile := range slices.Sorted(maps.Keys(k.plugins)) {
-		all = append(all, strings.TrimPrefix(k.plugins[profile].Resource(), "example.com/")+"=["+
+		all = append(all, strings.TrimPrefix(k.plugins[profile].cfg.Resource, "example.com/")+"=["+
 			strings.Join(rows(k.plugins[profile].list), " ")+"]")
 	}
 	return strings.Join(all, " ")
@@ -51,13 +51,12 @@ func offered(k *Kind) string {
 // The layout changes while the plugin runs: profiles are resources of their own, a divided device is not offered
 // whole, and a vanished one stays as a tombstone as long as a pod holds it.
 func TestPartitionsComeAndGo(t *testing.T) {
-	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	now := t0
+	now := time.Now()
 	def := &accel.Definition{
 		Kind: "example-thing", Resource: testResource,
 		Partitions: &accel.Partitions{Profiles: []accel.Profile{{Name: "quarter", Rename: "example.com/small"}}},
 	}
-	k := NewKind(Config{Resource: testResource, Definition: def, Now: func() time.Time { return now }})
+	k := NewKind(Config{Resource: testResource, Definition: def})
 	sweep := func(held ...string) {
 		refs := map[string]PodRef{}
 		for _, id := range held {
@@ -124,7 +123,7 @@ func TestAllocatePartition(t *testing.T) {
 			}
 		})
 	}
-	k := NewKind(Config{Resource: testResource})
+	k := NewKind(Config{Resource: testResource, Definition: &accel.Definition{Kind: "example-thing", Resource: testResource}})
 	k.Update(accel.Units(divided("a:half0")))
 	s := &service{cfg: k.plugins[""].cfg, list: k.plugins[""].list}
 	_, err := s.Allocate(t.Context(),

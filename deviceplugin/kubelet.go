@@ -2,14 +2,10 @@ package deviceplugin
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -49,10 +45,6 @@ type kubelet struct {
 // youngKubelet is how long a kubelet gets to learn its pods from the API server after its sockets are there. Until
 // then its list of holders lacks those that it has not heard of.
 const youngKubelet = 30 * time.Second
-
-func newKubelet(resource string, former []string, socket string) *kubelet {
-	return &kubelet{resource: resource, former: former, socket: socket, young: youngKubelet}
-}
 
 // maxAnswer is the maximum size of an answer in bytes, as in the kubelet's own client (podresources/client.go).
 const maxAnswer = 16 << 20
@@ -107,15 +99,14 @@ func (k *kubelet) allocatable(ctx context.Context) ([]string, error) {
 		return nil, accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet what is allocatable: %s",
 			status.Convert(err).Message())
 	}
-	ids := map[string]bool{} // a device with two NUMA nodes is listed twice
+	var ids []string
 	for _, d := range resp.GetDevices() {
 		if d.GetResourceName() == k.resource {
-			for _, id := range d.GetDeviceIds() {
-				ids[id] = true
-			}
+			ids = append(ids, d.GetDeviceIds()...)
 		}
 	}
-	return slices.Sorted(maps.Keys(ids)), nil
+	slices.Sort(ids)
+	return slices.Compact(ids), nil // a device with two NUMA nodes is listed twice
 }
 
 // holders returns who holds which device. With an error it returns the last good answer. The answer of a kubelet that
@@ -143,7 +134,9 @@ func (k *kubelet) holders(ctx context.Context) (heldRefs, error) {
 func (k *kubelet) latest(ctx context.Context) (heldRefs, error) {
 	held, err := k.list(ctx)
 	if err != nil {
-		return k.lastHolders(), err
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.last, err
 	}
 	return held, nil
 }
@@ -193,12 +186,6 @@ func (k *kubelet) list(ctx context.Context) (heldRefs, error) {
 	return held, nil
 }
 
-func (k *kubelet) lastHolders() heldRefs {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.last
-}
-
 // register registers the socket endpoint with the kubelet of dir. If nobody listens there, the problem is
 // KubeletAbsent; any other failure is RegistrationFailed with the kubelet's message.
 func register(ctx context.Context, dir, endpoint, resource string) *accel.Problem {
@@ -226,20 +213,4 @@ func register(ctx context.Context, dir, endpoint, resource string) *accel.Proble
 	}
 	return accel.Problemf(accel.RegistrationFailed, "cannot register %q: the kubelet refused: %s", resource,
 		status.Convert(err).Message())
-}
-
-// refused reports whether a socket exists but nobody listens on it.
-func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
-
-// absent is the problem for a host without a kubelet.
-func absent(dir string) *accel.Problem {
-	return accel.Problemf(accel.KubeletAbsent, "cannot find the kubelet's socket %q", filepath.Join(dir, kubeletSocket))
-}
-
-func differs(healthy, allocatable int) *accel.Problem {
-	return &accel.Problem{
-		Reason: accel.AllocatableDiffers,
-		Message: fmt.Sprintf("the kubelet counts %d devices (replicas of shared ones included), %d are healthy",
-			allocatable, healthy),
-	}
 }

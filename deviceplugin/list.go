@@ -2,6 +2,7 @@ package deviceplugin
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,14 +29,6 @@ type device struct {
 	kept     bool      // it exists only for the pod that holds it, see keep
 	taken    bool      // it is not offered, see occupy
 }
-
-func (d device) equal(e device) bool {
-	return d.id == e.id && d.of == e.of && d.numa == e.numa && d.health == e.health && same(d.withheld, e.withheld) &&
-		d.gone.Equal(e.gone) && d.kept == e.kept && d.taken == e.taken &&
-		slices.Equal(d.at, e.at) && slices.Equal(d.nodes, e.nodes) && slices.Equal(d.env, e.env)
-}
-
-func same(a, b *accel.Withheld) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // offered reports whether the kubelet may give the row to a container.
 func (d device) offered() bool {
@@ -76,7 +69,9 @@ type inventory struct {
 
 func newInventory() *inventory {
 	inv := &inventory{forgotten: map[string]bool{}, given: make(chan struct{})}
-	inv.current.Store(&list{message: &pluginapi.ListAndWatchResponse{}, replaced: make(chan struct{})})
+	inv.current.Store(&list{
+		devices: map[string]device{}, message: &pluginapi.ListAndWatchResponse{}, replaced: make(chan struct{}),
+	})
 	return inv
 }
 
@@ -146,9 +141,6 @@ func (inv *inventory) adopt(held heldRefs, now time.Time) {
 	defer inv.mu.Unlock()
 	inv.held = held
 	next := maps.Clone(inv.load().devices)
-	if next == nil {
-		next = map[string]device{}
-	}
 	for id := range held.now {
 		d, known := next[id]
 		if known && d.gone.IsZero() {
@@ -226,7 +218,7 @@ func (inv *inventory) quiet(patience time.Duration) {
 func (inv *inventory) replace(devices map[string]device) {
 	inv.occupy(devices)
 	before := inv.load()
-	if maps.EqualFunc(devices, before.devices, device.equal) {
+	if reflect.DeepEqual(devices, before.devices) {
 		return
 	}
 	next := &list{devices: devices, message: before.message, revision: before.revision, replaced: make(chan struct{})}

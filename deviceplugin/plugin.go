@@ -8,7 +8,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -46,9 +45,9 @@ type Config struct {
 	Connections Connections
 	// Log gets one record per transition. If nil, nothing is logged.
 	Log *slog.Logger
-	// OnChange is called with the latest state after each change of [Plugin.State] or [Plugin.Problem], from one
-	// goroutine and without holding a lock. Changes during a call are reported by one more call.
-	OnChange func(accel.PluginHave)
+	// OnChange is called after each change of [Plugin.State] or [Plugin.Problem], from one goroutine and without
+	// holding a lock. Changes during a call are reported by one more call. May be nil.
+	OnChange func()
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -61,11 +60,11 @@ func (c Config) complete() Config {
 	if c.Connections == nil {
 		c.Connections = ending{}
 	}
+	if c.OnChange == nil {
+		c.OnChange = func() {}
+	}
 	if c.Now == nil {
 		c.Now = time.Now
-	}
-	if c.Definition == nil {
-		c.Definition = &accel.Definition{Kind: strings.ReplaceAll(c.Resource, "/", "-"), Resource: c.Resource}
 	}
 	return c
 }
@@ -82,8 +81,6 @@ type Plugin struct {
 	pluginState *pluginState
 	chooser     *chooser
 	watchdog    watchdog
-	ready       chan struct{}
-	readied     sync.Once
 }
 
 // timing holds every duration, so that tests can shorten them.
@@ -134,32 +131,22 @@ func New(cfg Config) *Plugin {
 	t := defaultTiming()
 	list := newInventory()
 	list.replicas = cfg.Definition.Replicas()
-	k := newKubelet(cfg.Resource, cfg.Former, cfg.PodResources)
+	k := &kubelet{resource: cfg.Resource, former: cfg.Former, socket: cfg.PodResources, young: youngKubelet}
 	return &Plugin{
-		cfg:         cfg,
-		timing:      t,
-		list:        list,
-		kubelet:     k,
-		chooser:     newChooser(cfg, k),
-		pluginState: newPluginState(),
+		cfg:     cfg,
+		timing:  t,
+		list:    list,
+		kubelet: k,
+		chooser: &chooser{
+			resource: cfg.Resource, bound: cfg.Bound, holders: k.latest, log: cfg.Log, given: map[containerKey]bool{},
+		},
+		pluginState: &pluginState{changed: make(chan struct{}, 1)},
 		watchdog:    watchdog{timing: t},
-		ready:       make(chan struct{}),
 	}
 }
 
-// String names the task.
-func (p *Plugin) String() string { return "device plugin " + p.cfg.Resource }
-
-// Resource is the extended resource.
-func (p *Plugin) Resource() string { return p.cfg.Resource }
-
 // Names are the extended resource and its previous names.
 func (p *Plugin) Names() []string { return append([]string{p.cfg.Resource}, p.cfg.Former...) }
-
-// Ready is closed when the first attempt to register has ended, successfully or not. It is also closed if there is
-// no kubelet to register with or no Update yet, so that neither an agent that starts before the kubelet nor a host
-// without driver is held up.
-func (p *Plugin) Ready() <-chan struct{} { return p.ready }
 
 // State is what is known about the kubelet's view. Allocatable is unknown from the end of a stream until the kubelet
 // answers during the next one.
@@ -187,15 +174,13 @@ func (p *Plugin) Update(accelerators []accel.Accelerator) {
 
 // Holders returns which container holds which device or replica, by the kubelet's id (see [DeviceOf]), according to
 // the kubelet's PodResources List. It includes what is held under previous names of the resource. With an error it
-// returns the last good answer, which may be nil.
+// returns the last good answer, which may be empty.
 func (p *Plugin) Holders(ctx context.Context) (map[string]PodRef, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timing.ask)
 	defer cancel()
 	held, err := p.kubelet.holders(ctx)
-	all := maps.Clone(held.before)
-	if all == nil {
-		all = maps.Clone(held.now)
-	}
+	all := map[string]PodRef{}
+	maps.Copy(all, held.before)
 	maps.Copy(all, held.now)
 	return all, err
 }
@@ -208,12 +193,11 @@ func (p *Plugin) Run(ctx context.Context) error {
 	defer cancel()
 	dir := watchDirectory(watching, p.cfg.Dir, p.timing, p.cfg.Log)
 	var wg sync.WaitGroup
-	over := make(chan struct{})
 	wg.Go(func() { dir.run(watching) })
-	wg.Go(func() { p.pluginState.report(over, p.cfg.OnChange) })
+	wg.Go(func() { p.pluginState.report(p.cfg.OnChange) })
 	p.register(ctx, dir)
 	cancel()
-	close(over)
+	close(p.pluginState.changed) // nothing changes any more
 	wg.Wait()
 	p.kubelet.close()
 	return nil

@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"reflect"
 	"sync"
 
 	"github.com/acceld/acceld/accel"
@@ -11,11 +12,7 @@ type pluginState struct {
 	mu      sync.Mutex
 	have    accel.PluginHave
 	problem *accel.Problem
-	changed chan struct{}
-}
-
-func newPluginState() *pluginState {
-	return &pluginState{changed: make(chan struct{}, 1)}
+	changed chan struct{} // a value is a report that is due; it includes all changes until then
 }
 
 func (s *pluginState) get() (accel.PluginHave, *accel.Problem) {
@@ -32,40 +29,18 @@ func (s *pluginState) set(problem *accel.Problem, change func(*accel.PluginHave)
 	if change != nil {
 		change(&have)
 	}
-	other := !sameProblem(s.problem, problem)
+	other := !reflect.DeepEqual(s.problem, problem)
 	if have == s.have && !other {
 		return false
 	}
 	s.have, s.problem = have, problem
-	select {
-	case s.changed <- struct{}{}:
-	default: // the pending report will read this state too
-	}
+	signal(s.changed)
 	return other
 }
 
-// report calls onChange after each change until over is closed, and once more if a change is still pending then.
-func (s *pluginState) report(over <-chan struct{}, onChange func(accel.PluginHave)) {
-	for {
-		select {
-		case <-s.changed:
-		case <-over:
-			select {
-			case <-s.changed:
-			default:
-				return
-			}
-		}
-		if onChange != nil {
-			have, _ := s.get()
-			onChange(have)
-		}
+// report calls onChange after each change until changed is closed.
+func (s *pluginState) report(onChange func()) {
+	for range s.changed {
+		onChange()
 	}
-}
-
-func sameProblem(a, b *accel.Problem) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Reason == b.Reason && a.Message == b.Message
 }

@@ -25,18 +25,13 @@ func (p *Plugin) register(ctx context.Context, dir *directory) {
 	defer p.disconnected(nil)
 	select {
 	case <-p.list.given:
-	default:
-		p.becomeReady()
-		select {
-		case <-p.list.given:
-		case <-ctx.Done():
-			return
-		}
+	case <-ctx.Done():
+		return
 	}
 	failures := 0
 	for recalled, fresh := false, false; ; {
-		waited, there := p.awaitKubelet(ctx, dir)
-		if !there {
+		waited := p.awaitKubelet(ctx, dir)
+		if ctx.Err() != nil {
 			return
 		}
 		// A kubelet that has just started admits its pods in a moment, and permanently refuses those whose devices
@@ -81,33 +76,30 @@ func (p *Plugin) recall(ctx context.Context) bool {
 	return err == nil
 }
 
-// awaitKubelet waits for kubelet.sock, and reports whether it had to wait. There is false if ctx ended first.
-func (p *Plugin) awaitKubelet(ctx context.Context, dir *directory) (waited, there bool) {
+// awaitKubelet waits for kubelet.sock or the end of ctx, and reports whether it had to wait.
+func (p *Plugin) awaitKubelet(ctx context.Context, dir *directory) (waited bool) {
 	for {
 		if there, _ := dir.look(); there {
-			return waited, true
+			return waited
 		}
 		waited = true
-		p.disconnected(absent(p.cfg.Dir))
-		resync := time.NewTimer(pace.Jitter(p.timing.resync))
+		p.disconnected(accel.Problemf(accel.KubeletAbsent, "cannot find the kubelet's socket %q",
+			filepath.Join(p.cfg.Dir, kubeletSocket)))
 		select {
 		case <-dir.changed:
-		case <-resync.C: // a mount over the directory causes no event
+		case <-time.After(pace.Jitter(p.timing.resync)): // a mount over the directory causes no event
 		case <-ctx.Done():
-			resync.Stop()
-			return waited, false
+			return waited
 		}
-		resync.Stop()
 	}
 }
 
 // pause waits before the next attempt. It returns true if the kubelet's socket was replaced meanwhile.
 func (p *Plugin) pause(ctx context.Context, dir *directory, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+	over := time.After(d)
 	for {
 		select {
-		case <-timer.C:
+		case <-over:
 			return false
 		case <-ctx.Done():
 			return false
@@ -132,14 +124,12 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	if problem != nil || wiped {
 		return outcome{problem: problem, fresh: wiped}
 	}
-	late := time.NewTimer(p.timing.open)
-	defer late.Stop()
 	select {
 	case <-s.opened:
 	case <-s.ended:
 		return outcome{problem: accel.Problemf(accel.RegistrationFailed,
 			"cannot register %q: the kubelet ended its stream before the first list", p.cfg.Resource)}
-	case <-late.C:
+	case <-time.After(p.timing.open):
 		return outcome{problem: accel.Problemf(accel.RegistrationFailed,
 			"cannot register %q: the kubelet agreed and did not open its stream", p.cfg.Resource)}
 	case <-ctx.Done():
@@ -154,7 +144,6 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	})
 	p.cfg.Log.Info("registered with the kubelet", "socket", filepath.Base(s.path), "registrations",
 		p.State().Registrations)
-	p.becomeReady()
 	removeLeftovers(p.cfg.Dir, p.cfg.Definition.Kind, time.Now())
 	return p.attend(ctx, dir, s)
 }
@@ -289,7 +278,9 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 	verdict := p.watchdog.observe(now, l.revision, l.healthy, v.allocatable)
 	var problem *accel.Problem
 	if !verdict.settled {
-		problem = differs(len(l.healthy), len(v.allocatable))
+		problem = accel.Problemf(accel.AllocatableDiffers,
+			"the kubelet counts %d devices (replicas of shared ones included), %d are healthy", len(v.allocatable),
+			len(l.healthy))
 	}
 	p.pluginState.set(problem, func(h *accel.PluginHave) { h.Allocatable = accel.Known(l.count(v.allocatable)) })
 	if verdict.settled && !look.settled {
@@ -314,9 +305,4 @@ func (p *Plugin) disconnected(problem *accel.Problem) {
 	if other && problem != nil {
 		p.cfg.Log.Warn("not registered with the kubelet", "reason", problem.Reason, "problem", problem.Message)
 	}
-	if problem != nil {
-		p.becomeReady()
-	}
 }
-
-func (p *Plugin) becomeReady() { p.readied.Do(func() { close(p.ready) }) }

@@ -20,15 +20,15 @@ func TestRegister(t *testing.T) {
 	defer k.stop()
 	var mu sync.Mutex
 	var seen []accel.PluginHave
-	p := newPlugin(k, func(c *Config) {
-		c.OnChange = func(h accel.PluginHave) {
+	var p *Plugin
+	p = newPlugin(k, func(c *Config) {
+		c.OnChange = func() {
 			mu.Lock()
 			defer mu.Unlock()
-			seen = append(seen, h)
+			seen = append(seen, p.State())
 		}
 	})
 	stop := run(t, p)
-	<-p.Ready() // without an Update nothing waits, and nothing is registered
 	p.Update(two())
 	eventually(t, "registered and counted", settled(p, 1, 2))
 	if got, want := k.health(), []string{"a", "b"}; !cmp.Equal(got, want) {
@@ -60,7 +60,6 @@ func TestKubeletComesLate(t *testing.T) {
 	p.timing.resync = time.Hour // events only
 	p.Update(two())
 	run(t, p)
-	<-p.Ready()
 	eventually(t, "kubelet absent", func() bool {
 		return p.Problem() != nil && p.Problem().Reason == accel.KubeletAbsent
 	})
@@ -120,7 +119,7 @@ func TestRegisterIsRefused(t *testing.T) {
 	var worst *accel.Problem
 	var p *Plugin
 	p = newPlugin(k, func(c *Config) {
-		c.OnChange = func(accel.PluginHave) {
+		c.OnChange = func() {
 			mu.Lock()
 			defer mu.Unlock()
 			if problem := p.Problem(); problem != nil && problem.Reason == accel.RegistrationFailed {

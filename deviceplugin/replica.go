@@ -35,13 +35,12 @@ type heldRefs struct {
 
 // with returns the holders of both; newer wins where they differ.
 func (h heldRefs) with(newer heldRefs) heldRefs {
-	merged := func(a, b map[string]PodRef) map[string]PodRef {
-		out := map[string]PodRef{}
-		maps.Copy(out, a)
-		maps.Copy(out, b)
-		return out
+	both := heldRefs{now: map[string]PodRef{}, before: map[string]PodRef{}}
+	for _, x := range []heldRefs{h, newer} {
+		maps.Copy(both.now, x.now)
+		maps.Copy(both.before, x.before)
 	}
-	return heldRefs{now: merged(h.now, newer.now), before: merged(h.before, newer.before)}
+	return both
 }
 
 // keep returns a row for a replica that a pod holds although the device now has fewer replicas. The row reports the

@@ -2,16 +2,15 @@ package deviceplugin
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -41,15 +40,12 @@ type service struct {
 	opened   chan struct{} // closed when the kubelet has the first list
 	ended    chan struct{} // closed when that stream has ended
 	closing  chan struct{} // closed to end the stream from this side
-	stream   sync.Once     // the first ListAndWatch
+	streamed atomic.Bool   // there was a ListAndWatch
 }
 
 // serve listens on a new socket. Serving starts before registering, because the kubelet dials back during Register.
 func (p *Plugin) serve() (*service, *accel.Problem) {
-	name, err := socketName(p.cfg.Definition.Kind)
-	if err != nil {
-		return nil, accel.AsProblem(err)
-	}
+	name := fmt.Sprintf("acceld-%s-%08x.sock", p.cfg.Definition.Kind, rand.Uint32())
 	s := &service{
 		cfg: p.cfg, list: p.list, chooser: p.chooser,
 		path:    filepath.Join(p.cfg.Dir, name),
@@ -59,29 +55,17 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.path, Net: "unix"})
 	if err != nil {
-		return nil, accel.Problemf(listenReason(err), "cannot listen on %q: %s", s.path, err)
+		return nil, accel.ProblemOr(err, accel.RegistrationFailed, "cannot listen on %q", s.path)
 	}
 	if err := os.Chmod(s.path, 0o600); err != nil {
 		_ = l.Close() // the error of Chmod is the one that matters
-		return nil, accel.Problemf(listenReason(err), "cannot protect %q: %s", s.path, err)
+		return nil, accel.ProblemOr(err, accel.RegistrationFailed, "cannot protect %q", s.path)
 	}
 	s.server = grpc.NewServer(grpc.UnaryInterceptor(guard))
 	pluginapi.RegisterDevicePluginServer(s.server, s)
 	s.listener = keeping{l, p.cfg.Connections, p.cfg.Resource}
 	go func() { _ = s.server.Serve(s.listener) }() // ends with stop; a failure shows as the end of the stream
 	return s, nil
-}
-
-func listenReason(err error) accel.Reason {
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return accel.PermissionDenied
-	case errors.Is(err, syscall.EROFS):
-		return accel.ReadOnly
-	case errors.Is(err, syscall.ENOSPC):
-		return accel.NoSpace
-	}
-	return accel.RegistrationFailed
 }
 
 // stop ends the stream, gives calls in flight at most patience to finish, and removes the socket. If the process
@@ -145,8 +129,7 @@ func (s *service) PreStartContainer(context.Context,
 // ListAndWatch sends the list, and sends it again after each change that the kubelet can see. The kubelet opens one
 // stream per registration; further ones are served but do not count.
 func (s *service) ListAndWatch(_ *pluginapi.Empty, stream pluginapi.DevicePlugin_ListAndWatchServer) error {
-	first := false
-	s.stream.Do(func() { first = true })
+	first := !s.streamed.Swap(true)
 	if first {
 		defer close(s.ended)
 	}
@@ -172,15 +155,6 @@ func (s *service) ListAndWatch(_ *pluginapi.Empty, stream pluginapi.DevicePlugin
 	}
 }
 
-// socketName returns a new name for each registration: "acceld-<kind>-<8 hex digits>.sock".
-func socketName(kind string) (string, error) {
-	var b [4]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return "", fmt.Errorf("cannot name a socket: %s", err)
-	}
-	return "acceld-" + kind + "-" + hex.EncodeToString(b[:]) + ".sock", nil
-}
-
 // leftover is the minimum age at which a socket counts as left behind: between bind and listen, a socket that is
 // about to be used refuses connections too.
 const leftover = time.Second
@@ -204,7 +178,7 @@ func removeLeftovers(dir, kind string, now time.Time) {
 			_ = c.Close() // a live agent keeps its socket
 			continue
 		}
-		if refused(err) {
+		if errors.Is(err, syscall.ECONNREFUSED) {
 			_ = os.Remove(path) // the next registration tries again
 		}
 	}

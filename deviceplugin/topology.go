@@ -54,11 +54,7 @@ type spot struct {
 	at place
 }
 
-// sortSpots sorts devices by place, so that devices of one place are adjacent at every level.
-func sortSpots(spots []spot) {
-	slices.SortFunc(spots, comparePlaces)
-}
-
+// comparePlaces orders devices so that those of one place are adjacent at every level.
 func comparePlaces(a, b spot) int { return cmp.Or(slices.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) }
 
 // choice is a set of devices, and how many devices in the same places stay free, by level.
@@ -151,7 +147,7 @@ func within(spots []spot, step string, level int) []spot {
 
 // spread returns how many places the devices occupy, by level. Fewer is closer; wider levels count first.
 func spread(spots []spot) (places [levels]int) {
-	sortSpots(spots)
+	slices.SortFunc(spots, comparePlaces)
 	for i := range spots {
 		first := 0 // the first level at which it differs from the device before it
 		for i > 0 && first < levels && spots[i].at.step(first) == spots[i-1].at.step(first) {

@@ -3,6 +3,7 @@ package dra
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -61,11 +62,7 @@ func parts(d result) []string {
 		if err != nil {
 			continue // the API server writes only valid quantities
 		}
-		_, short, ok := strings.Cut(name, "/")
-		if !ok {
-			short = name
-		}
-		out = append(out, fmt.Sprintf("ACCELD_%s_%s=%d", strings.ToUpper(word.Replace(short)),
+		out = append(out, fmt.Sprintf("ACCELD_%s_%s=%d", strings.ToUpper(word.Replace(path.Base(name))),
 			strings.ToUpper(word.Replace(d.Device)), q.Value()))
 	}
 	return out

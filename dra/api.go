@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -13,13 +14,25 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
+// slicePath is the path of all ResourceSlices.
+const slicePath = apiRoot + "resourceslices"
+
 // objects is the client for the API server's objects that this package uses.
-type objects struct{ api kube.API }
+type objects struct {
+	kube.API
+	timeout time.Duration // of one request
+}
+
+// Do sends a request to the API server, as [kube.API] describes, within the timeout.
+func (o objects) Do(ctx context.Context, method, path string, query url.Values, body, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	return o.API.Do(ctx, method, path, query, body, into)
+}
 
 // claim reads a ResourceClaim.
-func (o objects) claim(ctx context.Context, namespace, name string) (claim, error) {
-	var c claim
-	err := o.Do(ctx, http.MethodGet, apiRoot+"namespaces/"+url.PathEscape(namespace)+"/resourceclaims/"+
+func (o objects) claim(ctx context.Context, namespace, name string) (c claim, err error) {
+	err = o.Do(ctx, http.MethodGet, apiRoot+"namespaces/"+url.PathEscape(namespace)+"/resourceclaims/"+
 		url.PathEscape(name), nil, nil, &c)
 	return c, err
 }
@@ -29,21 +42,19 @@ func own(driver, node string) url.Values {
 	return url.Values{"fieldSelector": {"spec.driver=" + driver + ",spec.nodeName=" + node}}
 }
 
-func (o objects) create(ctx context.Context, s Slice) (Slice, error) {
-	var made Slice
-	err := o.Do(ctx, http.MethodPost, apiRoot+"resourceslices", nil, s, &made)
-	return made, err
-}
-
-func (o objects) update(ctx context.Context, s Slice) (Slice, error) {
-	var made Slice
-	err := o.Do(ctx, http.MethodPut, apiRoot+"resourceslices/"+s.Metadata.Name, nil, s, &made)
+// write updates a slice that has a version and creates one that has none. It returns what the API server made of it.
+func (o objects) write(ctx context.Context, s Slice) (made Slice, err error) {
+	method, path := http.MethodPost, slicePath
+	if s.Metadata.ResourceVersion != "" {
+		method, path = http.MethodPut, slicePath+"/"+s.Metadata.Name
+	}
+	err = o.Do(ctx, method, path, nil, s, &made)
 	return made, err
 }
 
 // remove deletes a slice. A slice that is already gone is not an error.
 func (o objects) remove(ctx context.Context, name string) error {
-	err := o.Do(ctx, http.MethodDelete, apiRoot+"resourceslices/"+name, nil, nil, nil)
+	err := o.Do(ctx, http.MethodDelete, slicePath+"/"+name, nil, nil, nil)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -59,20 +70,15 @@ func (o objects) nodeUID(ctx context.Context, name string) (string, error) {
 	return node.Metadata.UID, err
 }
 
-// Do sends a request to the API server, as [kube.API] describes.
-func (o objects) Do(ctx context.Context, method, path string, query url.Values, body, into any) error {
-	if o.api == nil {
-		return accel.Problemf(accel.APIUnreachable, "there are no credentials for the API server")
-	}
-	return o.api.Do(ctx, method, path, query, body, into)
+// anonymous stands for the API server if there are no credentials for it.
+type anonymous struct{}
+
+func (anonymous) Do(context.Context, string, string, url.Values, any, any) error {
+	return accel.Problemf(accel.APIUnreachable, "there are no credentials for the API server")
 }
 
-// Watch starts a watch, as [kube.API] describes.
-func (o objects) Watch(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
-	if o.api == nil {
-		return nil, accel.Problemf(accel.APIUnreachable, "there are no credentials for the API server")
-	}
-	return o.api.Watch(ctx, path, query)
+func (a anonymous) Watch(ctx context.Context, _ string, _ url.Values) (io.ReadCloser, error) {
+	return nil, a.Do(ctx, "", "", nil, nil, nil)
 }
 
 // problem gives an error from the API server a reason.

@@ -3,6 +3,7 @@ package dra
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -55,8 +56,7 @@ func (b *book) open() *accel.Problem {
 	defer b.mu.Unlock()
 	entries, err := b.host.ReadDir(b.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot read the records of claims: %v",
-			err)
+		return accel.ProblemOf(err, "cannot read the records of claims")
 	}
 	for _, e := range entries {
 		uid, ok := strings.CutSuffix(e.Name(), ".json")
@@ -64,13 +64,13 @@ func (b *book) open() *accel.Problem {
 			continue // for example a temporary file that was being written when the machine stopped
 		}
 		data, err := b.host.ReadFile(b.file(uid))
-		r := record{}
+		var r record
 		if err == nil {
 			r, err = readRecord(uid, data)
 		}
 		if err != nil {
-			p := damaged(b.file(uid), err)
-			b.log.Warn("record of a claim left out", "reason", p.Reason, "problem", p.Message)
+			b.log.Warn("record of a claim left out", "reason", accel.CheckpointDamaged, "problem",
+				fmt.Sprintf("cannot read the record of a claim in %q: %v", b.file(uid), err))
 			b.damaged[uid] = true
 			continue
 		}
@@ -84,8 +84,7 @@ func (b *book) open() *accel.Problem {
 // begin creates the directory of the records; a later agent sees by it that claims were served here. end removes it.
 func (b *book) begin() *accel.Problem {
 	if err := b.host.MkdirAll(b.dir, 0o700); err != nil {
-		return accel.Problemf(accel.ReasonForError(err, accel.InternalError),
-			"cannot make the directory of the records of claims: %v", err)
+		return accel.ProblemOf(err, "cannot make the directory of the records of claims")
 	}
 	return nil
 }
@@ -148,8 +147,7 @@ func (b *book) put(r record) (rival *record, problem *accel.Problem) {
 		err = b.host.WriteFile(b.file(r.UID), append(data, '\n'), 0o600)
 	}
 	if err != nil {
-		return nil, accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot keep the record of %s: %v",
-			r, err)
+		return nil, accel.ProblemOf(err, "cannot keep the record of %s", r)
 	}
 	r.saved = true
 	b.mu.Lock()

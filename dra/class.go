@@ -103,65 +103,52 @@ func (b *publisher) keepClasses(ctx context.Context) {
 		if settled, known := b.classed[name]; known && reflect.DeepEqual(settled, want.Spec) {
 			continue
 		}
-		what, err := limited(ctx, b.timing.request, func(ctx context.Context) (deed, error) {
-			return b.api.keepClass(ctx, want)
-		})
+		err := b.keepClass(ctx, want)
 		if err != nil && problem("keep device class", err).Reason == accel.APIUnreachable || apierrors.IsConflict(err) {
 			return // try again with the next change
 		}
 		b.classed[name] = want.Spec
-		switch {
-		case err != nil:
+		if err != nil {
 			b.cfg.Log.Warn("the device class cannot be kept; somebody with the right has to", "class", name, "error",
 				err)
-		case what == classForeign:
-			b.cfg.Log.Warn("the device class is somebody else's and not as the definition says; it is left alone",
-				"class", name)
-		case what == classMade:
-			b.cfg.Log.Info("device class made", "class", name)
-		case what == classChanged:
-			b.cfg.Log.Info("device class changed", "class", name)
 		}
 	}
 }
 
-// deed is what keepClass did about a class.
-type deed int
-
-const (
-	classRight deed = iota // nothing to do
-	classMade
-	classChanged
-	classForeign // nothing done: somebody else has written the class
-)
-
 // keepClass creates a DeviceClass, or updates one whose fields nobody else has written.
-func (o objects) keepClass(ctx context.Context, want class) (deed, error) {
+func (b *publisher) keepClass(ctx context.Context, want class) error {
 	path, owner := apiRoot+"deviceclasses", url.Values{"fieldManager": {manager}}
+	log := b.cfg.Log.With("class", want.Metadata.Name)
 	var have existing
-	err := o.Do(ctx, http.MethodGet, path+"/"+want.Metadata.Name, nil, nil, &have)
+	err := b.api.Do(ctx, http.MethodGet, path+"/"+want.Metadata.Name, nil, nil, &have)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // create may be allowed although read is not
-		err := o.Do(ctx, http.MethodPost, path, owner, want, nil)
+		err = b.api.Do(ctx, http.MethodPost, path, owner, want, nil)
 		if apierrors.IsAlreadyExists(err) {
-			return classRight, nil
+			return nil
 		}
-		return classMade, err
-	case err != nil:
-		return classRight, err
-	case reflect.DeepEqual(have.Spec, want.Spec):
-		return classRight, nil
-	case have.written("selectors", "extendedResourceName"):
-		return classForeign, nil
+		if err == nil {
+			log.Info("device class made")
+		}
+		return err
+	case err != nil || reflect.DeepEqual(have.Spec, want.Spec):
+		return err
+	case have.foreign():
+		log.Warn("the device class is somebody else's and not as the definition says; it is left alone")
+		return nil
 	}
 	want.Metadata.ResourceVersion = have.Metadata.ResourceVersion // fail if it changed since it was read
 	owner.Set("force", "true")                                    // overrules what acceld itself wrote by create, not by apply
-	return classChanged, o.Do(ctx, http.MethodPatch, path+"/"+want.Metadata.Name, owner, applied{want}, nil)
+	err = b.api.Do(ctx, http.MethodPatch, path+"/"+want.Metadata.Name, owner, applied{want}, nil)
+	if err == nil {
+		log.Info("device class changed")
+	}
+	return err
 }
 
-// written reports whether somebody else owns one of the fields of the spec. An entry that cannot be read counts as
-// theirs.
-func (x existing) written(fields ...string) bool {
+// foreign reports whether somebody else owns a field of the spec that this package writes. An entry that cannot be
+// read counts as theirs.
+func (x existing) foreign() bool {
 	for _, entry := range x.Metadata.ManagedFields {
 		var owned struct {
 			Spec map[string]json.RawMessage `json:"f:spec"`
@@ -172,10 +159,8 @@ func (x existing) written(fields ...string) bool {
 		if len(entry.Fields) > 0 && json.Unmarshal(entry.Fields, &owned) != nil {
 			return true
 		}
-		for _, f := range fields {
-			if _, theirs := owned.Spec["f:"+f]; theirs {
-				return true
-			}
+		if owned.Spec["f:selectors"] != nil || owned.Spec["f:extendedResourceName"] != nil {
+			return true
 		}
 	}
 	return false

@@ -72,7 +72,7 @@ func TestOwners(t *testing.T) {
 			{Manager: manager, Fields: []byte(`{"f:spec":{"f:selectors":{}}}`)},
 			{Manager: "kubectl", Fields: []byte(fields)},
 		}
-		if x.written("selectors", "extendedResourceName") != want {
+		if x.foreign() != want {
 			t.Errorf("%s: want %v", fields, want)
 		}
 	}

@@ -2,7 +2,7 @@ package dra
 
 import (
 	"slices"
-	"sort"
+	"strings"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -85,14 +85,14 @@ func (v View) counterSets() []CounterSet {
 			out = append(out, CounterSet{Name: DeviceName(a.ID), Counters: counters(d.Counters)})
 		}
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	slices.SortFunc(out, func(a, b CounterSet) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
 func counters(amounts map[string]string) map[string]Counter {
 	out := map[string]Counter{}
-	for name, text := range amounts {
-		if value, err := canonical(text, false); err == nil { // cannot fail: the definition was validated
+	for name, amount := range amounts {
+		if value := canonical(amount); value != "" { // else the API server would refuse the whole slice
 			out[name] = Counter{Value: value}
 		}
 	}

@@ -1,9 +1,9 @@
 package dra
 
 import (
-	"fmt"
-	"strconv"
+	"cmp"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/semver"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -26,7 +26,7 @@ const maxText = 64
 
 // View is what the devices of one kind are rendered from.
 type View struct {
-	Driver, Node string
+	Node         string
 	Definition   *accel.Definition
 	Accelerators []accel.Accelerator
 	// PCI are the functions of the host, bridges included.
@@ -57,9 +57,7 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 	text("serial", a.Serial)
 	text("uuid", a.UUID)
 	text("profile", a.Profile)
-	if a.Parent != "" {
-		text("parent", DeviceName(a.Parent))
-	}
+	text("parent", DeviceName(a.Parent))
 	text(pciBusID, a.Address())
 	text(pcieRoot, rootOf(a.Address(), v.PCI))
 	if version, ok := semantic(v.DriverVersion); ok {
@@ -74,7 +72,7 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 		if d.Address != a.Address() {
 			continue
 		}
-		text("product", product(a, d, v.Definition))
+		text("product", cmp.Or(a.Model, d.DeviceName, v.Definition.Title, d.Vendor+":"+d.Device))
 		text("vendorID", d.Vendor)
 		text("deviceID", d.Device)
 		// The link's maximum, not its current speed: an idle link trains down, and a slice that followed it would
@@ -85,20 +83,6 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 		}
 	}
 	return out
-}
-
-// product returns the best known name of the model.
-func product(a accel.Accelerator, d accel.PCIDevice, def *accel.Definition) string {
-	if a.Model != "" {
-		return a.Model
-	}
-	if d.DeviceName != "" {
-		return d.DeviceName
-	}
-	if def.Title != "" {
-		return def.Title
-	}
-	return d.Vendor + ":" + d.Device
 }
 
 // rootOf returns the PCI Express root complex above a function, by its sysfs name such as "pci0000:00". It is empty
@@ -138,7 +122,7 @@ func taints(a accel.Accelerator) []Taint {
 	}
 	return []Taint{{
 		Key: TaintKey, Value: string(reason), Effect: "NoSchedule",
-		TimeAdded: a.Health.Since.UTC().Truncate(1e9),
+		TimeAdded: a.Health.Since.UTC().Truncate(time.Second),
 	}}
 }
 
@@ -147,22 +131,18 @@ func taints(a accel.Accelerator) []Taint {
 // device would be given out without counting.
 func (v View) capacity(a accel.Accelerator) (map[string]Amount, bool) {
 	var out map[string]Amount
-	shared, all := false, v.Definition.Capacity
-	if a.Profile != "" {
-		all = v.Definition.Profile(a.Profile).Capacity
-	}
-	for _, c := range all {
-		amount := c.Value
+	shared := false
+	for _, c := range v.Definition.CapacityOf(a) {
+		value := canonical(c.Value)
 		if c.File != "" {
 			read, known := a.Capacity[c.Name]
 			if !known {
 				continue
 			}
-			amount = strconv.FormatInt(read, 10)
+			value = resource.NewQuantity(read, resource.BinarySI).String()
 		}
-		value, err := canonical(amount, c.File != "")
-		if err != nil {
-			continue // cannot happen: the definition was validated
+		if value == "" {
+			continue // no amount: the API server would refuse the whole slice
 		}
 		if out == nil {
 			out = map[string]Amount{}
@@ -178,40 +158,22 @@ func policy(s *accel.Share, whole string) *Policy {
 	if s == nil {
 		return nil
 	}
-	text := func(q string) string {
-		c, err := canonical(q, false)
-		if err != nil {
-			return ""
-		}
-		return c
-	}
-	p := &Policy{Default: text(s.Default)}
-	if p.Default == "" {
-		p.Default = whole
-	}
-	if s.Min != "" || s.Max != "" || s.Step != "" {
-		r := Range{Min: text(s.Min), Max: text(s.Max), Step: text(s.Step)}
-		if r.Min == "" { // the API requires a minimum
-			r.Min = "0"
-			if r.Step != "" {
-				r.Min = r.Step
-			}
-		}
+	p := &Policy{Default: cmp.Or(canonical(s.Default), whole)}
+	if r := (Range{Min: canonical(s.Min), Max: canonical(s.Max), Step: canonical(s.Step)}); r != (Range{}) {
+		r.Min = cmp.Or(r.Min, r.Step, "0") // the API requires a minimum
 		p.Range = &r
 	}
 	return p
 }
 
-// canonical returns a quantity in the form in which the API server returns it; bytes are in binary units.
-func canonical(text string, binary bool) (string, error) {
+// canonical returns a quantity in the form in which the API server returns it, and an empty text as it is. The
+// definition was validated, so there is no other text.
+func canonical(text string) string {
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
-		return "", fmt.Errorf("%q is not a quantity: %w", text, err)
+		return ""
 	}
-	if binary {
-		q = *resource.NewQuantity(q.Value(), resource.BinarySI)
-	}
-	return q.String(), nil
+	return q.String()
 }
 
 // shorten returns s as valid UTF-8 of at most n bytes.

@@ -1,7 +1,6 @@
 package dra
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -93,7 +92,7 @@ func TestUIDs(t *testing.T) {
 func TestWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &publisher{
-			Plugin: &Plugin{cfg: Config{Log: slog.New(slog.DiscardHandler)}, timing: timing{request: time.Second}},
+			Plugin: &Plugin{cfg: Config{Log: slog.New(slog.DiscardHandler)}},
 			writes: rate.NewLimiter(rate.Every(writeEvery), writeBurst),
 		}
 		resource := schema.GroupResource{Resource: "resourceslices"}
@@ -101,20 +100,18 @@ func TestWrites(t *testing.T) {
 			apierrors.NewConflict(resource, "x", errors.New("it is newer")),
 			apierrors.NewAlreadyExists(resource, "x"), apierrors.NewNotFound(resource, "x"),
 		} {
-			if got := b.one(t.Context(), "write", func(context.Context) error {
-				return err
-			}); !errors.Is(got, errOvertaken) {
+			if got := b.one(t.Context(), "write", func() error { return err }); !errors.Is(got, errOvertaken) {
 				t.Errorf("%v: %v", err, got)
 			}
 		}
-		if got := b.one(t.Context(), "write", func(context.Context) error { return errors.New("away") }); got == nil ||
+		if got := b.one(t.Context(), "write", func() error { return errors.New("away") }); got == nil ||
 			errors.Is(got, errOvertaken) {
 			t.Error(got)
 		}
 		began := time.Now()
 		const more = 10
 		for range writeBurst + more - 4 { // minus the writes above
-			if err := b.one(t.Context(), "write", func(context.Context) error { return nil }); err != nil {
+			if err := b.one(t.Context(), "write", func() error { return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}

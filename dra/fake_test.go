@@ -224,13 +224,11 @@ func (s *server) configure(name string, requests []string, parameters string) {
 	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, configuration{
 		Source: "FromClaim", Requests: requests, Opaque: &opaque{
 			Driver:     "qemu-edu.acceld.dev",
-			Parameters: raw(parameters),
+			Parameters: json.RawMessage(parameters),
 		},
 	})
 	s.claims[name] = c
 }
-
-func (r raw) MarshalJSON() ([]byte, error) { return r, nil }
 
 func (s *server) release(name string) {
 	s.mu.Lock()

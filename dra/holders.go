@@ -34,7 +34,7 @@ func (p *Plugin) Held() (ids []string, known bool) {
 func (p *Plugin) Known() []Holder {
 	var out []Holder
 	for _, r := range p.book.all() {
-		out = append(out, p.holders(r, r.Pods)...)
+		out = append(out, p.holders(r)...)
 	}
 	return out
 }
@@ -44,14 +44,11 @@ func (p *Plugin) Known() []Holder {
 func (p *Plugin) Holders(ctx context.Context) []Holder {
 	var out []Holder
 	for _, r := range p.book.all() {
-		pods := r.Pods
-		c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) {
-			return p.api.claim(ctx, r.Namespace, r.Name)
-		})
+		c, err := p.api.claim(ctx, r.Namespace, r.Name)
 		if err == nil && c.Metadata.UID == r.UID {
-			pods = podsOf(c)
+			r.Pods = podsOf(c)
 		}
-		out = append(out, p.holders(r, pods)...)
+		out = append(out, p.holders(r)...)
 	}
 	return out
 }
@@ -68,13 +65,13 @@ func podsOf(c claim) []pod {
 }
 
 // holders pairs the devices of a claim with its pods.
-func (p *Plugin) holders(r record, pods []pod) []Holder {
-	if len(pods) == 0 {
-		pods = []pod{{}}
+func (p *Plugin) holders(r record) []Holder {
+	if len(r.Pods) == 0 {
+		r.Pods = []pod{{}}
 	}
 	var out []Holder
 	for _, g := range r.Devices {
-		for _, x := range pods {
+		for _, x := range r.Pods {
 			out = append(out, Holder{
 				Device: p.AcceleratorOf(g.Device), Namespace: r.Namespace, Pod: x.Name, UID: x.UID,
 				Claim: r.Name,

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -48,7 +47,9 @@ func (inv *inventory) update(accs []accel.Accelerator) {
 
 // hold notes who holds devices other than by claims.
 func (inv *inventory) hold(elsewhere map[string]string) {
-	inv.replace(func(v *version) { v.elsewhere = maps.Clone(elsewhere) })
+	known := map[string]string{} // not nil: they are known
+	maps.Copy(known, elsewhere)
+	inv.replace(func(v *version) { v.elsewhere = known })
 }
 
 func (inv *inventory) replace(change func(*version)) {
@@ -81,7 +82,7 @@ func (v *version) offered(a accel.Accelerator) accel.Accelerator {
 
 // sorted returns the accelerators, sorted by id.
 func (v *version) sorted() []accel.Accelerator {
-	return slices.SortedFunc(maps.Values(v.accelerators), func(a, b accel.Accelerator) int {
-		return strings.Compare(a.ID, b.ID)
-	})
+	out := slices.Collect(maps.Values(v.accelerators))
+	accel.SortByID(out)
+	return out
 }

@@ -3,6 +3,7 @@ package dra
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -41,19 +42,13 @@ func ClassName(def *accel.Definition, profile string) string {
 }
 
 // sliceName names the i-th slice of a pool. The name depends only on what the slice is for, so that a slice whose
-// create request got no answer is found again. Names of objects have at most 253 characters.
+// create request got no answer is found again. The number has a fixed width, so that names sort in the order of their
+// slices: the scheduler allocates in this order. Names of objects have at most 253 characters.
 func sliceName(node, driver string, i int) string {
-	end := "-" + driver + "-" + digits(i)
+	end := fmt.Sprintf("-%s-%03x", driver, i)
 	if len(node)+len(end) > 253 {
 		sum := sha256.Sum256([]byte(node))
 		node = node[:253-len(end)-17] + "-" + hex.EncodeToString(sum[:8])
 	}
 	return node + end
-}
-
-// digits writes i with a fixed width, so that names sort in the order of their slices: the scheduler allocates in
-// this order.
-func digits(i int) string {
-	const hexadecimal = "0123456789abcdef"
-	return string([]byte{hexadecimal[i>>8&15], hexadecimal[i>>4&15], hexadecimal[i&15]})
 }

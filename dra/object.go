@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/acceld/acceld/kube"
@@ -75,7 +76,6 @@ type Device struct {
 // Attribute is a typed value. Exactly one field is set.
 type Attribute struct {
 	Int     *int64  `json:"int,omitempty"`
-	Bool    *bool   `json:"bool,omitempty"`
 	String  *string `json:"string,omitempty"`
 	Version *string `json:"version,omitempty"`
 }
@@ -140,16 +140,8 @@ type configuration struct {
 }
 
 type opaque struct {
-	Driver     string `json:"driver"`
-	Parameters raw    `json:"parameters"`
-}
-
-// raw is JSON exactly as received.
-type raw []byte
-
-func (r *raw) UnmarshalJSON(b []byte) error {
-	*r = append((*r)[:0], b...)
-	return nil
+	Driver     string          `json:"driver"`
+	Parameters json.RawMessage `json:"parameters"`
 }
 
 // consumer is an object that may use a claim, usually a pod.

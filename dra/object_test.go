@@ -23,7 +23,7 @@ func TestObjects(t *testing.T) {
 	a := sick(edu(1))
 	a.NUMANode, a.Serial = 1, "S-1"
 	v := View{
-		Driver: DriverName(def), Node: node, Definition: def, DriverVersion: "580.65.06",
+		Node: node, Definition: def, DriverVersion: "580.65.06",
 		Accelerators: []accel.Accelerator{a, edu(2)}, PCI: []accel.PCIDevice{
 			{Address: "0000:00:01.0"}, {
 				Address: "0000:01:00.0", ParentPort: "0000:00:01.0", Vendor: "1234",

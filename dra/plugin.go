@@ -3,6 +3,7 @@ package dra
 import (
 	"context"
 	"log/slog"
+	"path"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,8 @@ type Config struct {
 type Plugin struct {
 	cfg         Config
 	driver      string
+	registry    string // the directory in which the kubelet discovers plugins
+	directory   string // of the sockets that it then calls
 	timing      timing
 	api         objects
 	list        *inventory
@@ -62,7 +65,8 @@ type Plugin struct {
 	claims      keyed
 	pluginState *pluginState
 	retired     atomic.Bool
-	written     sync.Map // the digest of the CDI spec that was last written for each prepared claim, by UID
+	withdrawn   atomic.Bool // the slices of a retired plugin are deleted
+	written     sync.Map    // the digest of the CDI spec that was last written for each prepared claim, by UID
 	// wake tells the publisher that what it publishes may have changed.
 	wake chan struct{}
 	// released gets a value when a claim was unprepared or everything was withdrawn.
@@ -101,6 +105,9 @@ func New(cfg Config) *Plugin {
 	if cfg.KubeletRoot == "" {
 		cfg.KubeletRoot = "/var/lib/kubelet"
 	}
+	if cfg.API == nil {
+		cfg.API = anonymous{}
+	}
 	if cfg.OnChange == nil {
 		cfg.OnChange = func() {}
 	}
@@ -111,15 +118,14 @@ func New(cfg Config) *Plugin {
 	cfg.Log = cfg.Log.With("driver", driver)
 	t := usual()
 	return &Plugin{
-		cfg: cfg, driver: driver, timing: t, api: objects{cfg.API}, list: newInventory(),
+		cfg: cfg, driver: driver, registry: path.Join(cfg.KubeletRoot, "plugins_registry"),
+		directory: path.Join(cfg.KubeletRoot, "plugins", driver), timing: t, api: objects{cfg.API, t.request},
+		list:        newInventory(),
 		book:        newBook(cfg.Host, records(cfg.StateDir, cfg.Definition), cfg.Log),
 		pluginState: &pluginState{changed: cfg.OnChange},
 		wake:        make(chan struct{}, 1), released: make(chan struct{}, 1),
 	}
 }
-
-// String names the task.
-func (p *Plugin) String() string { return "DRA plugin " + p.driver }
 
 // Driver returns the name of the driver.
 func (p *Plugin) Driver() string { return p.driver }
@@ -191,21 +197,21 @@ func (p *Plugin) Run(ctx context.Context) error {
 }
 
 // done reports whether the plugin is retired, offers nothing and holds no claim.
-func (p *Plugin) done() bool { return p.retired.Load() && p.pluginState.withdrawn() && p.book.empty() }
+func (p *Plugin) done() bool { return p.retired.Load() && p.withdrawn.Load() && p.book.empty() }
 
 // poke wakes the publisher.
-func (p *Plugin) poke() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+func (p *Plugin) poke() { signal(p.wake) }
 
 // release reports that a claim was released, and tells Run that there may be nothing left to do.
 func (p *Plugin) release() {
 	p.cfg.OnClaims()
+	signal(p.released)
+}
+
+// signal puts a value into a channel that has room for one, unless it is there already.
+func signal(c chan<- struct{}) {
 	select {
-	case p.released <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -15,7 +15,6 @@ type pluginState struct {
 	have accel.PluginHave
 	// registration and publication are the current problem with each; registration comes first.
 	registration, publication *accel.Problem
-	gone                      bool // the slices of a retired plugin are deleted
 }
 
 func (s *pluginState) get() (accel.PluginHave, *accel.Problem) {
@@ -54,23 +53,4 @@ func (s *pluginState) set(into **accel.Problem, problem *accel.Problem, change f
 		s.changed()
 	}
 	return other
-}
-
-func (s *pluginState) registered() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.have.Registered
-}
-
-// withdraw records that a retired plugin no longer offers anything.
-func (s *pluginState) withdraw() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gone = true
-}
-
-func (s *pluginState) withdrawn() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.gone
 }

@@ -1,9 +1,9 @@
 package dra
 
 import (
+	"maps"
 	"reflect"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/acceld/acceld/kube"
@@ -17,10 +17,11 @@ const perSlice = 64
 // Slices renders a view as the slices of the node's only pool, in order and without generation. There is always at
 // least one: a pool without devices says that there are none.
 func Slices(v View) []Slice {
+	driver := DriverName(v.Definition)
 	slice := func(i int) Slice {
 		return Slice{
-			APIVersion: apiVersion, Kind: "ResourceSlice", Metadata: kube.Meta{Name: sliceName(v.Node, v.Driver, i)},
-			Spec: SliceSpec{Driver: v.Driver, NodeName: v.Node, Pool: Pool{Name: v.Node}},
+			APIVersion: apiVersion, Kind: "ResourceSlice", Metadata: kube.Meta{Name: sliceName(v.Node, driver, i)},
+			Spec: SliceSpec{Driver: driver, NodeName: v.Node, Pool: Pool{Name: v.Node}},
 		}
 	}
 	out := []Slice{slice(0)}
@@ -46,8 +47,7 @@ func Slices(v View) []Slice {
 
 // plan has the changes that bring the slices at the API server to the wanted ones.
 type plan struct {
-	create, update []Slice
-	remove         []Slice
+	create, update, remove []Slice
 }
 
 func (p plan) empty() bool { return len(p.create)+len(p.update)+len(p.remove) == 0 }
@@ -56,51 +56,47 @@ func (p plan) empty() bool { return len(p.create)+len(p.update)+len(p.remove) ==
 // settled has what was sent, by name: the server dropped fields that it does not know, and would drop them again. The
 // generation rises if more than one existing slice must change, because a reader must not mix old and new ones, or if
 // the number of slices changes.
-func planFor(wanted []Slice, there map[string]Slice, settled map[string]Slice) plan {
+func planFor(wanted []Slice, there map[string]*Slice, settled map[string]Slice) plan {
+	current := max(1, generation(there))
+	stale, all := map[string]bool{}, false
+	for _, w := range wanted {
+		old, exists := there[w.Metadata.Name]
+		w.Spec.Pool.Generation = current
+		if exists && !same(*old, w, settled) {
+			all = all || len(stale) > 0 || old.Spec.Pool.Count != w.Spec.Pool.Count
+			stale[w.Metadata.Name] = true
+		}
+	}
+	if all {
+		current++
+	}
 	var p plan
-	var generation int64 = 1
-	for _, s := range there {
-		generation = max(generation, s.Spec.Pool.Generation)
-	}
-	stale, changed := map[string]bool{}, 0
+	gone := maps.Clone(there)
 	for _, w := range wanted {
+		delete(gone, w.Metadata.Name)
 		old, exists := there[w.Metadata.Name]
-		w.Spec.Pool.Generation = generation
-		if exists && same(old, w, settled) {
-			continue
-		}
-		stale[w.Metadata.Name] = true
-		if exists {
-			changed++
-		}
-		if exists && old.Spec.Pool.Count != w.Spec.Pool.Count {
-			changed = len(wanted) + 1
-		}
-	}
-	if changed > 1 {
-		generation++
-	}
-	names := map[string]bool{}
-	for _, w := range wanted {
-		names[w.Metadata.Name] = true
-		old, exists := there[w.Metadata.Name]
-		w.Spec.Pool.Generation = generation
+		w.Spec.Pool.Generation = current
 		switch {
 		case !exists:
 			p.create = append(p.create, w)
-		case changed > 1 || stale[w.Metadata.Name]:
+		case all || stale[w.Metadata.Name]:
 			w.Metadata.ResourceVersion, w.Metadata.OwnerReferences = old.Metadata.ResourceVersion,
 				old.Metadata.OwnerReferences
 			p.update = append(p.update, w)
 		}
 	}
-	for name, s := range there {
-		if !names[name] {
-			p.remove = append(p.remove, s)
-		}
+	for _, name := range slices.Sorted(maps.Keys(gone)) {
+		p.remove = append(p.remove, *gone[name])
 	}
-	sort.Slice(p.remove, func(i, j int) bool { return p.remove[i].Metadata.Name < p.remove[j].Metadata.Name })
 	return p
+}
+
+// generation returns the highest generation of the slices.
+func generation(all map[string]*Slice) (n int64) {
+	for _, s := range all {
+		n = max(n, s.Spec.Pool.Generation)
+	}
+	return n
 }
 
 // same reports whether the existing slice is the wanted one, or what the API server made of it.
@@ -127,17 +123,13 @@ func timeless(devices []Device) []Device {
 		for i := range d.Taints {
 			d.Taints[i].TimeAdded = time.Time{}
 		}
-		if len(d.Taints) == 0 {
-			d.Taints = nil
-		}
 		out = append(out, d)
 	}
 	return out
 }
 
 // usable counts the devices that new claims can get.
-func usable(all []Slice) int {
-	n := 0
+func usable(all map[string]*Slice) (n int) {
 	for _, s := range all {
 		for _, d := range s.Spec.Devices {
 			if len(d.Taints) == 0 {

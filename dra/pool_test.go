@@ -12,7 +12,7 @@ import (
 
 func view(accs ...accel.Accelerator) View {
 	def := &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu", Title: "QEMU educational device"}
-	return View{Driver: DriverName(def), Node: node, Definition: def, Accelerators: accs}
+	return View{Node: node, Definition: def, Accelerators: accs}
 }
 
 func text(s string) Attribute  { return Attribute{String: &s} }
@@ -115,11 +115,11 @@ func TestCapacity(t *testing.T) {
 }
 
 // with returns the slices as the API server stores them.
-func with(all []Slice, generation int64) map[string]Slice {
-	there := map[string]Slice{}
+func with(all []Slice, generation int64) map[string]*Slice {
+	there := map[string]*Slice{}
 	for i, s := range all {
 		s.Spec.Pool.Generation, s.Metadata.ResourceVersion = generation, fmt.Sprint(i+1)
-		there[s.Metadata.Name] = s
+		there[s.Metadata.Name] = &s
 	}
 	return there
 }
@@ -147,12 +147,10 @@ func TestPlan(t *testing.T) {
 	two := append([]accel.Accelerator{}, one...)
 	two[0] = sick(two[0])
 	older := with(well, 4)
-	stray := older[well[1].Metadata.Name]
-	stray.Spec.Pool.Generation = 3
-	older[well[1].Metadata.Name] = stray
+	older[well[1].Metadata.Name].Spec.Pool.Generation = 3
 	for _, c := range []struct {
 		name                   string
-		there                  map[string]Slice
+		there                  map[string]*Slice
 		wanted                 []Slice
 		create, update, remove int
 		generation             int64

@@ -126,7 +126,7 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 		return record{}, problem
 	}
 	if err := p.writeSpec(uid, spec); err != nil {
-		return record{}, fileProblem("cannot write the CDI spec of "+r.String(), err)
+		return record{}, accel.ProblemOf(err, "cannot write the CDI spec of %s", r)
 	}
 	if !prepared {
 		p.cfg.OnClaims()
@@ -138,9 +138,7 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 
 // read asks the API server what was allocated to the claim.
 func (p *Plugin) read(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
-	c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) {
-		return p.api.claim(ctx, ref.GetNamespace(), ref.GetName())
-	})
+	c, err := p.api.claim(ctx, ref.GetNamespace(), ref.GetName())
 	if apierrors.IsNotFound(err) {
 		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: there is none",
 			ref.GetNamespace(), ref.GetName())
@@ -172,9 +170,7 @@ func (p *Plugin) keep(ctx context.Context, r record) *accel.Problem {
 
 // over reports whether the claim of a record is gone or no longer has its devices.
 func (p *Plugin) over(ctx context.Context, r record) (bool, error) {
-	c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) {
-		return p.api.claim(ctx, r.Namespace, r.Name)
-	})
+	c, err := p.api.claim(ctx, r.Namespace, r.Name)
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -209,14 +205,6 @@ func (p *Plugin) forget(uid string) {
 	p.written.Delete(uid)
 	p.book.drop(uid)
 	p.release()
-}
-
-func fileProblem(what string, err error) *accel.Problem {
-	p := accel.AsProblem(err)
-	if p.Reason == accel.InternalError {
-		p = accel.Problemf(accel.ReasonForError(err, accel.InternalError), "%s: %v", what, err)
-	}
-	return p
 }
 
 // tidy unprepares, once after a start, the claims that ended while no agent was running.

@@ -3,7 +3,6 @@ package dra
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,8 +25,6 @@ const (
 type publisher struct {
 	*Plugin
 	reflector *kube.Reflector[Slice, *Slice]
-	moved     chan struct{}    // the reflector has changed
-	there     map[string]Slice // as the reflector had them at the last look, plus what was written since
 	settled   map[string]Slice // what was written, with the resource version of what the API server made of it
 	owner     kube.Owner
 	writes    *rate.Limiter
@@ -38,52 +35,42 @@ type publisher struct {
 // publish keeps the slices right until ctx ends: it writes the differences, first at once, then after each change.
 func (p *Plugin) publish(ctx context.Context) {
 	b := &publisher{
-		Plugin: p, moved: make(chan struct{}, 1), settled: map[string]Slice{}, classed: map[string]classSpec{},
+		Plugin: p, settled: map[string]Slice{}, classed: map[string]classSpec{},
 		writes: rate.NewLimiter(rate.Every(writeEvery), writeBurst),
-	}
-	b.reflector = &kube.Reflector[Slice, *Slice]{
-		API: p.api, Path: apiRoot + "resourceslices", Query: own(p.driver, p.cfg.Node), Retry: p.timing.retry,
-		Changed: func() {
-			select {
-			case b.moved <- struct{}{}:
-			default:
-			}
+		reflector: &kube.Reflector[Slice, *Slice]{
+			API: p.cfg.API, Path: slicePath, Query: own(p.driver, p.cfg.Node), Retry: p.timing.retry, Changed: p.poke,
 		},
 	}
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { _ = b.reflector.Run(ctx) }) // it ends only with ctx
-	due := time.NewTimer(0)
-	defer due.Stop()
-	pending := true
-	schedule := func(d time.Duration) {
-		if !pending {
-			pending = true
-			due.Reset(d)
+	for failures := 0; ctx.Err() == nil; {
+		again, err := b.reconcile(ctx)
+		if err != nil && ctx.Err() == nil {
+			failures++
+			b.withhold(err)
+			_ = pace.Sleep(ctx, b.timing.retry.After(failures))
+			continue
 		}
+		failures = 0
+		b.await(ctx, again)
 	}
-	for failures := 0; ; {
+}
+
+// await waits until what is published may have to change, at most for again; 0 means without a limit.
+func (b *publisher) await(ctx context.Context, again time.Duration) {
+	var late <-chan time.Time
+	if again > 0 {
+		late = time.After(again)
+	}
+	select {
+	case <-ctx.Done():
+	case <-late:
+	case <-b.wake:
+		_ = pace.Sleep(ctx, b.timing.settle)
 		select {
-		case <-ctx.Done():
-			return
-		case <-b.wake:
-			schedule(b.timing.settle)
-		case <-b.moved:
-			schedule(b.timing.settle)
-		case <-due.C:
-			pending = false
-			again, err := b.reconcile(ctx)
-			if err != nil && ctx.Err() == nil {
-				failures++
-				b.withhold(err)
-				again = b.timing.settle
-				_ = pace.Sleep(ctx, b.timing.retry.After(failures))
-			} else {
-				failures = 0
-			}
-			if again > 0 {
-				schedule(again)
-			}
+		case <-b.wake: // what came in the meantime is read now
+		default:
 		}
 	}
 }
@@ -109,9 +96,7 @@ func (b *publisher) identify(ctx context.Context) error {
 	if b.owner.UID != "" {
 		return nil
 	}
-	uid, err := limited(ctx, b.timing.request, func(ctx context.Context) (string, error) {
-		return b.api.nodeUID(ctx, b.cfg.Node)
-	})
+	uid, err := b.api.nodeUID(ctx, b.cfg.Node)
 	if apierrors.IsNotFound(err) {
 		return accel.Problemf(accel.NodeNotFound, "the cluster has no node %q", b.cfg.Node)
 	}
@@ -122,31 +107,22 @@ func (b *publisher) identify(ctx context.Context) error {
 	return nil
 }
 
-// look copies the slices from the reflector. It returns false while the reflector is not synced; a change follows.
-func (b *publisher) look() bool {
-	all, synced := b.reflector.All()
-	if err := b.reflector.Err(); err != nil {
-		b.withhold(problem("follow the slices of "+b.driver, err))
-		return false
-	}
-	b.there = make(map[string]Slice, len(all))
-	for name, s := range all {
-		b.there[name] = *s
-	}
-	return synced
-}
-
 // reconcile writes the differences and records what is offered. It returns when to run again; 0 means with the next
 // change.
 func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 	if err := b.identify(ctx); err != nil {
 		return 0, err
 	}
-	if !b.look() {
+	there, synced := b.reflector.All()
+	if err := b.reflector.Err(); err != nil {
+		b.withhold(problem("follow the slices of "+b.driver, err))
 		return 0, nil
 	}
+	if !synced {
+		return 0, nil // a change follows
+	}
 	if !b.retired.Load() {
-		if !b.list.load().reported || !b.pluginState.registered() { // nobody could prepare a claim
+		if !b.list.load().reported || !b.State().Registered { // nobody could prepare a claim
 			b.pluginState.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = accel.Answer[int]{} })
 			return 0, nil
 		}
@@ -157,31 +133,29 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	wanted := b.wanted()
-	p := planFor(wanted, b.there, b.settled)
+	p := planFor(wanted, there, b.settled)
 	if err := b.write(ctx, p); err != nil {
 		return 0, err
 	}
-	again := time.Duration(0)
 	if b.retired.Load() {
-		b.pluginState.withdraw()
+		b.withdrawn.Store(true)
 		b.release()
 		b.pluginState.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = accel.Known(0) })
 		return 0, nil
 	}
+	there, _ = b.reflector.All() // with what was written
 	if !p.empty() {
-		b.cfg.Log.Info("slices published", "slices", len(wanted), "devices", usable(wanted), "generation",
-			generation(b.there))
+		b.cfg.Log.Info("slices published", "slices", len(wanted), "devices", usable(there), "generation",
+			generation(there))
 	}
 	b.keepClasses(ctx)
-	held := len(b.list.load().elsewhere)
+	var again time.Duration
 	var why *accel.Problem
-	if held > 0 {
+	if held := len(b.list.load().elsewhere); held > 0 {
 		why = accel.Problemf(accel.DeviceHeld, "%d devices are held by pods through the device plugin", held)
 		again = b.timing.look
 	}
-	b.pluginState.setPublication(why, func(h *accel.PluginHave) {
-		h.Allocatable = accel.Known(usable(slices.Collect(maps.Values(b.there))))
-	})
+	b.pluginState.setPublication(why, func(h *accel.PluginHave) { h.Allocatable = accel.Known(usable(there)) })
 	return again, nil
 }
 
@@ -192,8 +166,8 @@ func (b *publisher) wanted() []Slice {
 	}
 	m := b.cfg.Machine()
 	return Slices(View{
-		Driver: b.driver, Node: b.cfg.Node, Definition: b.cfg.Definition, Accelerators: b.list.load().list(),
-		PCI: m.Facts.PCI, DriverVersion: m.Have[b.cfg.Definition.Kind].Driver.Version,
+		Node: b.cfg.Node, Definition: b.cfg.Definition, Accelerators: b.list.load().list(), PCI: m.Facts.PCI,
+		DriverVersion: m.Have[b.cfg.Definition.Kind].Driver.Version,
 	})
 }
 
@@ -202,12 +176,11 @@ func (b *publisher) askElsewhere(ctx context.Context) error {
 	if now := b.list.load().elsewhere; b.cfg.Elsewhere == nil || now != nil && len(now) == 0 {
 		return nil
 	}
-	held, err := limited(ctx, b.timing.request, b.cfg.Elsewhere)
+	ctx, cancel := context.WithTimeout(ctx, b.timing.request)
+	defer cancel()
+	held, err := b.cfg.Elsewhere(ctx)
 	if err != nil {
 		return err
-	}
-	if held == nil {
-		held = map[string]string{}
 	}
 	b.list.hold(held)
 	return nil
@@ -217,13 +190,10 @@ func (b *publisher) askElsewhere(ctx context.Context) error {
 func (b *publisher) write(ctx context.Context, p plan) error {
 	for _, s := range p.remove {
 		name := s.Metadata.Name
-		if err := b.one(ctx, "delete slice "+name, func(ctx context.Context) error {
-			return b.api.remove(ctx, name)
-		}); err != nil {
+		if err := b.one(ctx, "delete slice "+name, func() error { return b.api.remove(ctx, name) }); err != nil {
 			return err
 		}
 		b.reflector.Drop(&s)
-		delete(b.there, name)
 		delete(b.settled, name)
 	}
 	if len(p.create) > 0 {
@@ -237,23 +207,20 @@ func (b *publisher) write(ctx context.Context, p plan) error {
 			p.create[i].Metadata.OwnerReferences = []kube.Owner{b.owner}
 		}
 	}
-	for _, w := range []struct {
-		verb   string
-		slices []Slice
-		do     func(context.Context, Slice) (Slice, error)
-	}{{"update", p.update, b.api.update}, {"create", p.create, b.api.create}} {
-		for _, s := range w.slices {
-			err := b.one(ctx, w.verb+" slice "+s.Metadata.Name, func(ctx context.Context) error {
-				made, err := w.do(ctx, s)
-				if err == nil {
-					b.keep(s, made)
-				}
-				return err
-			})
-			if err != nil {
-				return err
-			}
+	for i, s := range slices.Concat(p.update, p.create) {
+		verb := "update"
+		if i >= len(p.update) {
+			verb = "create"
 		}
+		var made Slice
+		err := b.one(ctx, verb+" slice "+s.Metadata.Name, func() (err error) {
+			made, err = b.api.write(ctx, s)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		b.keep(s, made)
 	}
 	return nil
 }
@@ -261,12 +228,12 @@ func (b *publisher) write(ctx context.Context, p plan) error {
 // errOvertaken says that somebody else wrote at the same time. The reflector will show the result.
 var errOvertaken = errors.New("somebody else was faster")
 
-// one makes one write within the request timeout and the rate limit. Its error is errOvertaken or a *accel.Problem.
-func (b *publisher) one(ctx context.Context, what string, do func(context.Context) error) error {
+// one makes one write within the rate limit. Its error is errOvertaken or a *accel.Problem.
+func (b *publisher) one(ctx context.Context, what string, do func() error) error {
 	if err := b.writes.Wait(ctx); err != nil {
 		return accel.Problemf(accel.APIUnreachable, "cannot %s: %v", what, err)
 	}
-	_, err := limited(ctx, b.timing.request, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(ctx) })
+	err := do()
 	switch {
 	case err == nil:
 		return nil
@@ -279,7 +246,6 @@ func (b *publisher) one(ctx context.Context, what string, do func(context.Contex
 // keep records what the API server made of a slice.
 func (b *publisher) keep(reported, made Slice) {
 	name := reported.Metadata.Name
-	b.there[name] = made
 	b.reflector.Put(&made)
 	delete(b.settled, name)
 	if equal(reported.Spec, made.Spec) {
@@ -293,20 +259,4 @@ func (b *publisher) keep(reported, made Slice) {
 			"the API server leaves out what it does not know of a slice; features of its version are missing", "slice",
 			name)
 	}
-}
-
-// generation returns the highest generation of the slices.
-func generation(all map[string]Slice) int64 {
-	var n int64
-	for _, s := range all {
-		n = max(n, s.Spec.Pool.Generation)
-	}
-	return n
-}
-
-// limited calls do with a deadline.
-func limited[T any](ctx context.Context, d time.Duration, do func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	return do(ctx)
 }

@@ -185,7 +185,7 @@ func TestWatchRefused(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edu(1))
 	p.cfg.API = unwatched{b.server}
-	p.api = objects{p.cfg.API}
+	p.api.API = p.cfg.API
 	b.kubelet()
 	b.run(p)
 	b.until("the reason", func() bool { return p.Problem() != nil && p.Problem().Reason == accel.APIForbidden })
@@ -217,7 +217,7 @@ func TestWatchThatLags(t *testing.T) {
 	late := &lagging{server: b.server, next: make(chan struct{})}
 	p := b.plugin(edu(1))
 	p.cfg.API = late
-	p.api = objects{late}
+	p.api.API = late
 	b.kubelet()
 	b.run(p)
 	b.offered(p, 1)
@@ -288,6 +288,22 @@ func TestAPIServerAwayLater(t *testing.T) {
 		t.Errorf("not reached is no reason to count none: %+v", p.State())
 	}
 	b.server.refusing(nil)
+	b.until("the fault to be published", func() bool { return p.State().Allocatable.Is(0) })
+}
+
+// TestNewsWhileHeld: while a pod holds a device in another way, the fault of a device is published at once, not only
+// with the next question who holds devices.
+func TestNewsWhileHeld(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin(edus(2)...)
+	p.timing.look = time.Hour
+	p.cfg.Elsewhere = func(context.Context) (map[string]string, error) {
+		return map[string]string{"0000:02:00.0": "pod team/train"}, nil
+	}
+	b.kubelet()
+	b.run(p)
+	b.until("one device to be offered", func() bool { return p.State().Allocatable.Is(1) })
+	p.Update([]accel.Accelerator{sick(edu(1)), edu(2)})
 	b.until("the fault to be published", func() bool { return p.State().Allocatable.Is(0) })
 }
 

@@ -7,8 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"time"
-
-	"github.com/acceld/acceld/accel"
 )
 
 // recordVersion is the version of the record format. A reader ignores fields that it does not know, so that an older
@@ -87,9 +85,4 @@ func readRecord(uid string, data []byte) (record, error) {
 		return record{}, errors.New("it names no claim")
 	}
 	return r, nil
-}
-
-// damaged is the problem for a record that cannot be read.
-func damaged(name string, err error) *accel.Problem {
-	return accel.Problemf(accel.CheckpointDamaged, "cannot read the record of a claim in %q: %v", name, err)
 }

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"path"
 	"strings"
+
+	"github.com/acceld/acceld/accel"
 )
 
 // refresh keeps the CDI specs of prepared claims up to date. A container that restarts in a living pod gets what its
@@ -95,7 +97,7 @@ func (p *Plugin) renew(uid string) {
 	spec, problem := p.spec(r, accs)
 	if problem == nil {
 		if err := p.writeSpec(uid, spec); err != nil {
-			problem = fileProblem("cannot write the CDI spec of "+r.String(), err)
+			problem = accel.ProblemOf(err, "cannot write the CDI spec of %s", r)
 		}
 	}
 	if problem != nil {

@@ -13,15 +13,15 @@ import (
 // when a socket appears in its directory. So a restarted kubelet needs no action; register only makes sure that
 // nothing stays stuck.
 func (p *Plugin) register(ctx context.Context) {
-	events, err := p.cfg.Host.Watch(ctx, p.cfg.registry())
+	events, err := p.cfg.Host.Watch(ctx, p.registry)
 	if err != nil {
 		p.cfg.Log.Warn("cannot watch the kubelet's directory, looking at it from time to time", "error", err)
 	}
 	patience := p.timing.unheard
 	for failures := 1; ctx.Err() == nil; failures++ {
-		if !p.cfg.Host.Exists(p.cfg.registry()) {
+		if !p.cfg.Host.Exists(p.registry) {
 			p.disconnected(accel.Problemf(accel.KubeletAbsent, "there is no %q: no kubelet has run on this host",
-				p.cfg.registry()))
+				p.registry))
 			pause(ctx, events, p.timing.retry.Max)
 			failures = 0
 			continue
@@ -49,12 +49,10 @@ func (p *Plugin) register(ctx context.Context) {
 
 // pause waits for an event, the time d or the end of ctx.
 func pause(ctx context.Context, events <-chan string, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case <-ctx.Done():
 	case <-events:
-	case <-t.C:
+	case <-time.After(d):
 	}
 }
 
@@ -73,7 +71,6 @@ func (p *Plugin) disconnected(problem *accel.Problem) {
 func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, patience time.Duration) (heard bool,
 	problem *accel.Problem,
 ) {
-	taken := false
 	waiting := time.NewTimer(patience)
 	defer waiting.Stop()
 	for {
@@ -85,23 +82,23 @@ func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, p
 				return heard, accel.Problemf(accel.RegistrationFailed, "the kubelet refused to register %q: %s",
 					p.driver, text)
 			}
-			heard, taken = true, true
+			heard = true
 			p.pluginState.setRegistration(nil, func(h *accel.PluginHave) { h.Registrations++ })
 			p.cfg.Log.Info("registered with the kubelet")
-			p.connection(s, taken, waiting)
+			p.connection(s, heard, waiting)
 			p.poke() // a kubelet that starts deletes every slice of the node
 		case <-s.reported:
-			p.connection(s, taken, waiting)
+			p.connection(s, heard, waiting)
 		case name := <-events:
-			if (name == s.announced || name == p.cfg.registry()) && !p.cfg.Host.Exists(s.announced) {
+			if (name == s.announced || name == p.registry) && !p.cfg.Host.Exists(s.announced) {
 				p.cfg.Log.Info("the registration socket was removed", "socket", path.Base(s.announced))
 				return heard, nil
 			}
 		case <-waiting.C:
-			if p.pluginState.registered() {
+			if p.State().Registered {
 				continue
 			}
-			if taken {
+			if heard {
 				return heard, accel.Problemf(accel.KubeletAbsent, "the kubelet has left the socket of %q", p.driver)
 			}
 			return heard, accel.Problemf(accel.KubeletAbsent, "no kubelet has come for the registration of %q in %s",
@@ -111,9 +108,9 @@ func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, p
 }
 
 // connection records whether the kubelet is connected: it counts as registered once it has accepted and can call.
-func (p *Plugin) connection(s *service, taken bool, waiting *time.Timer) {
-	connected := taken && s.connections.Load() > 0
-	if connected == p.pluginState.registered() {
+func (p *Plugin) connection(s *service, heard bool, waiting *time.Timer) {
+	connected := heard && s.connections.Load() > 0
+	if connected == p.State().Registered {
 		return
 	}
 	if connected {

@@ -1,14 +1,16 @@
 package dra
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"path"
 	"regexp"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -45,24 +47,18 @@ type service struct {
 	over chan struct{}
 }
 
-func (c Config) registry() string { return path.Join(c.KubeletRoot, "plugins_registry") }
-
-func (c Config) directory(driver string) string { return path.Join(c.KubeletRoot, "plugins", driver) }
-
 // serve listens on two new sockets. The endpoint comes first, because the kubelet calls it as soon as it discovers
 // the other.
 func (p *Plugin) serve() (*service, *accel.Problem) {
-	var id [4]byte
-	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
-	name := hex.EncodeToString(id[:])
+	name := fmt.Sprintf("%08x", rand.Uint32())
 	s := &service{
-		Plugin: p, endpoint: path.Join(p.cfg.directory(p.driver), "dra-"+name+".sock"),
-		announced: path.Join(p.cfg.registry(), "acceld-"+p.cfg.Definition.Kind+"-"+name+"-reg.sock"),
+		Plugin: p, endpoint: path.Join(p.directory, "dra-"+name+".sock"),
+		announced: path.Join(p.registry, "acceld-"+p.cfg.Definition.Kind+"-"+name+"-reg.sock"),
 		reported:  make(chan struct{}, 1), verdicts: make(chan string, 8), over: make(chan struct{}),
 	}
-	if !p.cfg.Host.Exists(p.cfg.directory(p.driver)) {
-		if err := p.cfg.Ledger.MkdirAll(p.cfg.directory(p.driver), 0o750); err != nil { // a purge removes it
-			return nil, listening(p.cfg.directory(p.driver), err)
+	if !p.cfg.Host.Exists(p.directory) {
+		if err := p.cfg.Ledger.MkdirAll(p.directory, 0o750); err != nil { // a purge removes it
+			return nil, listening(p.directory, err)
 		}
 	}
 	if problem := s.listen(s.endpoint, func(g *grpc.Server) {
@@ -111,8 +107,7 @@ func listening(name string, err error) *accel.Problem {
 // stop removes the announcement, gives calls in flight a moment to finish, and removes the sockets.
 func (s *service) stop() {
 	close(s.over)
-	for i := len(s.servers) - 1; i >= 0; i-- {
-		g := s.servers[i]
+	for _, g := range slices.Backward(s.servers) {
 		forced := time.AfterFunc(s.timing.stop, g.Stop)
 		g.GracefulStop() // closes the listener, which unlinks the socket
 		forced.Stop()
@@ -146,10 +141,7 @@ func (s *service) NotifyRegistrationStatus(_ context.Context,
 ) (*registration.RegistrationStatusResponse, error) {
 	text := ""
 	if !v.GetPluginRegistered() {
-		text = "no reason given"
-		if v.GetError() != "" {
-			text = v.GetError()
-		}
+		text = cmp.Or(v.GetError(), "no reason given")
 	}
 	select {
 	case s.verdicts <- text:
@@ -169,10 +161,7 @@ func (s *service) HandleConn(_ context.Context, e stats.ConnStats) {
 	case *stats.ConnEnd:
 		s.connections.Add(-1)
 	}
-	select {
-	case s.reported <- struct{}{}:
-	default:
-	}
+	signal(s.reported)
 }
 
 // TagRPC does nothing.
@@ -185,8 +174,8 @@ func (s *service) HandleRPC(context.Context, stats.RPCStats) {}
 // that it discovered exists, the kubelet takes the plugin for alive.
 func (p *Plugin) removeLeftovers(now time.Time) {
 	for dir, form := range map[string]string{
-		p.cfg.registry():          `^acceld-` + regexp.QuoteMeta(p.cfg.Definition.Kind) + `-[0-9a-f]{8}-reg\.sock$`,
-		p.cfg.directory(p.driver): `^dra-[0-9a-f]{8}\.sock$`,
+		p.registry:  `^acceld-` + regexp.QuoteMeta(p.cfg.Definition.Kind) + `-[0-9a-f]{8}-reg\.sock$`,
+		p.directory: `^dra-[0-9a-f]{8}\.sock$`,
 	} {
 		entries, err := p.cfg.Host.ReadDir(dir)
 		if err != nil {

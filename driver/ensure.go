@@ -10,34 +10,12 @@ import (
 	"github.com/acceld/acceld/driver/store"
 )
 
-// Result is the outcome of [Driver.Early] for one kind.
-type Result struct {
-	Have    accel.DriverHave
-	Problem *accel.Problem
-}
-
 // Ensure makes the driver of one kind present: modules live, devices bound, nodes there. It does nothing if that is
 // already the case. A problem's Tried lists what each source answered.
 func (d *Driver) Ensure(ctx context.Context, def *accel.Definition, facts accel.Facts,
 	accs []accel.Accelerator,
 ) (accel.DriverHave, *accel.Problem) {
 	return d.EnsureWith(ctx, def, facts, accs, source.Options{})
-}
-
-// Early is Ensure for every kind that has accelerators, without compilers or network. It runs before the kubelet
-// starts.
-func (d *Driver) Early(ctx context.Context, defs []*accel.Definition, facts accel.Facts,
-	accs map[string][]accel.Accelerator,
-) map[string]Result {
-	out := map[string]Result{}
-	for _, def := range defs {
-		if accel.CountPresent(accs[def.Kind]) == 0 {
-			continue
-		}
-		have, problem := d.EnsureWith(ctx, def, facts, accs[def.Kind], source.Options{NoBuild: true})
-		out[def.Kind] = Result{Have: have, Problem: problem}
-	}
-	return out
 }
 
 // EnsureWith is Ensure with options. It first completes or reverts an interrupted upgrade. If nothing is loaded, it
@@ -186,13 +164,7 @@ func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.
 	defer release()
 	d.devices.MakeNodes(def, accs, true)
 	for _, v := range d.devices.Observe(def, accs) {
-		if v.Bound != "" {
-			continue
-		}
-		err := d.operations.Do(ctx, "bind "+v.ID, func() error { return d.attribute(driversProbe, v.ID) })
-		if err != nil {
-			d.log.Warn("cannot ask for a probe", "device", v.ID, "error", err)
-		}
+		d.reprobe(ctx, v)
 	}
 	return d.awaitDevices(ctx, def, facts, accs)
 }

@@ -174,22 +174,20 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-func TestEarlyNeverBuilds(t *testing.T) {
+func TestNoBuild(t *testing.T) {
 	m := newMachine(t)
 	m.Write("/src/a.c", "x")
 	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
 	d := m.driver(Options{})
-	got := d.Early(t.Context(), []*accel.Definition{def, {Kind: "no-device"}}, m.Facts(),
-		map[string][]accel.Accelerator{"qemu-edu": m.accs()})
-	if len(got) != 1 || got["qemu-edu"].Problem == nil || got["qemu-edu"].Problem.Reason != accel.NoDriverSource {
-		t.Fatalf("%+v", got)
+	stored := source.Options{NoBuild: true}
+	if _, problem := d.EnsureWith(t.Context(), def, m.Facts(), m.accs(), stored); problem == nil ||
+		problem.Reason != accel.NoDriverSource {
+		t.Fatal(problem)
 	}
 	m.enter(d, ko.Edu(), 1)
-	got = d.Early(t.Context(), []*accel.Definition{def}, m.Facts(),
-		map[string][]accel.Accelerator{"qemu-edu": m.accs()})
-	if r := got["qemu-edu"]; r.Problem != nil || !r.Have.Serves {
-		t.Fatalf("%+v", r)
+	if have, problem := d.EnsureWith(t.Context(), def, m.Facts(), m.accs(), stored); problem != nil || !have.Serves {
+		t.Fatalf("%+v %v", have, problem)
 	}
 }
 

@@ -21,10 +21,8 @@ func (l *loader) insertAll(ctx context.Context, kind string, facts accel.Facts, 
 	for i, m := range p.Modules {
 		at.At(i, m.Name)
 		if live, ok := kmod.Live(l.h, m.Name); ok && live.State == kmod.StateLive {
-			if !m.Prior && !kmod.Same(live, m.BuildID, m.SrcVersion, m.Image.Version) {
-				return loaded, log, accel.Problemf(accel.OtherModuleLoaded,
-					"module %q is loaded with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path,
-					m.BuildID)
+			if problem := other(m, live, "module %q is loaded"); problem != nil {
+				return loaded, log, problem
 			}
 			continue
 		}
@@ -70,7 +68,7 @@ func (l *loader) finit(ctx context.Context, facts accel.Facts, m kmod.Planned) (
 	if err == nil {
 		defer tail.Close()
 	}
-	limited, cancel := context.WithTimeout(ctx, l.timeout)
+	limited, cancel := context.WithTimeout(ctx, l.o.LoadTimeout)
 	defer cancel()
 	loadErr := l.kernel.Load(limited, m.Content, kmod.JoinParameters(m.Parameters))
 	if err == nil {
@@ -83,34 +81,33 @@ func (l *loader) finit(ctx context.Context, facts accel.Facts, m kmod.Planned) (
 	if text, err := l.h.ReadAttribute("/proc/sys/kernel/modules_disabled"); err == nil {
 		c.ModulesDisabled = text == "1"
 	}
+	if loadErr == nil {
+		return true, log, nil
+	}
+	return false, log, l.refused(ctx, m, loadErr, c)
+}
+
+// refused turns the failure to load a module into a typed problem; nil if somebody else loaded it at the same moment.
+func (l *loader) refused(ctx context.Context, m kmod.Planned, err error, c kmod.Circumstances) *accel.Problem {
+	late, died := errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrDied)
 	var errno syscall.Errno
 	switch {
-	case loadErr == nil:
-		return true, log, nil
-	case errors.Is(loadErr, context.DeadlineExceeded) && kmod.Taint(l.h)&kmod.TaintDied != 0:
-		// The thread that crashed cannot exit, so the helper is still waiting for it.
-		return false, log, accel.Problemf(accel.RebootRequired,
-			"the initialisation of module %q crashed in the kernel%s", m.Name, c.Quote())
-	case errors.Is(loadErr, context.DeadlineExceeded):
-		return false, log, accel.Problemf(accel.LoadTimeout, "the initialisation of module %q did not end within %v%s",
-			m.Name, l.timeout, c.Quote())
+	case (late || died) && kmod.Died(l.h): // a thread that crashed may not exit, and then the helper is late
+		return accel.Problemf(accel.RebootRequired, "the initialisation of module %q crashed in the kernel%s", m.Name,
+			c.Quote())
+	case late:
+		return accel.Problemf(accel.LoadTimeout, "the initialisation of module %q did not end within %v%s", m.Name,
+			l.o.LoadTimeout, c.Quote())
 	case ctx.Err() != nil:
-		return false, log, accel.Problemf(accel.LoadTimeout, "the load of module %q was called off: %v", m.Name,
-			ctx.Err())
-	case errors.Is(loadErr, ErrDied):
-		if kmod.Taint(l.h)&kmod.TaintDied == 0 {
-			return false, log, accel.Problemf(accel.LoadFailed, "cannot load module %q: %v%s", m.Name, loadErr,
-				c.Quote())
-		}
-		return false, log, accel.Problemf(accel.RebootRequired,
-			"the initialisation of module %q crashed in the kernel%s", m.Name, c.Quote())
-	case errors.As(loadErr, &errno):
-		if errno == syscall.EEXIST || errno == syscall.EBUSY {
-			return false, log, l.raced(ctx, m)
-		}
-		return false, log, kmod.LoadProblem(errno, c)
+		return accel.Problemf(accel.LoadTimeout, "the load of module %q was called off: %v", m.Name, ctx.Err())
+	case died:
+		return accel.Problemf(accel.LoadFailed, "cannot load module %q: %v%s", m.Name, err, c.Quote())
+	case errors.Is(err, syscall.EEXIST), errors.Is(err, syscall.EBUSY):
+		return l.raced(ctx, m)
+	case errors.As(err, &errno):
+		return kmod.LoadProblem(errno, c)
 	}
-	return false, log, accel.ProblemOf(loadErr, "cannot load module %q", m.Name)
+	return accel.ProblemOf(err, "cannot load module %q", m.Name)
 }
 
 // raced handles a module that somebody else was loading at the same moment.
@@ -122,21 +119,25 @@ func (l *loader) raced(ctx context.Context, m kmod.Planned) *accel.Problem {
 	if !ok {
 		return accel.Problemf(accel.LoadFailed, "module %q was loaded by somebody else and failed", m.Name)
 	}
-	if !m.Prior && !kmod.Same(live, m.BuildID, m.SrcVersion, m.Image.Version) {
-		return accel.Problemf(accel.OtherModuleLoaded,
-			"somebody else loaded module %q with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path,
-			m.BuildID)
+	return other(m, live, "somebody else loaded module %q")
+}
+
+// other returns a problem, which begins as said, if the live module is not the planned one.
+func other(m kmod.Planned, live accel.LoadedModule, said string) *accel.Problem {
+	if m.Prior || kmod.Same(live, m.BuildID, m.SrcVersion, m.Image.Version) {
+		return nil
 	}
-	return nil
+	return accel.Problemf(accel.OtherModuleLoaded, said+" with build-id %q, the one in %q has %q", m.Name,
+		live.BuildID, m.Path, m.BuildID)
 }
 
 // abandon unloads what a transaction loaded and closes its attempt, unless the kernel still works on it.
 func (l *loader) abandon(ctx context.Context, p *kmod.Plan, loaded []string, problem *accel.Problem) {
 	calledOff := ctx.Err() != nil
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout) // also if the caller gives up
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.LoadTimeout) // also if the caller gives up
 	defer cancel()
 	for _, name := range slices.Backward(loaded) {
-		if err := l.kernel.Unload(ctx, name); err != nil {
+		if err := l.unload(ctx, name); err != nil {
 			l.log.Warn("cannot unload a module again", "module", name, "error", err)
 		}
 	}

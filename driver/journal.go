@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"path"
 	"strings"
 	"time"
@@ -18,7 +17,8 @@ import (
 // repeated, so a journal that is one step behind does no harm.
 type UpgradeStep string
 
-// The steps. Until commit, the old driver remains the chosen one.
+// The steps, in order: first those of a successful upgrade, then those of a rollback. Until commit, the old driver
+// remains the chosen one.
 const (
 	StepUnload  UpgradeStep = "unload"  // remove the old driver
 	StepLoad    UpgradeStep = "load"    // load the new one and check that its devices are bound
@@ -28,11 +28,6 @@ const (
 	StepRestore UpgradeStep = "restore" // load the old one again and run the self-test
 	StepReject  UpgradeStep = "reject"  // note that the new one must not be tried again
 )
-
-// UpgradeSteps returns every step, in order: first those of a successful upgrade, then those of a rollback.
-func UpgradeSteps() []UpgradeStep {
-	return []UpgradeStep{StepUnload, StepLoad, StepProve, StepCommit, StepRevert, StepRestore, StepReject}
-}
 
 // Journal is the intent of an upgrade in progress, <StateDir>/journal/<kind>.json. It is written and synced before
 // each step, and removed after the last. The next Ensure of its kind reads it, in any process and after any crash.
@@ -61,21 +56,16 @@ type Journal struct {
 }
 
 // journals are the upgrades in progress on one host.
-type journals struct {
-	h        *host.Host
-	log      *slog.Logger
-	stateDir string
-	point    func(string)
-}
+type journals struct{ *Driver }
 
-func (js *journals) file(kind string) string {
-	return path.Join(js.stateDir, "journal", kind+".json")
+func (js journals) file(kind string) string {
+	return path.Join(js.o.StateDir, "journal", kind+".json")
 }
 
 // read returns the upgrade of a kind that is in progress or was interrupted; nil if there is none. An unreadable
 // journal counts as none: acceld then goes by the actual state of the machine, and the chosen driver is still the old
 // one.
-func (js *journals) read(kind string) *Journal {
+func (js journals) read(kind string) *Journal {
 	b, err := js.h.ReadFile(js.file(kind))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -92,9 +82,9 @@ func (js *journals) read(kind string) *Journal {
 }
 
 // underway returns the drivers that the upgrades in progress replace, and those that replace them.
-func (js *journals) underway() []*store.Generation {
+func (js journals) underway() []*store.Generation {
 	var out []*store.Generation
-	for _, name := range js.h.Glob(path.Join(js.stateDir, "journal"), "*.json") {
+	for _, name := range js.h.Glob(path.Join(js.o.StateDir, "journal"), "*.json") {
 		if j := js.read(strings.TrimSuffix(path.Base(name), ".json")); j != nil {
 			out = append(out, j.From, j.To)
 		}
@@ -103,25 +93,29 @@ func (js *journals) underway() []*store.Generation {
 }
 
 // write syncs the journal to disk before its step runs.
-func (js *journals) write(j *Journal) *accel.Problem {
-	name := js.file(j.Kind)
+func (js journals) write(j *Journal) *accel.Problem {
 	js.point("journal " + string(j.Step))
-	if err := js.h.MkdirAll(path.Dir(name), 0o700); err != nil {
-		return accel.ProblemOf(err, "cannot make %q", path.Dir(name))
-	}
-	b, err := json.MarshalIndent(j, "", "  ")
-	if err != nil {
-		return accel.ProblemOf(err, "cannot write %q", name)
-	}
-	if err := js.h.WriteFile(name, append(b, '\n'), 0o600); err != nil {
-		return accel.ProblemOf(err, "cannot write %q", name)
+	if err := writeJSON(js.h, js.file(j.Kind), j); err != nil {
+		return accel.ProblemOf(err, "cannot write %q", js.file(j.Kind))
 	}
 	js.point("journal " + string(j.Step))
 	return nil
 }
 
+// writeJSON writes v to a file of the state directory that only root may read, and creates the file's directory.
+func writeJSON(h *host.Host, name string, v any) error {
+	if err := h.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return h.WriteFile(name, append(b, '\n'), 0o600)
+}
+
 // close ends an upgrade and removes its journal.
-func (js *journals) close(j *Journal) *accel.Problem {
+func (js journals) close(j *Journal) *accel.Problem {
 	js.point("journal end")
 	if err := js.h.Remove(js.file(j.Kind)); err != nil {
 		return accel.ProblemOf(err, "cannot remove %q", js.file(j.Kind))

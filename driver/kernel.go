@@ -28,10 +28,9 @@ var ErrDied = errors.New("the kernel killed the process that loads the module")
 
 // helperRequest is what the helper reads from its standard input.
 type helperRequest struct {
-	// Load means: load the module in descriptor 3. Otherwise Unload names the module to remove.
-	Load       bool   `json:"load"`
-	Parameters string `json:"parameters,omitempty"`
+	// Unload names the module to remove. When empty, the helper loads the module in descriptor 3.
 	Unload     string `json:"unload,omitempty"`
+	Parameters string `json:"parameters,omitempty"`
 }
 
 // helperAnswer is what the helper writes to its standard output: the kernel's errno, 0 for success.
@@ -51,7 +50,7 @@ func LoadModuleMain(h *host.Host, in io.Reader, out io.Writer) int {
 		return 2
 	}
 	err := host.OnThread(func() error {
-		if !request.Load {
+		if request.Unload != "" {
 			return h.Kernel().DeleteModule(request.Unload)
 		}
 		const first = 3 // the first of exec.Cmd's ExtraFiles
@@ -81,7 +80,7 @@ type helperKernel struct {
 }
 
 func (k *helperKernel) Load(ctx context.Context, f *os.File, parameters string) error {
-	return k.ask(ctx, helperRequest{Load: true, Parameters: parameters}, f)
+	return k.ask(ctx, helperRequest{Parameters: parameters}, f)
 }
 
 func (k *helperKernel) Unload(ctx context.Context, name string) error {
@@ -107,7 +106,6 @@ func (k *helperKernel) ask(ctx context.Context, r helperRequest, files ...*os.Fi
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -40,9 +40,7 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 	}
 	have, problem := d.awaitDevices(ctx, def, facts, accs)
 	if problem != nil {
-		if line := kmod.KernelLine(log, def.Driver.Binds); line != "" {
-			problem.Message += "; the kernel says: " + line
-		}
+		problem.Message += kernelSays(log, def.Driver.Binds)
 		if len(loaded) > 0 && !d.devices.AnyBound(def, accs) && ctx.Err() == nil {
 			d.loader.abandon(ctx, p, loaded, problem)
 			if err := d.store.Choose(def.Kind, facts.Kernel, before); err != nil {
@@ -56,6 +54,17 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 	d.attempts.Close(p.ID, true)
 	d.log.Info("driver loaded", "kind", def.Kind, "source", p.Source, "version", have.Version, "key", have.Key)
 	return have, nil
+}
+
+// kernelSays is what the kernel logged about the first of the names about which it logged anything, as the end of a
+// sentence; empty if it logged nothing.
+func kernelSays(log []string, names ...string) string {
+	for _, name := range names {
+		if line := kmod.KernelLine(log, name); line != "" {
+			return "; the kernel says: " + line
+		}
+	}
+	return ""
 }
 
 // choosePlan notes the driver that is being loaded as the current one, and copies it to the store if it is not from

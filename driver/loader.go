@@ -2,18 +2,14 @@ package driver
 
 import (
 	"context"
-	"log/slog"
+	"errors"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
-	"github.com/acceld/acceld/driver/progress"
-	"github.com/acceld/acceld/driver/store"
-	"github.com/acceld/acceld/host"
-	"github.com/acceld/acceld/host/ledger"
 )
 
 // awaitStill waits until no module of the definition is being loaded or unloaded.
@@ -28,54 +24,46 @@ func (l *loader) awaitStill(ctx context.Context, def *accel.Definition) *accel.P
 
 // awaitModule waits until a module is live or gone. It polls, because sysfs announces neither.
 func (l *loader) awaitModule(ctx context.Context, name string) *accel.Problem {
-	state := ""
-	arrived := until(ctx, l.timeout, func() bool {
-		m, ok := kmod.Live(l.h, name)
-		state = m.State
-		return !ok || state == kmod.StateLive || kmod.Taint(l.h)&kmod.TaintDied != 0
+	var m accel.LoadedModule
+	still := false
+	until(ctx, l.o.LoadTimeout, func() (done bool) {
+		var ok bool
+		m, ok = kmod.Live(l.h, name)
+		still = !ok || m.State == kmod.StateLive
+		return still || kmod.Died(l.h)
 	})
-	if m, ok := kmod.Live(l.h, name); arrived && (!ok || m.State == kmod.StateLive) {
+	switch {
+	case still:
 		return nil
+	case ctx.Err() != nil:
+		return accel.Problemf(accel.LoadTimeout, "module %q is in state %q: %v", name, m.State, ctx.Err())
 	}
-	if ctx.Err() != nil {
-		return accel.Problemf(accel.LoadTimeout, "module %q is in state %q: %v", name, state, ctx.Err())
-	}
-	return accel.Problemf(accel.RebootRequired, "module %q is stuck in state %q", name, state)
+	return accel.Problemf(accel.RebootRequired, "module %q is stuck in state %q", name, m.State)
 }
 
 // until polls done at growing intervals, 1 ms to 100 ms, until done returns true, limit passes or ctx ends.
-func until(ctx context.Context, limit time.Duration, done func() bool) bool {
+func until(ctx context.Context, limit time.Duration, done func() bool) {
 	over := time.NewTimer(limit)
 	defer over.Stop()
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		if done() {
-			return true
+			return
 		}
-		next := time.NewTimer(wait)
 		select {
-		case <-next.C:
+		case <-time.After(wait):
 		case <-over.C:
-			next.Stop()
-			return done()
+			done()
+			return
 		case <-ctx.Done():
-			next.Stop()
-			return false
+			return
 		}
 	}
 }
 
 // loader loads and unloads modules, records each change, and tracks modules that are being loaded or unloaded.
 type loader struct {
-	h        *host.Host
-	log      *slog.Logger
-	ledger   *ledger.Ledger
-	kernel   Kernel
-	store    *store.Store
-	attempts *store.Attempts
-	devices  *devices.Devices
-	tell     progress.Teller
-	now      func() time.Time
-	timeout  time.Duration // of one call into the kernel
+	*Driver
+	kernel Kernel
 
 	mu     sync.Mutex
 	coming map[string]time.Time // when a module was first seen neither live nor gone
@@ -86,9 +74,9 @@ func (l *loader) since(name string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.coming[name]; !ok {
-		l.coming[name] = l.now()
+		l.coming[name] = time.Now()
 	}
-	return l.now().Sub(l.coming[name])
+	return time.Since(l.coming[name])
 }
 
 // settled forgets that a module was being loaded or unloaded.
@@ -98,7 +86,19 @@ func (l *loader) settled(name string) {
 	delete(l.coming, name)
 }
 
-// liveOf returns the live modules of a kind.
+// unload removes a module, unless it is gone already, and drops the note of its load.
+func (l *loader) unload(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, l.o.LoadTimeout)
+	defer cancel()
+	err := l.kernel.Unload(ctx, name)
+	if err != nil && !errors.Is(err, syscall.ENOENT) {
+		return err
+	}
+	l.forgetLoad(name)
+	return nil
+}
+
+// liveOf returns the live modules of a kind, in the order in which to unload them.
 func (l *loader) liveOf(def *accel.Definition) []accel.LoadedModule {
 	var out []accel.LoadedModule
 	for _, m := range slices.Backward(def.Driver.Modules) {

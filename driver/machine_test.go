@@ -264,7 +264,7 @@ func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x ko.Module, built int
 func ask(t *testing.T, d *Driver, def *accel.Definition, facts accel.Facts, typ accel.SourceType) source.Answer {
 	t.Helper()
 	for _, s := range d.sources.For(def, facts, source.Options{}) {
-		if s.Type == typ {
+		if strings.HasPrefix(s.Name, string(typ)) {
 			return s.Ask(t.Context())
 		}
 	}

@@ -483,10 +483,10 @@ func TestNoNetwork(t *testing.T) {
 	s.stock(t, def, ko.Edu(), nil, nil)
 	before := s.asked()
 	d := m.driver(Options{Artifact: quick()})
-	if r := d.Early(t.Context(), []*accel.Definition{def}, m.Facts(),
-		map[string][]accel.Accelerator{def.Kind: m.accs()})[def.Kind]; r.Problem == nil ||
-		r.Problem.Reason != accel.NoDriverSource {
-		t.Errorf("early: %+v", r)
+	stored := source.Options{NoBuild: true}
+	if _, problem := d.EnsureWith(t.Context(), def, m.Facts(), m.accs(), stored); problem == nil ||
+		problem.Reason != accel.NoDriverSource {
+		t.Errorf("without a network: %v", problem)
 	}
 	if s.asked() != before {
 		t.Error("a registry was asked at boot")
@@ -594,7 +594,7 @@ func TestFetchAfterACrash(t *testing.T) {
 	}
 }
 
-// TestDenied: if nothing else works either, the problem says that a registry denied access.
+// TestDenied: if nothing else works either, the problem says that a registry denied access, in a preflight too.
 func TestDenied(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
 	s.spoil = answering(403, "/manifests/")
@@ -606,6 +606,12 @@ func TestDenied(t *testing.T) {
 	}
 	if !strings.Contains(problem.Tried[4], "the source of") {
 		t.Error(problem.Tried)
+	}
+	facts := m.Facts()
+	facts.Kernel.NotRunning = true
+	r := m.driver(Options{Artifact: quick()}).Preflight(t.Context(), def, facts, PreflightOptions{})
+	if r.Ready || r.Problem.Reason != accel.RegistryDenied || r.Problem.Message != problem.Message {
+		t.Errorf("the preflight names another reason than the boot: %+v", r.Problem)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/store"
 )
 
@@ -57,18 +56,6 @@ func (d *Driver) Preflight(ctx context.Context, def *accel.Definition, facts acc
 	return r
 }
 
-// PreflightAll is Preflight for several kinds, one after the other. It stops early when ctx ends.
-func (d *Driver) PreflightAll(ctx context.Context, defs []*accel.Definition, facts accel.Facts) []PreflightResult {
-	var out []PreflightResult
-	for _, def := range defs {
-		if ctx.Err() != nil {
-			break
-		}
-		out = append(out, d.Preflight(ctx, def, facts, PreflightOptions{}))
-	}
-	return out
-}
-
 func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts accel.Facts,
 	r *PreflightResult,
 ) *accel.Problem {
@@ -77,30 +64,11 @@ func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts acc
 			"cannot tell which build of kernel %q is installed: what is stored for it could be for another",
 			facts.Kernel.Release)
 	}
-	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind,
-		facts.Kernel.Release)
-	var tried []string
-	for _, s := range d.sources.For(def, facts, source.Options{}) {
-		a := s.Ask(ctx)
-		switch a.Verdict {
-		case source.Satisfied:
-			r.Source, r.Version, r.Key = s.Type, a.Plan.Version(), a.Plan.Key
-			a.Plan.Close()
-			return nil
-		case source.Unavailable:
-			if ctx.Err() != nil {
-				return a.Problem
-			}
-			tried = append(tried, source.Sentence(s.Name, source.Unavailable, a.Problem))
-			if a.Problem.Reason != accel.NoDriverSource {
-				last = a.Problem
-			}
-		default:
-			a.Problem.Tried = slices.Concat(tried, []string{source.Sentence(s.Name, a.Verdict, a.Problem)})
-			return a.Problem
-		}
+	p, problem := d.sources.Preflight(ctx, def, facts)
+	if problem != nil {
+		return problem
 	}
-	final := accel.Problemf(last.Reason, "%s", last.Message)
-	final.Tried = tried
-	return final
+	defer p.Close()
+	r.Source, r.Version, r.Key = p.Source, p.Version(), p.Key
+	return nil
 }

@@ -1,8 +1,6 @@
 package driver
 
 import (
-	"slices"
-
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
@@ -87,7 +85,7 @@ func (s sight) version() string {
 // look reads the modules and devices of a driver.
 func (d *Driver) look(def *accel.Definition, accs []accel.Accelerator) sight {
 	var s sight
-	died := kmod.Taint(d.h)&kmod.TaintDied != 0
+	died := kmod.Died(d.h)
 	for _, want := range def.Driver.Modules {
 		m, ok := kmod.Live(d.h, want.Name)
 		if !ok {
@@ -146,15 +144,13 @@ func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c store.Choice,
 // difference says how the live modules differ from the chosen and the configured ones; nil if they do not.
 func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c store.Choice, s sight) *accel.Problem {
 	for _, want := range def.Driver.Modules {
-		i := slices.IndexFunc(s.modules, func(m accel.LoadedModule) bool {
-			return m.Name == kmod.Normal(want.Name) &&
-				m.State == kmod.StateLive
-		})
-		if i < 0 {
-			continue
-		}
-		if problem := judgeModule(d.h, def, facts, want, s.modules[i], c.Current); problem != nil {
-			return problem
+		for _, m := range s.modules {
+			if m.Name != kmod.Normal(want.Name) || m.State != kmod.StateLive {
+				continue
+			}
+			if problem := judgeModule(d.h, def, facts, want, m, c.Current); problem != nil {
+				return problem
+			}
 		}
 	}
 	if !s.missing && def.Driver.Version != "" && s.version() == "" {
@@ -173,20 +169,16 @@ func judgeModule(h *host.Host, def *accel.Definition, facts accel.Facts, want ac
 			m.Version, v)
 	}
 	if chosen != nil {
-		i := slices.IndexFunc(chosen.Modules,
-			func(g store.GenerationModule) bool { return kmod.Normal(g.Name) == m.Name })
-		if i >= 0 && !kmod.Same(m, chosen.Modules[i].BuildID, chosen.Modules[i].SrcVersion, chosen.Modules[i].Version) {
-			return accel.Problemf(accel.OtherModuleLoaded,
-				"module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID,
-				chosen.Modules[i].BuildID)
+		for _, g := range chosen.Modules {
+			if kmod.Normal(g.Name) == m.Name && !kmod.Same(m, g.BuildID, g.SrcVersion, g.Version) {
+				return accel.Problemf(accel.OtherModuleLoaded,
+					"module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID, g.BuildID)
+			}
 		}
 	}
 	sentence, problem := kmod.Differing(h, def, facts, want)
-	if problem != nil {
-		return problem
-	}
 	if sentence != "" {
 		return accel.Problemf(accel.ParametersDiffer, "module %q: %s", m.Name, sentence)
 	}
-	return nil
+	return problem
 }

@@ -77,7 +77,7 @@ func (f fleet) node(name string) *Driver {
 // acquire asks the configured sources in order, as Ensure does.
 func (f fleet) acquire(d *Driver) (string, source.Answer) {
 	for _, s := range d.sources.For(f.definition(), f.facts(), source.Options{}) {
-		if s.Type == accel.SourceInstalled {
+		if s.Name == "installed" {
 			continue
 		}
 		a := s.Ask(f.t.Context())

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/devices"
@@ -25,20 +23,6 @@ const (
 	// the name of the driver, empty if it had none.
 	NoteTakeover = "takeover"
 )
-
-// forgetful is a Kernel that drops the note of each module that it unloads.
-type forgetful struct {
-	Kernel
-	forget func(name string)
-}
-
-func (k forgetful) Unload(ctx context.Context, name string) error {
-	err := k.Kernel.Unload(ctx, name)
-	if err == nil {
-		k.forget(name)
-	}
-	return err
-}
 
 // PurgeOptions choose what a purge does.
 type PurgeOptions struct {
@@ -116,7 +100,7 @@ func (l *loader) loadedByUs() ([]accel.LoadedModule, *accel.Problem) {
 // purgeModules unloads the modules that nobody uses. It finds all users before it unloads anything.
 func (l *loader) purgeModules(ctx context.Context, modules []accel.LoadedModule, o PurgeOptions) []ledger.Outcome {
 	var out []ledger.Outcome
-	going := map[string]bool{}
+	going, left := map[string]bool{}, map[string]bool{}
 	for _, m := range modules {
 		going[m.Name] = true
 	}
@@ -141,39 +125,31 @@ func (l *loader) purgeModules(ctx context.Context, modules []accel.LoadedModule,
 		case problem != nil:
 			result = leftBecause(result.Path, problem)
 		case !o.DryRun:
-			limited, cancel := context.WithTimeout(ctx, l.timeout)
-			err := l.kernel.Unload(limited, m.Name)
-			cancel()
-			var errno syscall.Errno
-			switch {
-			case errors.As(err, &errno) && errno != syscall.ENOENT:
-				result = leftBecause(result.Path, kmod.UnloadProblem(m.Name, errno, false))
-			case err != nil && !errors.Is(err, syscall.ENOENT):
-				result = leftBecause(result.Path, accel.ProblemOf(err, "cannot remove module %q", m.Name))
+			if err := l.unload(ctx, m.Name); err != nil {
+				result = leftBecause(result.Path, l.unloadProblem(m.Name, err, false))
 			}
 		}
 		if result.Action == ledger.Left {
+			left[m.Name] = true
 			delete(going, m.Name) // the modules that it uses stay too
-		} else if !o.DryRun {
-			l.forgetLoad(m.Name)
 		}
 		out = append(out, result)
 	}
 	if !o.DryRun {
-		l.forgetGone(going, out)
+		l.forgetAllBut(left)
 	}
 	return out
 }
 
-// forgetGone removes the notes of modules that are no longer live, or that somebody else has replaced.
-func (l *loader) forgetGone(going map[string]bool, out []ledger.Outcome) {
+// forgetAllBut removes the notes of all modules except those that a purge had to leave: also of modules that are no
+// longer live, or that somebody else has replaced.
+func (l *loader) forgetAllBut(left map[string]bool) {
 	notes, err := l.ledger.Notes(NoteModule)
 	if err != nil {
 		return // the purge reports this error elsewhere
 	}
 	for _, n := range notes {
-		stays := func(o ledger.Outcome) bool { return o.Action == ledger.Left && path.Base(o.Path) == n.Name }
-		if !going[n.Name] && !slices.ContainsFunc(out, stays) {
+		if !left[n.Name] {
 			l.forgetLoad(n.Name)
 		}
 	}
@@ -201,7 +177,7 @@ func leftBecause(name string, p *accel.Problem) ledger.Outcome {
 }
 
 // giveBackAll binds devices to the drivers that they were taken from.
-func (t *takeover) giveBackAll(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *accel.Problem) {
+func (t takeover) giveBackAll(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *accel.Problem) {
 	notes, err := t.ledger.Notes(NoteTakeover)
 	if err != nil {
 		return nil, accel.ProblemOf(err, "cannot know which devices acceld took")
@@ -228,7 +204,7 @@ func (t *takeover) giveBackAll(ctx context.Context, o PurgeOptions) ([]ledger.Ou
 }
 
 // giveBackDevice returns a device to the driver that it had.
-func (t *takeover) giveBackDevice(ctx context.Context, n ledger.Note, dry bool) *accel.Problem {
+func (t takeover) giveBackDevice(ctx context.Context, n ledger.Note, dry bool) *accel.Problem {
 	dir := devices.Dir(n.Name)
 	bound := ""
 	if link, err := t.h.Readlink(path.Join(dir, "driver")); err == nil {
@@ -238,9 +214,7 @@ func (t *takeover) giveBackDevice(ctx context.Context, n ledger.Note, dry bool) 
 		return nil // the device is gone, or somebody else has already returned it
 	}
 	if bound != "" {
-		err := t.operations.Do(ctx, "unbind "+n.Name,
-			func() error { return t.attribute(path.Join(dir, "driver/unbind"), n.Name) })
-		if err != nil {
+		if err := t.operate(ctx, "unbind", n.Name, path.Join(dir, "driver/unbind")); err != nil {
 			return accel.ProblemOf(err, "cannot take device %q from driver %q", n.Name, bound)
 		}
 	}
@@ -252,8 +226,7 @@ func (t *takeover) giveBackDevice(ctx context.Context, n ledger.Note, dry bool) 
 		return accel.Problemf(accel.DependencyMissing, "device %q was with driver %q, which is not loaded any more",
 			n.Name, n.Text)
 	}
-	if err := t.operations.Do(ctx, "bind "+n.Name,
-		func() error { return t.attribute(path.Join(driver, "bind"), n.Name) }); err != nil {
+	if err := t.operate(ctx, "bind", n.Name, path.Join(driver, "bind")); err != nil {
 		return accel.ProblemOf(err, "cannot give device %q back to driver %q", n.Name, n.Text)
 	}
 	return nil

@@ -27,17 +27,11 @@ type Request struct {
 // RequestDir is the directory of the requests, as a path on the host.
 func RequestDir(stateDir string) string { return path.Join(stateDir, "requests") }
 
+func requestFile(stateDir, kind string) string { return path.Join(RequestDir(stateDir), kind+".json") }
+
 // Ask writes a request for a kind. A running agent sees it at once.
 func Ask(h *host.Host, stateDir, kind string, r Request) *accel.Problem {
-	dir := RequestDir(stateDir)
-	if err := h.MkdirAll(dir, 0o700); err != nil {
-		return accel.ProblemOf(err, "cannot make %q", dir)
-	}
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err == nil {
-		err = h.WriteFile(path.Join(dir, kind+".json"), append(b, '\n'), 0o600)
-	}
-	if err != nil {
+	if err := writeJSON(h, requestFile(stateDir, kind), r); err != nil {
 		return accel.ProblemOf(err, "cannot note the request for %q", kind)
 	}
 	return nil
@@ -46,7 +40,7 @@ func Ask(h *host.Host, stateDir, kind string, r Request) *accel.Problem {
 // Requested returns def with the request for its kind applied; def itself if there is no request, or none that is
 // still valid.
 func Requested(h *host.Host, stateDir string, def *accel.Definition) (*accel.Definition, *accel.Problem) {
-	name := path.Join(RequestDir(stateDir), def.Kind+".json")
+	name := requestFile(stateDir, def.Kind)
 	b, err := h.ReadFile(name)
 	// A process that may not read the request does not act on it either.
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +13,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/deadline"
 	"github.com/acceld/acceld/driver/devices"
-	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/lock"
-	"github.com/acceld/acceld/host"
 )
 
 // resetDeadline is how long the kernel may take to unbind, reset or bind a device. After a reset the kernel waits up
@@ -111,11 +110,10 @@ func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devi
 		return accel.Problemf(accel.ResetShared, "a reset of device %q (%s) would reset %s too", id,
 			strings.Join(p.Methods, ", "), strings.Join(others, ", "))
 	}
-	if others := slices.DeleteFunc(slices.Clone(p.Linked),
-		func(other string) bool { return other == id || named(other) }); len(others) > 0 {
+	if others := slices.DeleteFunc(slices.Clone(p.Linked), named); len(others) > 0 {
 		return accel.Problemf(accel.ResetShared,
-			"device %q has links of its own to %s, which must be reset together with it", id, strings.Join(others,
-				", "))
+			"device %q has links of its own to %s, which must be reset together with it", id,
+			strings.Join(others, ", "))
 	}
 	return nil
 }
@@ -154,9 +152,9 @@ func hit(pci []accel.PCIDevice, id string, methods []string) (others []string) {
 // in use (InUse), or if anything else prevents the reset.
 //
 // During the reset, Reset holds the driver lock and lists the devices in the lock's file, so that the agent does not
-// allocate them (see [Resetting]). It calls ready once the list is visible. Ready returns when the agent has withheld
-// the devices, and its problem cancels the reset. The kernel drops the lock when the process ends, so nothing can be
-// left stale: the next [Driver.Ensure] of the kind, or the next Reset, binds a device that has no driver. Once a
+// allocate them (see [lock.Resetting]). It calls ready once the list is visible. Ready returns when the agent has
+// withheld the devices, and its problem cancels the reset. The kernel drops the lock when the process ends, so nothing
+// can be left stale: the next [Driver.Ensure] of the kind, or the next Reset, binds a device that has no driver. Once a
 // device has been touched, the reset is no longer cancelled.
 func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTarget,
 	ready func(context.Context) *accel.Problem,
@@ -167,15 +165,14 @@ func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTa
 	}
 	r := &resetting{Driver: d, stuck: map[string]chan struct{}{}}
 	defer func() { r.end(release) }()
-	var ids []string
 	for _, t := range targets {
-		ids = append(ids, t.Device.ID)
+		r.ids = append(r.ids, t.Device.ID)
 	}
 	// WriteAttribute does not truncate the file, so each text must be at least as long as the previous one. The agent
 	// is notified when this descriptor is closed. The lock belongs to another descriptor.
-	text := lock.Text(d.h, ids...)
+	text := lock.Text(d.h, r.ids...)
 	if err := d.h.WriteAttribute(lock.DriverFile(), text); err != nil {
-		return accel.ProblemOf(err, "cannot say that %s are to be reset", strings.Join(ids, ", "))
+		return accel.ProblemOf(err, "cannot say that %s are to be reset", strings.Join(r.ids, ", "))
 	}
 	defer func() {
 		if len(r.stuck) == 0 {
@@ -199,18 +196,10 @@ func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTa
 	return r.run(context.WithoutCancel(ctx))
 }
 
-// Resetting returns the devices that some process is resetting now. They must not be allocated, and what they lack in
-// the meantime is not worth reporting.
-func Resetting(h *host.Host) []string {
-	return lock.Resetting(h)
-}
-
-// ResetSign is the file that changes when [Resetting] does.
-func ResetSign() string { return lock.DriverFile() }
-
 // resetting is one reset in progress.
 type resetting struct {
 	*Driver
+	ids   []string
 	plans []ResetPlan
 	// stuck are devices for which the kernel did not finish in time. Each channel is closed when the kernel returns.
 	stuck map[string]chan struct{}
@@ -255,38 +244,30 @@ func (r *resetting) run(ctx context.Context) *accel.Problem {
 		defer tail.Close()
 	}
 	var problem *accel.Problem
-	first := func(p *accel.Problem) {
-		if problem == nil {
-			problem = p
-		}
-	}
 	for _, p := range r.plans {
 		if problem == nil && p.Bound != "" {
-			first(r.tell(ctx, "unbind", p.Device.ID, path.Join(driverDir(p.Def), "unbind"), p.Device.ID))
+			problem = r.tell(ctx, "unbind", p.Device.ID, path.Join(driverDir(p.Def), "unbind"), p.Device.ID)
 		}
 	}
 	for _, p := range r.plans {
 		if problem == nil && len(p.Methods) > 0 {
-			first(r.tell(ctx, "reset", p.Device.ID, path.Join(devices.Dir(p.Device.ID), "reset"), "1"))
+			problem = r.tell(ctx, "reset", p.Device.ID, path.Join(devices.Dir(p.Device.ID), "reset"), "1")
 		}
 	}
 	for _, p := range r.plans {
 		if r.stuck[p.Device.ID] == nil {
-			first(r.bind(ctx, p))
+			problem = cmp.Or(problem, r.bind(ctx, p))
 		}
 	}
 	for _, p := range r.plans {
 		if problem == nil {
-			_, failed := r.Prove(ctx, p.Def, []accel.Accelerator{{ID: p.Device.ID}})
-			first(failed)
+			_, problem = r.Prove(ctx, p.Def, []accel.Accelerator{{ID: p.Device.ID}})
 		}
 	}
 	if problem == nil {
 		r.log.Debug("devices reset", "devices", len(r.plans))
 	} else if unread == nil {
-		if lines := tail.Lines(); len(lines) > 0 {
-			problem.Message += r.words(lines)
-		}
+		problem.Message += kernelSays(tail.Lines(), r.ids...)
 	}
 	return problem
 }
@@ -316,14 +297,4 @@ func (r *resetting) bind(ctx context.Context, p ResetPlan) *accel.Problem {
 		return refused // the refusal says more
 	}
 	return problem
-}
-
-// words is what the kernel logged about the devices, as the end of a sentence; empty if it logged nothing.
-func (r *resetting) words(lines []string) string {
-	for _, p := range r.plans {
-		if line := kmod.KernelLine(lines, p.Device.ID); line != "" {
-			return "; the kernel says: " + line
-		}
-	}
-	return ""
 }

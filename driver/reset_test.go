@@ -82,15 +82,15 @@ func TestReset(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			held := [][]string{Resetting(m.Host)}
+			held := [][]string{lock.Resetting(m.Host)}
 			problem := d.Reset(t.Context(), slots(), targets(def, ko.Device), func(context.Context) *accel.Problem {
-				held = append(held, Resetting(m.Host))
+				held = append(held, lock.Resetting(m.Host))
 				return nil
 			})
 			if problem != nil {
 				t.Fatal(problem)
 			}
-			if diff := cmp.Diff([][]string{nil, {ko.Device}, nil}, append(held, Resetting(m.Host))); diff != "" {
+			if diff := cmp.Diff([][]string{nil, {ko.Device}, nil}, append(held, lock.Resetting(m.Host))); diff != "" {
 				t.Errorf("said to be reset, before, meanwhile and afterwards:\n%s", diff)
 			}
 			if got := strings.ReplaceAll(strings.Join(m.attributes, "; "), ko.Device, "D"); got != c.told {
@@ -202,8 +202,8 @@ func TestResetRefused(t *testing.T) {
 			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {
 				t.Fatalf("got %v, want %s: %q", problem, c.reason, c.says)
 			}
-			if len(m.attributes) > 0 || len(Resetting(m.Host)) > 0 {
-				t.Error("touched all the same:", m.attributes, Resetting(m.Host))
+			if len(m.attributes) > 0 || len(lock.Resetting(m.Host)) > 0 {
+				t.Error("touched all the same:", m.attributes, lock.Resetting(m.Host))
 			}
 		})
 	}
@@ -283,7 +283,7 @@ func TestResetFails(t *testing.T) {
 			if got := m.bound(ko.Device); got != c.bound {
 				t.Errorf("bound to %q, want %q", got, c.bound)
 			}
-			if held := Resetting(m.Host); len(held) > 0 {
+			if held := lock.Resetting(m.Host); len(held) > 0 {
 				t.Error("held for ever:", held)
 			}
 		})
@@ -348,12 +348,12 @@ func TestResetHangs(t *testing.T) {
 		if a, b := m.bound(ko.Device), m.bound(otherDevice); a != "" || b != "edu" {
 			t.Errorf("bound to %q and %q", a, b)
 		}
-		if held := Resetting(m.Host); !slices.Equal(held, []string{ko.Device, otherDevice}) {
+		if held := lock.Resetting(m.Host); !slices.Equal(held, []string{ko.Device, otherDevice}) {
 			t.Error("held", held)
 		}
 		close(back)
 		synctest.Wait()
-		if held := Resetting(m.Host); len(held) > 0 {
+		if held := lock.Resetting(m.Host); len(held) > 0 {
 			t.Error("held for ever:", held)
 		}
 	})
@@ -363,18 +363,18 @@ func TestResetHangs(t *testing.T) {
 func TestResetLeftBehind(t *testing.T) {
 	m, _, _ := resettable(t)
 	m.Write(lock.DriverFile(), lock.Text(m.Host, ko.Device))
-	if held := Resetting(m.Host); len(held) > 0 {
+	if held := lock.Resetting(m.Host); len(held) > 0 {
 		t.Error(held)
 	}
 	release, err := m.Host.Locks().Try(lock.DriverFile(), lock.Text(m.Host, ko.Device))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if held := Resetting(m.Host); !slices.Equal(held, []string{ko.Device}) {
+	if held := lock.Resetting(m.Host); !slices.Equal(held, []string{ko.Device}) {
 		t.Error(held)
 	}
 	release()
-	if held := Resetting(m.Host); len(held) > 0 {
+	if held := lock.Resetting(m.Host); len(held) > 0 {
 		t.Error(held)
 	}
 }

@@ -65,18 +65,16 @@ func (l *loader) liveParameters(want accel.Module, live string) map[string]strin
 func (l *loader) reload(ctx context.Context, facts accel.Facts, back *kmod.Plan, removed []accel.LoadedModule,
 	problem *accel.Problem,
 ) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout) // also if the caller gives up
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.LoadTimeout) // also if the caller gives up
 	defer cancel()
 	for _, m := range slices.Backward(removed) {
+		outcome := "done"
 		i := slices.IndexFunc(back.Modules, func(p kmod.Planned) bool { return p.Name == m.Name })
 		if i < 0 {
-			problem.Tried = append(problem.Tried, "load back module "+m.Name+": no file with its build-id was found")
-			continue
+			outcome = "no file with its build-id was found"
+		} else if _, _, p := l.insert(ctx, facts, back.Modules[i]); p != nil {
+			outcome = p.Message
 		}
-		if _, _, p := l.insert(ctx, facts, back.Modules[i]); p != nil {
-			problem.Tried = append(problem.Tried, "load back module "+m.Name+": "+p.Message)
-			continue
-		}
-		problem.Tried = append(problem.Tried, "load back module "+m.Name+": done")
+		problem.Tried = append(problem.Tried, "load back module "+m.Name+": "+outcome)
 	}
 }

@@ -3,39 +3,40 @@ package driver
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver/deadline"
 	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
-	"github.com/acceld/acceld/driver/lock"
-	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 )
 
 const driversProbe = "/sys/bus/pci/drivers_probe"
 
 // takeover takes devices from other drivers, records each takeover, and returns the devices.
-type takeover struct {
-	h          *host.Host
-	log        *slog.Logger
-	ledger     *ledger.Ledger
-	devices    *devices.Devices
-	locks      lock.Locks
-	operations *deadline.Operations
-	// attribute writes to an attribute of a kernel bus to bind or unbind a device.
-	attribute func(name, text string) error
-	point     func(string)
+type takeover struct{ *Driver }
+
+// operate writes the ID of a device to a file of the PCI bus, to bind or unbind it. What names the operation.
+func (d *Driver) operate(ctx context.Context, what, id, file string) error {
+	return d.operations.Do(ctx, what+" "+id, func() error { return d.attribute(file, id) })
+}
+
+// reprobe asks the kernel to find a driver for a device that has none.
+func (d *Driver) reprobe(ctx context.Context, v devices.Device) {
+	if v.Bound != "" {
+		return
+	}
+	if err := d.operate(ctx, "bind", v.ID, driversProbe); err != nil {
+		d.log.Warn("cannot ask for a probe", "device", v.ID, "error", err)
+	}
 }
 
 // wanted returns the devices that must be taken from another driver before ours can have them, if that is allowed for
 // each of them. Otherwise the problem names the first one for which it is not allowed, the cause, and what the
 // operator can do.
-func (t *takeover) wanted(def *accel.Definition, accs []accel.Accelerator) ([]devices.Device, *accel.Problem) {
+func (t takeover) wanted(def *accel.Definition, accs []accel.Accelerator) ([]devices.Device, *accel.Problem) {
 	var out []devices.Device
 	for _, v := range t.devices.Observe(def, accs) {
 		if v.Bound == "" || v.Bound == def.Driver.Binds {
@@ -51,7 +52,7 @@ func (t *takeover) wanted(def *accel.Definition, accs []accel.Accelerator) ([]de
 
 // mayTake says why a device is left to the driver that it is bound to. It never takes a device that somebody assigned
 // elsewhere on purpose (to a virtual machine, or by driver_override), that shows the console, or that is in use.
-func (t *takeover) mayTake(def *accel.Definition, v devices.Device) *accel.Problem {
+func (t takeover) mayTake(def *accel.Definition, v devices.Device) *accel.Problem {
 	is := fmt.Sprintf("device %q is bound to driver %q, not to %q", v.ID, v.Bound, def.Driver.Binds)
 	listed := slices.ContainsFunc(def.Driver.Conflicts,
 		func(name string) bool { return kmod.Normal(name) == kmod.Normal(v.Bound) })
@@ -79,7 +80,7 @@ func (t *takeover) mayTake(def *accel.Definition, v devices.Device) *accel.Probl
 
 // contested returns what remains of a device problem once permitted takeovers are taken into account. It is nil if
 // every device can be had, or if some devices are free and can be served.
-func (t *takeover) contested(def *accel.Definition, accs []accel.Accelerator, problem *accel.Problem) *accel.Problem {
+func (t takeover) contested(def *accel.Definition, accs []accel.Accelerator, problem *accel.Problem) *accel.Problem {
 	if problem == nil || problem.Reason != accel.ConflictDriver {
 		return problem
 	}
@@ -87,13 +88,10 @@ func (t *takeover) contested(def *accel.Definition, accs []accel.Accelerator, pr
 		return nil
 	}
 	take, refused := t.wanted(def, accs)
-	if refused != nil {
-		return refused
-	}
-	if len(take) == 0 {
+	if refused == nil && len(take) == 0 {
 		return problem // kept for another driver
 	}
-	return nil
+	return refused
 }
 
 // insertPlan makes the modules of a plan live, along with what they need: firmware, and devices that other drivers
@@ -118,7 +116,7 @@ func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts ac
 // driver_override to keep it for ours, and unbinds it; each change is recorded before it is made. If a failure or the
 // end of the process interrupts a takeover, giveBack undoes it. Unlike the modules of a driver, devices are taken one
 // by one: the first one that cannot be had ends it.
-func (t *takeover) take(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) *accel.Problem {
+func (t takeover) take(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) *accel.Problem {
 	taken, problem := t.wanted(def, accs)
 	if problem != nil && t.devices.AnyFree(def, accs) {
 		return nil // the free devices are served; Probe names the others
@@ -136,9 +134,7 @@ func (t *takeover) take(ctx context.Context, def *accel.Definition, accs []accel
 			return accel.ProblemOf(err, "cannot keep device %q for driver %q", v.ID, def.Driver.Binds)
 		}
 		t.point("device kept")
-		err := t.operations.Do(ctx, "unbind "+v.ID,
-			func() error { return t.attribute(path.Join(dir, "driver/unbind"), v.ID) })
-		if err != nil {
+		if err := t.operate(ctx, "unbind", v.ID, path.Join(dir, "driver/unbind")); err != nil {
 			return accel.ProblemOf(err, "cannot take device %q from driver %q", v.ID, v.Bound)
 		}
 		t.point("device unbound")
@@ -148,24 +144,20 @@ func (t *takeover) take(ctx context.Context, def *accel.Definition, accs []accel
 }
 
 // offer asks the kernel to bind the devices that were taken: a module that was already live has not probed them.
-func (t *takeover) offer(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
+func (t takeover) offer(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
 	notes, err := t.ledger.Notes(NoteTakeover)
 	if err != nil {
 		return // without a record nothing was taken
 	}
 	for _, v := range t.devices.Observe(def, accs) {
-		if v.Bound != "" || !slices.ContainsFunc(notes, func(n ledger.Note) bool { return n.Name == v.ID }) {
-			continue
-		}
-		if err := t.operations.Do(ctx, "bind "+v.ID,
-			func() error { return t.attribute(driversProbe, v.ID) }); err != nil {
-			t.log.Warn("cannot ask for a probe", "device", v.ID, "error", err)
+		if slices.ContainsFunc(notes, func(n ledger.Note) bool { return n.Name == v.ID }) {
+			t.reprobe(ctx, v)
 		}
 	}
 }
 
 // settle is giveBack under the driver lock.
-func (t *takeover) settle(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
+func (t takeover) settle(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
 	if notes, err := t.ledger.Notes(NoteTakeover); err != nil || len(notes) == 0 {
 		return
 	}
@@ -179,9 +171,9 @@ func (t *takeover) settle(ctx context.Context, def *accel.Definition, accs []acc
 
 // giveBack returns devices that were taken over and are not bound to our driver to the drivers that had them. The
 // takeovers are recorded in the ledger, so this also cleans up after a process that died.
-func (t *takeover) giveBack(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
+func (t takeover) giveBack(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
 	notes, err := t.ledger.Notes(NoteTakeover)
-	if err != nil || len(notes) == 0 {
+	if err != nil {
 		return // what is not recorded was not taken
 	}
 	ctx = context.WithoutCancel(ctx) // also if the caller gives up
@@ -192,10 +184,8 @@ func (t *takeover) giveBack(ctx context.Context, def *accel.Definition, accs []a
 			continue
 		}
 		// The ledger records the path with links resolved, below /sys/devices.
-		if _, err := t.ledger.Undo(ledger.UndoOptions{Only: func(p string) bool {
-			return strings.HasSuffix(p,
-				"/"+n.Name+"/driver_override")
-		}}); err != nil {
+		override := func(p string) bool { return strings.HasSuffix(p, "/"+n.Name+"/driver_override") }
+		if _, err := t.ledger.Undo(ledger.UndoOptions{Only: override}); err != nil {
 			t.log.Warn("cannot clear what keeps a device for a driver", "device", n.Name, "error", err)
 		}
 		if seen[i].Bound == "" {

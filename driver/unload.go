@@ -1,9 +1,9 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"syscall"
 
 	"github.com/acceld/acceld/accel"
@@ -36,12 +36,7 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 	if problem := d.loader.awaitStill(ctx, def); problem != nil {
 		return problem
 	}
-	var order []accel.LoadedModule // the order of removal
-	for _, m := range slices.Backward(def.Driver.Modules) {
-		if live, ok := kmod.Live(d.h, m.Name); ok {
-			order = append(order, live)
-		}
-	}
+	order := d.loader.liveOf(def)
 	if len(order) == 0 {
 		return nil
 	}
@@ -58,42 +53,38 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 	defer func() { at.End(problem) }()
 	for i, m := range order {
 		at.At(i, m.Name)
-		limited, cancel := context.WithTimeout(ctx, d.o.LoadTimeout)
-		err := d.loader.kernel.Unload(limited, m.Name)
-		cancel()
-		if err == nil || errors.Is(err, syscall.ENOENT) {
-			continue
+		if err := d.loader.unload(ctx, m.Name); err != nil {
+			problem := d.loader.unloadFailed(def, facts, accs, m, err)
+			d.loader.reload(ctx, facts, back, order[:i], problem)
+			return problem
 		}
-		problem := d.loader.unloadFailed(def, facts, accs, m, err)
-		d.loader.reload(ctx, facts, back, order[:i], problem)
-		return problem
 	}
 	at.At(len(order), "")
 	d.log.Info("driver unloaded", "kind", def.Kind, "modules", len(order))
 	return nil
 }
 
-// unloadFailed turns a failure to remove one module into a typed problem.
+// unloadFailed turns a failure to remove one module into a typed problem, which names its users if there are any.
 func (l *loader) unloadFailed(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, m accel.LoadedModule,
 	err error,
 ) *accel.Problem {
+	problem := l.unloadProblem(m.Name, err, facts.Kernel.ModulesDisabled)
+	if live, ok := kmod.Live(l.h, m.Name); ok && problem.Reason == accel.InUse {
+		return cmp.Or(accel.HoldersProblem(def.Kind, l.devices.Users(def, accs, []accel.LoadedModule{live})), problem)
+	}
+	return problem
+}
+
+func (l *loader) unloadProblem(name string, err error, modulesDisabled bool) *accel.Problem {
 	var errno syscall.Errno
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return accel.Problemf(accel.LoadTimeout, "the removal of module %q did not end within %v", m.Name, l.timeout)
+		return accel.Problemf(accel.LoadTimeout, "the removal of module %q did not end within %v", name,
+			l.o.LoadTimeout)
 	case errors.As(err, &errno):
-		problem := kmod.UnloadProblem(m.Name, errno, facts.Kernel.ModulesDisabled)
-		if problem.Reason == accel.InUse {
-			if live, ok := kmod.Live(l.h, m.Name); ok {
-				if named := accel.HoldersProblem(def.Kind, l.devices.Users(def, accs,
-					[]accel.LoadedModule{live})); named != nil {
-					return named
-				}
-			}
-		}
-		return problem
+		return kmod.UnloadProblem(name, errno, modulesDisabled)
 	}
-	return accel.ProblemOf(err, "cannot remove module %q", m.Name)
+	return accel.ProblemOf(err, "cannot remove module %q", name)
 }
 
 // Holders returns who uses the driver of the kind: processes that have a device node open or mapped, and other

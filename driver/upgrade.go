@@ -4,10 +4,10 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/devices"
-	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/store"
@@ -17,7 +17,7 @@ import (
 // each time must not do so forever.
 const resumeLimit = 2
 
-// Prepare gets the configured driver into the store and judges it, so that [Driver.Upgrade] needs no source. It does
+// Prepare gets the configured driver into the store and judges it, so that [Driver.UpgradeTo] needs no source. It does
 // not touch the current driver. It returns which driver it prepared. A driver that was rolled back is not prepared
 // again: the problem is then RolledBack, and says what failed.
 func (d *Driver) Prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (accel.DriverRef,
@@ -41,23 +41,35 @@ func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel
 		return nil, problem
 	}
 	defer p.Close()
-	if again && c.Rejected.ID == p.ID {
+	if rolledBack(c, def, facts, p.ID) {
 		return nil, c.Rejected.Problem
 	}
 	return d.store.Keep(def, facts, p)
 }
 
-// Upgrade replaces the current driver by the configured one. It acquires and judges the new driver before it changes
-// anything. If the old driver is in use, it also changes nothing, and the problem is InUse. Then it unloads the old
-// driver, loads the new one, checks that the devices are bound and pass their self-test, and makes it the chosen
-// driver. A device that did not work before may still not work: Serves is then false, and the upgrade has succeeded
-// all the same.
+// rolledBack reports whether a driver was tried for the same wish and failed.
+func rolledBack(c store.Choice, def *accel.Definition, facts accel.Facts, id string) bool {
+	return c.Rejected != nil && c.Rejected.ID == id && c.Rejected.Wish == store.Wish(def, facts)
+}
+
+// Upgrade is [Driver.UpgradeTo] for a driver that was not prepared.
+func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (
+	accel.DriverHave, *accel.Problem,
+) {
+	return d.UpgradeTo(ctx, def, facts, accs, accel.DriverRef{})
+}
+
+// UpgradeTo replaces the current driver by the one that [Driver.Prepare] returned. If that is not in the store any
+// more, UpgradeTo prepares the configured driver again before it changes anything. If the old driver is in use, it
+// also changes nothing, and the problem is InUse. Then it unloads the old driver, loads the new one, checks that the
+// devices are bound and pass their self-test, and makes it the chosen driver. A device that did not work before may
+// still not work: Serves is then false, and the upgrade has succeeded all the same.
 //
-// If the new driver fails, Upgrade unloads it and loads the old one again. The problem is then RolledBack, says what
+// If the new driver fails, UpgradeTo unloads it and loads the old one again. The problem is then RolledBack, says what
 // failed, and the driver serves. If that fails too, the problem is RollbackFailed. The journal records every step
 // before it runs; if the process is killed, the next [Driver.Ensure] completes the upgrade or rolls it back.
-func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel.Facts,
-	accs []accel.Accelerator,
+func (d *Driver) UpgradeTo(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	ref accel.DriverRef,
 ) (accel.DriverHave, *accel.Problem) {
 	if _, problem := d.recover(ctx, def, facts, accs); problem != nil {
 		return accel.DriverHave{}, problem
@@ -66,9 +78,14 @@ func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel
 	if have.Upgrade == nil {
 		return have, problem
 	}
-	to, problem := d.prepare(ctx, def, facts)
-	if problem != nil {
-		return have, problem
+	to := d.sources.Prepared(def, facts, ref)
+	if c := d.store.Choice(def.Kind, facts.Kernel); to != nil && rolledBack(c, def, facts, to.ID) {
+		to = nil // since it was prepared; prepare says so
+	}
+	if to == nil {
+		if to, problem = d.prepare(ctx, def, facts); problem != nil {
+			return have, problem
+		}
 	}
 	s := d.look(def, accs)
 	from := d.liveGeneration(def, facts, s)
@@ -101,7 +118,7 @@ func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel
 	j := &Journal{
 		Kind: def.Kind, Step: StepUnload, Kernel: store.KernelName(facts.Kernel), BootID: lock.BootID(d.h), From: from,
 		To:   to,
-		Wish: store.Wish(def, facts), Asked: def.Driver.Upgrade.Asked, Since: d.o.Now().UTC(),
+		Wish: store.Wish(def, facts), Asked: def.Driver.Upgrade.Asked, Since: time.Now().UTC(),
 	}
 	for _, v := range d.devices.Observe(old, accs) {
 		if len(live.modules) > 0 && (v.Bound != old.Driver.Binds || v.Missing != "") {
@@ -246,9 +263,7 @@ func (t *swap) bring(ctx context.Context, g *store.Generation) *accel.Problem {
 			return t.bound(def) == nil
 		})
 		if problem = t.bound(def); problem != nil {
-			if line := kmod.KernelLine(log, def.Driver.Binds); line != "" {
-				problem.Message += "; the kernel says: " + line
-			}
+			problem.Message += kernelSays(log, def.Driver.Binds)
 		}
 	}
 	if problem != nil {
@@ -312,7 +327,7 @@ func (t *swap) commit(context.Context) UpgradeStep {
 		return t.retry(accel.ProblemOf(err, "cannot note the driver of %q", t.j.Kind))
 	}
 	t.log.Info("driver upgraded", "kind", t.j.Kind, "from", t.j.From.Ref(), "to", t.j.To.Ref(), "took",
-		t.o.Now().Sub(t.j.Since))
+		time.Since(t.j.Since))
 	t.store.Collect(t.facts, t.journals.underway())
 	return t.end(nil)
 }
@@ -367,7 +382,7 @@ func (t *swap) reject(context.Context) UpgradeStep {
 	noted := accel.Problemf(accel.RolledBack, "%s (%s)", sentence, j.Problem.Reason)
 	c.Asked = j.Asked
 	c.Rejected = &store.Rejection{
-		ID: j.To.ID, Wish: j.Wish, Version: j.To.Version, Problem: noted, At: t.o.Now().UTC(),
+		ID: j.To.ID, Wish: j.Wish, Version: j.To.Version, Problem: noted, At: time.Now().UTC(),
 		Stuck: j.Stuck,
 	}
 	if err := t.store.Choose(j.Kind, t.facts.Kernel, c); err != nil {

@@ -52,6 +52,62 @@ func (m *testMachine) liveVersion() string {
 	return strings.TrimSpace(string(b))
 }
 
+// TestUpgradeToPrepared: the driver that was prepared comes from the store, whatever its sources have by now. If it is
+// not there any more, it is prepared again, and nothing is unloaded before that.
+func TestUpgradeToPrepared(t *testing.T) {
+	for _, kept := range []bool{true, false} {
+		m, d := serving(t)
+		def := wants("2.0.0")
+		to, problem := d.Prepare(t.Context(), def, m.Facts())
+		if problem != nil || to.Key == "" {
+			t.Fatal(to, problem)
+		}
+		def.Driver.Sources = nil // no source has it any more
+		if !kept {
+			if err := os.RemoveAll(m.Path(d.store.EntryDir(to.Key))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		have, problem := d.UpgradeTo(t.Context(), def, m.Facts(), m.accs(), to)
+		if kept && (problem != nil || have.Version != "2.0.0" || have.Key != to.Key || len(m.loads) != 1) {
+			t.Errorf("%+v %v, loads %v", have, problem, m.loads)
+		}
+		if !kept && (problem == nil || !have.Serves || have.Version != "1.0.0" || len(m.unloads) != 0) {
+			t.Errorf("without its entry: %+v %v, unloads %v", have, problem, m.unloads)
+		}
+		m.clean(d)
+	}
+}
+
+// TestPreparedInstalledDriver: a driver that is installed on the host, was prepared and failed, is not prepared again.
+func TestPreparedInstalledDriver(t *testing.T) {
+	m := newMachine(t)
+	m.bad = map[string]string{"2.0.0": "wrong"}
+	d := m.driver(Options{})
+	m.enter(d, version("1.0.0"), 1)
+	if _, problem := d.Ensure(t.Context(), wants("1.0.0"), m.Facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	m.Install("updates/edu.ko", version("2.0.0"))
+	def := wants("2.0.0")
+	to, problem := d.Prepare(t.Context(), def, m.Facts())
+	if problem != nil || to.Version != "2.0.0" {
+		t.Fatal(to, problem)
+	}
+	if have, problem := d.UpgradeTo(t.Context(), def, m.Facts(), m.accs(), to); problem == nil ||
+		problem.Reason != accel.RolledBack || have.Version != "1.0.0" {
+		t.Fatalf("%+v %v", have, problem)
+	}
+	if again, problem := d.Prepare(t.Context(), def, m.Facts()); problem == nil || problem.Reason != accel.RolledBack {
+		t.Errorf("it would be tried again: %v %v", again, problem)
+	}
+	before := len(m.unloads)
+	if _, problem := d.UpgradeTo(t.Context(), def, m.Facts(), m.accs(), to); problem == nil ||
+		problem.Reason != accel.RolledBack || len(m.unloads) != before {
+		t.Errorf("what was prepared before it failed is loaded again: %v, unloads %v", problem, m.unloads)
+	}
+}
+
 func TestUpgrade(t *testing.T) {
 	m, d := serving(t)
 	def := wants("2.0.0")
@@ -288,7 +344,7 @@ func TestUpgradeKilledAtEveryPoint(t *testing.T) {
 			})
 		}
 	}
-	all := UpgradeSteps()
+	all := []UpgradeStep{StepUnload, StepLoad, StepProve, StepCommit, StepRevert, StepRestore, StepReject}
 	if len(all) != 7 || slices.Contains(all, "") {
 		t.Error(all)
 	}

@@ -215,7 +215,7 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-func TestCheckFile(t *testing.T) {
+func TestVerifyFile(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
 	m.Write("/tmp/edu.ko", string(ko.Edu().Bytes()))
@@ -227,7 +227,7 @@ func TestCheckFile(t *testing.T) {
 		"/tmp/edu.ko": "", "/tmp/other.ko": accel.ModuleInvalid,
 		"/tmp/edu.txt": accel.ModuleInvalid, "/new/edu.ko": accel.KernelMismatch,
 	} {
-		problem := d.sources.CheckFile(ko.Definition(), m.Facts(), name)
+		problem := d.sources.VerifyFiles(ko.Definition(), m.Facts(), []string{name}).Problem
 		if problem == nil && want != "" || problem != nil && problem.Reason != want {
 			t.Errorf("%s: %v, want %q", name, problem, want)
 		}

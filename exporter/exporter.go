@@ -105,6 +105,9 @@ func New(o Options) *Exporter {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Holders == nil {
+		o.Holders = func() Holdings { return Holdings{} }
+	}
 	e := &Exporter{
 		o:       o,
 		pages:   map[string]*gatherer{},
@@ -150,19 +153,15 @@ func (e *Exporter) ObserveFailure(kind string, step accel.Step, reason accel.Rea
 func (e *Exporter) view() view { return e.viewOf(e.o.Machine()) }
 
 func (e *Exporter) viewOf(m accel.Machine) view {
-	v := view{Machine: m}
-	if e.o.Holders != nil {
-		held := e.o.Holders()
-		v.holders, v.lastSeen = held.By, held.Told
-	}
+	held := e.o.Holders()
+	v := view{Machine: m, lastSeen: held.Told, devices: devices(m, held.By)}
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	v.tally = tally{
 		maps.Clone(e.tally.transitions), maps.Clone(e.tally.seconds), maps.Clone(e.tally.failures),
 		e.tally.revision,
 	}
 	v.events = slices.Clone(e.history.events)
-	e.mu.Unlock()
-	v.devices = devices(v.Machine)
 	return v
 }
 

@@ -35,7 +35,7 @@ type edition struct {
 // newGatherer returns a gatherer of rows.
 func newGatherer(e *Exporter, rows []row, live *prometheus.Registry) *gatherer {
 	g := &gatherer{e: e, table: prometheus.NewPedanticRegistry(), live: live}
-	g.table.MustRegister(&collector{rows: rows, descs: descs(rows), view: e.view})
+	g.table.MustRegister(newCollector(rows, e.view))
 	return g
 }
 
@@ -67,12 +67,8 @@ func (g *gatherer) rendered() ([]*dto.MetricFamily, error) {
 // rendering at the next scrape.
 func (e *Exporter) edition() edition {
 	m := e.o.Machine()
-	now := edition{taken: m.Taken, started: m.Agent.Started}
-	if e.o.Holders != nil {
-		now.holdings = e.o.Holders().Revision
-	}
+	held := e.o.Holders()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now.tally = e.tally.revision
-	return now
+	return edition{m.Taken, m.Agent.Started, held.Revision, e.tally.revision}
 }

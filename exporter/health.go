@@ -26,10 +26,10 @@ func health(v view) (text string, bad bool) {
 		return "starting: the host has not been read yet\n", true
 	}
 	for _, k := range v.kinds() {
-		s := v.Status[k]
-		if s.State == accel.Absent && len(v.Have[k].Accelerators) == 0 && s.Blocked == nil {
+		if absent(v, k) {
 			continue
 		}
+		s := v.Status[k]
 		fmt.Fprintf(&b, "%s: %s: %s\n", k, s.State, line(s.Sentence))
 		if p := s.Blocked; p != nil {
 			bad = true

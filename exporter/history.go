@@ -120,20 +120,18 @@ func version(d accel.DriverHave) string {
 
 // events serves what happened since the agent started, oldest first.
 func (e *Exporter) events(w http.ResponseWriter, _ *http.Request) {
-	answerJSON(w, append([]Event{}, e.view().events...)) // [], not null
+	e.answerJSON(w, "events", append([]Event{}, e.view().events...)) // [], not null
 }
 
 // holders serves which containers hold which device.
 func (e *Exporter) holders(w http.ResponseWriter, _ *http.Request) {
-	all := map[string][]Holder{}
-	if e.o.Holders != nil {
-		h := e.o.Holders()
-		maps.Copy(all, h.By)
-		if !h.Told.IsZero() {
-			w.Header().Set("Last-Modified", h.Told.UTC().Format(http.TimeFormat))
-		}
+	held := e.o.Holders()
+	if !held.Told.IsZero() {
+		w.Header().Set("Last-Modified", held.Told.UTC().Format(http.TimeFormat))
 	}
-	answerJSON(w, all)
+	all := map[string][]Holder{} // {}, not null
+	maps.Copy(all, held.By)
+	e.answerJSON(w, "holders", all)
 }
 
 // progress serves the work in progress.
@@ -142,13 +140,15 @@ func (e *Exporter) progress(w http.ResponseWriter, _ *http.Request) {
 	if e.o.Progress != nil {
 		all = append(all, e.o.Progress()...)
 	}
-	answerJSON(w, all)
+	e.answerJSON(w, "progress", all)
 }
 
-func answerJSON(w http.ResponseWriter, v any) {
+// answerJSON writes v, or 500 if what cannot be encoded: JSON has no number for an infinite reading.
+func (e *Exporter) answerJSON(w http.ResponseWriter, what string, v any) {
 	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil { // plain values: this cannot fail
-		http.Error(w, "cannot encode the answer", http.StatusInternalServerError)
+	if err != nil {
+		e.o.Log.Error("answer cannot be encoded", "answer", what, "error", err)
+		http.Error(w, "cannot encode the "+what, http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -176,10 +176,10 @@ func eventSection(events []Event, now time.Time) page.Node {
 		text := page.El("div", page.El("b", page.Text(x.Kind+prefixed(" ", x.Device))), page.Text(" "),
 			page.El("span", page.Class("t-"+string(tone)), page.Text(words)))
 		if x.Reason != "" {
-			page.Row(page.Text(" "), page.El("b", page.Text(string(x.Reason)))).Into(&text)
+			text.Add(page.Text(" "), page.El("b", page.Text(string(x.Reason))))
 		}
-		page.Text(prefixed(" ", x.Message)).Into(&text)
-		page.El("li", when, text).Into(&list)
+		text.Add(page.Text(prefixed(" ", x.Message)))
+		list.Add(page.El("li", when, text))
 	}
 	return page.El("section", page.Class("idle"), page.Set("id", "events"), page.El("h2", page.Text("Last events "),
 		page.El("small", page.Text("since the agent started"))), list)
@@ -274,5 +274,3 @@ func stateTone(s accel.State) page.Tone {
 	}
 	return page.Busy
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -2,22 +2,16 @@ package exporter
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/page"
 )
 
-const (
-	// maxWait is the longest that a request may wait for a newer snapshot: the answer must come before the server's
-	// write deadline.
-	maxWait = 25 * time.Second
-	// maxWaiting is how many requests may wait at a time; further ones are answered at once.
-	maxWaiting = 64
-)
+// maxWaiting is how many requests may wait at a time; further ones are answered at once.
+const maxWaiting = 64
 
 // machine serves the newest snapshot, as `acceld status -o json` prints it. A client that already has one names it
 // with If-None-Match. With "Prefer: wait=20" (RFC 7240) the answer comes when there is a newer snapshot, or is 304
@@ -28,14 +22,7 @@ func (e *Exporter) machine(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	b, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		e.o.Log.Error("snapshot cannot be encoded", "error", err)
-		http.Error(w, "cannot encode the snapshot", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(b, '\n')) // the client may be gone
+	e.answerJSON(w, "snapshot", m)
 }
 
 // snapshot returns the newest snapshot, and whether the client already has it, even after waiting for a newer one if
@@ -44,7 +31,7 @@ func (e *Exporter) snapshot(w http.ResponseWriter, r *http.Request) (m accel.Mac
 	m = e.o.Machine()
 	has := r.Header.Get("If-None-Match")
 	if has != "" && has == tag(m) {
-		m = e.newer(r.Context(), has, wish(r), http.NewResponseController(w))
+		m = e.newer(r.Context(), has, page.Wait(r), http.NewResponseController(w))
 	}
 	w.Header().Set("ETag", tag(m))
 	return m, has != "" && has == tag(m)
@@ -84,19 +71,4 @@ func (e *Exporter) newer(ctx context.Context, known string, d time.Duration, c *
 func tag(m accel.Machine) string {
 	return `"` + strconv.FormatInt(m.Agent.Started.UnixNano(), 36) + "-" + strconv.FormatInt(m.Taken.UnixNano(), 36) +
 		`"`
-}
-
-// wish returns how long the client wants to wait.
-func wish(r *http.Request) time.Duration {
-	for _, preferences := range r.Header.Values("Prefer") {
-		for p := range strings.SplitSeq(preferences, ",") {
-			if seconds, ok := strings.CutPrefix(strings.TrimSpace(p), "wait="); ok {
-				n, err := strconv.ParseUint(seconds, 10, 16)
-				if err == nil {
-					return min(time.Duration(n)*time.Second, maxWait)
-				}
-			}
-		}
-	}
-	return 0
 }

@@ -28,8 +28,7 @@ func document(v view, now time.Time) page.Document {
 	d := page.Document{Title: tone.Mark() + " " + v.Agent.Node + " – acceld", Tone: tone, Tag: tag(v.Machine), Now: now}
 	d.Header = page.Row(
 		page.El("h1", page.Text(v.Agent.Node)),
-		page.El("p", page.Class("verdict", "t-"+string(tone)), page.Set("id", "verdict"), page.Set("role", "status"),
-			page.El("span", page.Set("aria-hidden", "true"), page.Text(tone.Mark()+" ")), page.Text(words)),
+		page.Verdict(tone, words),
 		page.El("p", page.Class("meta"), page.Text("acceld "+v.Agent.Version+", started "),
 			page.Ago(now, v.Agent.Started),
 			page.Text(" · host read "), page.Ago(now, v.Taken)),
@@ -40,20 +39,17 @@ func document(v view, now time.Time) page.Document {
 			idle = append(idle, title(v, k))
 			continue
 		}
-		kindSection(v, k, now).Into(&d.Main)
+		d.Main.Add(kindSection(v, k, now))
 	}
-	eventSection(v.events, now).Into(&d.Main)
-	hostSection(v, idle).Into(&d.Main)
-	for _, a := range [][2]string{
-		{"/v1/machine", "everything as JSON"},
-		{"/v1/events", "events"},
-		{"/metrics", "metrics"},
-		{"/healthz", "health"},
-		{"/readyz", "readiness"},
-		{"/livez", "liveness"},
-	} {
-		page.Row(page.El("a", page.Set("href", a[0]), page.Text(a[1])), page.Text(" ")).Into(&d.Footer)
-	}
+	d.Main.Add(eventSection(v.events, now), hostSection(v, idle))
+	d.Footer = page.Row(
+		page.Link("/v1/machine", "everything as JSON"),
+		page.Link("/v1/events", "events"),
+		page.Link("/metrics", "metrics"),
+		page.Link("/healthz", "health"),
+		page.Link("/readyz", "readiness"),
+		page.Link("/livez", "liveness"),
+	)
 	return d
 }
 
@@ -140,7 +136,7 @@ func hostSection(v view, idle []string) page.Node {
 	if f.Kubelet.Present {
 		kubelet = f.Kubelet.Root
 	}
-	facts := []page.Pair{
+	facts := []page.Node{
 		page.Fact("Kernel", strings.TrimSpace(f.Kernel.Release+" "+f.Kernel.Arch)),
 		page.Fact("Operating system", f.OS.Pretty), page.Fact("Lockdown", f.Kernel.Lockdown),
 		page.Fact("Container runtime", strings.TrimSpace(f.Runtime.Name+" "+f.Runtime.Version+" "+f.Runtime.Endpoint)),
@@ -156,15 +152,15 @@ func hostSection(v view, idle []string) page.Node {
 	s := page.El("section", page.Class("idle"), page.Set("id", "host"), page.El("h2", page.Text("Host")),
 		page.Facts(facts...))
 	if p := v.Want.Problem; p != nil {
-		page.El("p", page.Badge(page.Bad, string(p.Reason)),
-			page.Text(" "+p.Message+"; the previous configuration stays in force")).Into(&s)
+		s.Add(page.El("p", page.Badge(page.Bad, string(p.Reason)),
+			page.Text(" "+p.Message+"; the previous configuration stays in force")))
 	}
 	if len(f.Problems) > 0 {
 		list := page.El("ul", page.Class("small"))
 		for _, p := range f.Problems {
-			page.El("li", page.Text(p)).Into(&list)
+			list.Add(page.El("li", page.Text(p)))
 		}
-		page.Row(page.El("h3", page.Text("Could not be read")), list).Into(&s)
+		s.Add(page.El("h3", page.Text("Could not be read")), list)
 	}
 	return s
 }

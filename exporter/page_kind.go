@@ -2,6 +2,8 @@ package exporter
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,25 +22,22 @@ func kindSection(v view, k string, now time.Time) page.Node {
 	head := page.El("h2", page.Text(title(v, k)+" "), page.Badge(state, stateWord(st)), page.Text(" "))
 	current := accel.Current(have.Accelerators)
 	if n := len(current) - accel.CountUsable(current); n > 0 {
-		page.Row(page.Badge(page.Bad, fmt.Sprintf("%d not healthy", n)), page.Text(" ")).Into(&head)
+		head.Add(page.Badge(page.Bad, fmt.Sprintf("%d not healthy", n)), page.Text(" "))
 	}
-	page.El("small", page.Text(about)).Into(&head)
+	head.Add(page.El("small", page.Text(about)))
 	s := page.El("section", page.Class(string(whole)), page.Set("id", k), page.Set("aria-label", title(v, k)), head)
-	page.El("p", page.Text(st.Sentence)).Into(&s)
+	s.Add(page.El("p", page.Text(st.Sentence)))
 	if !st.Since.IsZero() {
-		page.El("p", page.Class("faint", "small"), page.Text("Since "+page.Full(st.Since)+", "),
-			page.Ago(now, st.Since), page.Text(".")).Into(&s)
+		s.Add(page.El("p", page.Class("faint", "small"), page.Text("Since "+page.Full(st.Since)+", "),
+			page.Ago(now, st.Since), page.Text(".")))
 	}
 	if f := st.Blocked; f != nil {
-		failure(*f, now, page.Bad).Into(&s)
+		s.Add(failure(*f, now, page.Bad))
 	}
 	if u := have.Driver.Upgrade; u != nil {
-		upgrade(*u, now).Into(&s)
+		s.Add(upgrade(*u, now))
 	}
-	way(v, k).Into(&s)
-	timeline(v, k, now).Into(&s)
-	page.Facts(kindFacts(v, k, now)...).Into(&s)
-	deviceTable(v, k, now).Into(&s)
+	s.Add(way(v, k), timeline(v, k, now), page.Facts(kindFacts(v, k, now)...), deviceTable(v, k, now))
 	return s
 }
 
@@ -62,17 +61,17 @@ func failure(f accel.Failure, now time.Time, tone page.Tone) page.Node {
 	)
 	when := page.El("p", page.Class("faint", "small"), page.Text(doc.Sentence+" Who must act: "+string(doc.Actor)+"."))
 	if !f.Since.IsZero() {
-		page.Row(page.Text(" The step “"+string(f.Step)+"” failed first "), page.Ago(now, f.Since),
-			page.Text(", "+page.Count(f.Attempts, "attempt")+".")).Into(&when)
+		when.Add(page.Text(" The step “"+string(f.Step)+"” failed first "), page.Ago(now, f.Since),
+			page.Text(", "+page.Count(f.Attempts, "attempt")+"."))
 	}
-	again(f, now).Into(&when)
-	when.Into(&box)
+	when.Add(again(f, now))
+	box.Add(when)
 	if len(f.Tried) > 0 {
 		list := page.El("ul")
 		for _, t := range f.Tried {
-			page.El("li", page.Text(t)).Into(&list)
+			list.Add(page.El("li", page.Text(t)))
 		}
-		page.Row(page.El("p", page.Class("faint", "small"), page.Text("Tried before:")), list).Into(&box)
+		box.Add(page.El("p", page.Class("faint", "small"), page.Text("Tried before:")), list)
 	}
 	return box
 }
@@ -81,9 +80,9 @@ func failure(f accel.Failure, now time.Time, tone page.Tone) page.Node {
 func again(f accel.Failure, now time.Time) page.Node {
 	switch {
 	case f.RetryAt.IsZero():
-		return page.Row(page.Text(" It is not tried again until something changes."))
+		return page.Text(" It is not tried again until something changes.")
 	case !f.RetryAt.After(now):
-		return page.Row(page.Text(" It is being tried again now."))
+		return page.Text(" It is being tried again now.")
 	}
 	return page.Row(page.Text(" It is tried again "), page.In(now, f.RetryAt), page.Text("."))
 }
@@ -98,10 +97,10 @@ func upgrade(u accel.Upgrade, now time.Time) page.Node {
 		for _, h := range u.Holders {
 			who = append(who, h.String())
 		}
-		page.El("p", page.Class("small"), page.Text("In use by "+strings.Join(who, ", ")+".")).Into(&out)
+		out.Add(page.El("p", page.Class("small"), page.Text("In use by "+strings.Join(who, ", ")+".")))
 	}
 	if u.Failure != nil {
-		failure(*u.Failure, now, page.Busy).Into(&out)
+		out.Add(failure(*u.Failure, now, page.Busy))
 	}
 	return out
 }
@@ -130,8 +129,8 @@ func way(v view, k string) page.Node {
 		if took, ok := st.Took[s]; ok && note == "done" {
 			note = brief(took)
 		}
-		page.Row(page.El("b", page.Text(string(s))), page.Text(note)).Into(&item)
-		item.Into(&list)
+		item.Add(page.El("b", page.Text(string(s))), page.Text(note))
+		list.Add(item)
 	}
 	return list
 }
@@ -149,15 +148,15 @@ func brief(d time.Duration) string {
 	return page.Span(d)
 }
 
-func kindFacts(v view, k string, now time.Time) []page.Pair {
+func kindFacts(v view, k string, now time.Time) []page.Node {
 	have := v.Have[k]
-	facts := []page.Pair{page.Fact("Driver",
+	facts := []page.Node{page.Fact("Driver",
 		strings.TrimSpace(have.Driver.Version+" "+parenthesis(have.Driver.Source)))}
 	if !have.Driver.Proven.IsZero() {
 		facts = append(facts, page.FactOf("Proven", page.Row(page.Ago(now, have.Driver.Proven),
 			page.Text(" "+parenthesis(have.Driver.Proof)))))
 	}
-	for _, release := range sortedKeys(have.Driver.Next) {
+	for _, release := range slices.Sorted(maps.Keys(have.Driver.Next)) {
 		word := "the driver is ready for it"
 		if p := have.Driver.Next[release].Problem; p != nil {
 			word = string(p.Reason) + ": " + p.Message
@@ -189,7 +188,7 @@ func deviceTable(v view, k string, now time.Time) page.Node {
 	return page.Table("Devices of "+k, []string{"Device", "Health", "Driver", "NUMA", "Held by"}, rows...)
 }
 
-func deviceRow(v view, d device, now time.Time) page.TableRow {
+func deviceRow(v view, d *device, now time.Time) page.TableRow {
 	r := page.TableRow{}
 	if d.Profile != "" {
 		r.Class = "part"
@@ -203,36 +202,36 @@ func deviceRow(v view, d device, now time.Time) page.TableRow {
 	}
 	health := page.Row(page.Badge(tone, string(d.Health.State)))
 	if tone != page.Good {
-		page.El("p", page.El("b", page.Text(string(d.Health.Reason))),
-			page.Text(prefixed(": ", d.Health.Message)+" · "), page.Ago(now, d.Health.Since)).Into(&health)
+		health.Add(page.El("p", page.El("b", page.Text(string(d.Health.Reason))),
+			page.Text(prefixed(": ", d.Health.Message)+" · "), page.Ago(now, d.Health.Since)))
 		if do := d.Remedy(); do != "" {
-			page.El("p", page.Class("do"), page.Text(do)).Into(&health)
+			health.Add(page.El("p", page.Class("do"), page.Text(do)))
 		}
 		if d.Health.Evidence != "" {
-			page.El("p", page.Class("mono", "faint"), page.Text(d.Health.Evidence)).Into(&health)
+			health.Add(page.El("p", page.Class("mono", "faint"), page.Text(d.Health.Evidence)))
 		}
 	}
 	if d.WithheldAlone() {
-		page.El("p", page.El("b", page.Text("withheld: "+string(d.Withheld.Reason))),
-			page.Text(prefixed(": ", d.Withheld.Message))).Into(&health)
+		health.Add(page.El("p", page.El("b", page.Text("withheld: "+string(d.Withheld.Reason))),
+			page.Text(prefixed(": ", d.Withheld.Message))))
 	}
 	about := page.Row(page.El("span", page.Class("mono", "id"), page.Text(d.ID)))
-	if m := model(v, d); m != title(v, d.kind) && d.Profile == "" {
-		page.El("p", page.Text(m)).Into(&about)
+	if m := d.model(); m != title(v, d.kind) && d.Profile == "" {
+		about.Add(page.El("p", page.Text(m)))
 	}
 	if d.Serial != "" {
-		page.El("p", page.Class("faint", "nw"), page.Text("serial "+d.Serial)).Into(&about)
+		about.Add(page.El("p", page.Class("faint", "nw"), page.Text("serial "+d.Serial)))
 	}
 	driver := page.Row(page.When(d.Bound != "", page.El("span", page.Text(d.Bound))))
 	for _, n := range d.Nodes {
-		page.El("p", page.Class("mono", "faint"), page.Text(n.Path)).Into(&driver)
+		driver.Add(page.El("p", page.Class("mono", "faint"), page.Text(n.Path)))
 	}
 	var holder page.Node
-	for _, h := range v.holders[d.ID] {
-		page.El("p", page.Class("holder"), page.Set("title", h.Resource),
-			page.Text(h.Namespace+"/"+h.Pod+prefixed(", ", h.Container))).Into(&holder)
+	for _, h := range d.holders {
+		holder.Add(page.El("p", page.Class("holder"), page.Set("title", h.Resource),
+			page.Text(h.Namespace+"/"+h.Pod+prefixed(", ", h.Container))))
 	}
-	r.Cells = []page.Node{about, health, driver, page.Row(page.Text(numa(d.NUMANode))), holder}
+	r.Cells = []page.Node{about, health, driver, page.Text(numa(d.NUMANode)), holder}
 	if d.Present() {
 		r.Below = deviceReadings(d)
 	}
@@ -240,12 +239,12 @@ func deviceRow(v view, d device, now time.Time) page.TableRow {
 }
 
 // deviceReadings renders what a device measures, and the errors that its driver has reported.
-func deviceReadings(d device) page.Node {
+func deviceReadings(d *device) page.Node {
 	list := page.El("div", page.Class("readings"))
 	some := false
 	add := func(name, value string) {
 		some = true
-		page.Row(page.El("span", page.Text(name+" "), page.El("b", page.Text(value))), page.Text(" ")).Into(&list)
+		list.Add(page.El("span", page.Text(name+" "), page.El("b", page.Text(value))), page.Text(" "))
 	}
 	for _, r := range readings() {
 		if n, ok := d.Metrics[r.name]; ok {

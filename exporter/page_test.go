@@ -97,7 +97,7 @@ func TestVerdicts(t *testing.T) {
 	at := func(change func(*accel.Machine)) string {
 		m := exampleMachine()
 		change(&m)
-		_, words := verdict(view{Machine: m, devices: devices(m)})
+		_, words := verdict(view{Machine: m, devices: devices(m, nil)})
 		return words
 	}
 	only := func(m *accel.Machine, n int) {

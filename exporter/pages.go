@@ -24,7 +24,7 @@ func pageRows(p accel.MetricPage) []row {
 			collect: func(v view, emit emit) {
 				if r.Node != "" {
 					if n, ok := nodeNumber(v, r.Node); ok {
-						emit(n, pageLabels(v, p, device{}, -1, Holder{})...)
+						emit(n, pageLabels(v, p, &device{}, Holder{})...)
 					}
 					return
 				}
@@ -38,25 +38,18 @@ func pageRows(p accel.MetricPage) []row {
 // collectPage emits a row about accelerators: one series per accelerator and holder, and one for an accelerator
 // without a holder. If the page has no labels about pods, there is one series per accelerator.
 func collectPage(v view, p accel.MetricPage, r accel.PageRow, emit emit) {
-	index, number := -1, map[string]int{} // number counts partitions by device
 	for _, d := range v.devices {
-		if d.Parent == "" {
-			index++
-		}
-		n := number[d.Parent]
-		number[d.Parent]++
 		value, ok := pageValue(d, r)
 		if !ok {
 			continue
 		}
+		holders := d.holders
+		if len(holders) == 0 {
+			holders = []Holder{{}}
+		}
 		said := map[string]bool{}
-		for _, h := range orNobody(v.holders[d.ID]) {
-			labels := pageLabels(v, p, d, index, h)
-			for i, l := range p.Labels {
-				if l.Fact == accel.PagePartition && d.Parent != "" {
-					labels[i] = strconv.Itoa(n)
-				}
-			}
+		for _, h := range holders {
+			labels := pageLabels(v, p, d, h)
 			if key := strings.Join(labels, "\n"); !said[key] {
 				said[key] = true
 				emit(value, labels...)
@@ -65,37 +58,24 @@ func collectPage(v view, p accel.MetricPage, r accel.PageRow, emit emit) {
 	}
 }
 
-func orNobody(holders []Holder) []Holder {
-	if len(holders) == 0 {
-		return []Holder{{}}
-	}
-	return holders
-}
-
 // pageValue returns the value of a row for one accelerator. A gone one has none: its last reading is out of date.
-func pageValue(d device, r accel.PageRow) (float64, bool) {
-	if !d.Present() {
+func pageValue(d *device, r accel.PageRow) (n float64, known bool) {
+	switch {
+	case !d.Present():
 		return 0, false
-	}
-	if r.LastCode {
+	case r.LastCode:
 		return lastCode(d)
 	}
-	n, ok := measured(d, r.Reading)
-	if !ok {
-		return 0, false
-	}
+	n, known = measured(d, r.Reading)
 	if r.Less != "" {
-		less, ok := measured(d, r.Less)
-		if !ok {
-			return 0, false
-		}
-		n -= less
+		less, also := measured(d, r.Less)
+		n, known = n-less, known && also
 	}
-	return n * cmp.Or(r.Scale, 1), true
+	return n * cmp.Or(r.Scale, 1), known
 }
 
 // measured returns a reading of a device. The utilization at its inherited scale is known whenever the ratio is.
-func measured(d device, name string) (float64, bool) {
+func measured(d *device, name string) (float64, bool) {
 	n, ok := d.Metrics[name]
 	if !ok && name == inheritedUtilization {
 		n, ok = d.Metrics[utilization]
@@ -105,7 +85,7 @@ func measured(d device, name string) (float64, bool) {
 }
 
 // lastCode returns the code of the last error, if it is a number.
-func lastCode(d device) (float64, bool) {
+func lastCode(d *device) (float64, bool) {
 	var last accel.Fault
 	for _, f := range d.Faults {
 		if f.Last.After(last.Last) {
@@ -120,15 +100,15 @@ func lastCode(d device) (float64, bool) {
 }
 
 // pageLabels returns the values of a page's labels.
-func pageLabels(v view, p accel.MetricPage, d device, index int, h Holder) []string {
+func pageLabels(v view, p accel.MetricPage, d *device, h Holder) []string {
 	values := make([]string, len(p.Labels))
 	for i, l := range p.Labels {
-		values[i] = pageFact(v, l.Fact, d, index, h)
+		values[i] = pageFact(v, l.Fact, d, h)
 	}
 	return values
 }
 
-func pageFact(v view, fact accel.PageFact, d device, index int, h Holder) string {
+func pageFact(v view, fact accel.PageFact, d *device, h Holder) string {
 	if fact == accel.PageNode {
 		return v.Agent.Node
 	}
@@ -137,7 +117,7 @@ func pageFact(v view, fact accel.PageFact, d device, index int, h Holder) string
 	}
 	switch fact {
 	case accel.PageIndex:
-		return strconv.Itoa(index)
+		return strconv.Itoa(d.index)
 	case accel.PageUUID:
 		return cmp.Or(d.UUID, d.Serial, d.ID)
 	case accel.PageAddress:
@@ -147,11 +127,15 @@ func pageFact(v view, fact accel.PageFact, d device, index int, h Holder) string
 			return path.Base(d.Nodes[0].Path)
 		}
 	case accel.PageModel:
-		return model(v, d)
+		return d.model()
 	case accel.PageDriverVersion:
-		return v.Have[d.kind].Driver.Version
+		return d.driver
 	case accel.PageProfile:
 		return d.Profile
+	case accel.PagePartition:
+		if d.Parent != "" {
+			return strconv.Itoa(d.part)
+		}
 	case accel.PageNamespace:
 		return h.Namespace
 	case accel.PagePod:

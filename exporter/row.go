@@ -16,8 +16,12 @@ type row struct {
 	name, help string
 	counter    bool
 	labels     []string
-	// collect calls emit once per series: with the value, then one value per label.
+	// Exactly one of these is set: collect is called once, kind for each kind and device for each accelerator. Each
+	// call of emit makes a series, with the value and then one value per label. The labels that identify the kind or
+	// the accelerator are not among them.
 	collect func(v view, emit emit)
+	kind    func(v view, k string, emit emit)
+	device  func(d *device, emit emit)
 }
 
 type emit func(value float64, labels ...string)
@@ -30,14 +34,42 @@ func (r row) typ() string {
 	return "gauge"
 }
 
+// allLabels returns the labels of the row's series, those that identify the kind or the accelerator first.
+func (r row) allLabels() []string {
+	switch {
+	case r.kind != nil:
+		return append([]string{"kind"}, r.labels...)
+	case r.device != nil:
+		return append([]string{"accelerator_id", "vendor"}, r.labels...)
+	}
+	return r.labels
+}
+
+// each collects the row's series, with the values of all labels.
+func (r row) each(v view, emit emit) {
+	switch {
+	case r.kind != nil:
+		for _, k := range v.kinds() {
+			r.kind(v, k, func(value float64, labels ...string) { emit(value, append([]string{k}, labels...)...) })
+		}
+	case r.device != nil:
+		for _, d := range v.devices {
+			r.device(d, func(value float64, labels ...string) {
+				emit(value, append([]string{d.ID, d.vendor}, labels...)...)
+			})
+		}
+	default:
+		r.collect(v, emit)
+	}
+}
+
 // view is what one page is rendered from.
 type view struct {
 	accel.Machine
 	tally    tally
-	holders  map[string][]Holder // by device
-	lastSeen time.Time           // when the kubelet last reported them
-	events   []Event             // oldest first
-	devices  []device
+	lastSeen time.Time // when the kubelet last reported them
+	events   []Event   // oldest first
+	devices  []*device
 }
 
 // device is an accelerator together with what the rest of the snapshot says about it.
@@ -45,24 +77,34 @@ type device struct {
 	accel.Accelerator
 	kind, vendor string
 	pci          accel.PCIDevice
+	def          *accel.Definition // nil if the kind is not configured
+	driver       string            // its version
+	holders      []Holder
+	// index counts the devices of the host from 0; a partition has the index of its device. part counts the partitions
+	// of one device.
+	index, part int
 }
 
 // devices returns every accelerator and every partition once, sorted by kind and ID. A function that two definitions
 // recognise counts only for the first kind: two series with the same labels would make the whole page fail.
-func devices(m accel.Machine) []device {
-	pci := make(map[string]accel.PCIDevice, len(m.Facts.PCI))
-	for _, d := range m.Facts.PCI {
-		pci[d.Address] = d
-	}
-	seen := map[string]bool{}
-	var all []device
+func devices(m accel.Machine, holders map[string][]Holder) []*device {
+	seen, parts, index := map[string]bool{}, map[string]int{}, -1
+	var all []*device
 	for _, kind := range slices.Sorted(maps.Keys(m.Have)) {
 		vendor, _, _ := strings.Cut(kind, "-")
 		for _, a := range accel.Flat(m.Have[kind].Accelerators) {
-			if !seen[a.ID] {
-				seen[a.ID] = true
-				all = append(all, device{a, kind, vendor, pci[a.Address()]})
+			if seen[a.ID] {
+				continue
 			}
+			seen[a.ID] = true
+			if a.Parent == "" {
+				index++
+			}
+			all = append(all, &device{
+				a, kind, vendor, m.Facts.Function(a.Address()), m.Want.Kinds[kind], m.Have[kind].Driver.Version,
+				holders[a.ID], index, parts[a.Parent],
+			})
+			parts[a.Parent]++
 		}
 	}
 	return all
@@ -74,17 +116,16 @@ func (v view) kinds() []string { return slices.Sorted(maps.Keys(v.Status)) }
 // collector turns a table into a prometheus.Collector.
 type collector struct {
 	rows  []row
-	descs []*prometheus.Desc
+	descs []*prometheus.Desc // of the rows
 	view  func() view
 }
 
-// descs returns the descriptions of rows.
-func descs(rows []row) []*prometheus.Desc {
-	all := make([]*prometheus.Desc, len(rows))
-	for i, r := range rows {
-		all[i] = prometheus.NewDesc(r.name, r.help, r.labels, nil)
+func newCollector(rows []row, view func() view) *collector {
+	c := &collector{rows: rows, view: view}
+	for _, r := range rows {
+		c.descs = append(c.descs, prometheus.NewDesc(r.name, r.help, r.allLabels(), nil))
 	}
-	return all
+	return c
 }
 
 // rows returns the whole table.
@@ -105,7 +146,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		if r.counter {
 			typ = prometheus.CounterValue
 		}
-		r.collect(v, func(value float64, labels ...string) {
+		r.each(v, func(value float64, labels ...string) {
 			if math.IsNaN(value) || math.IsInf(value, 0) {
 				return // an unknown value is an absent series
 			}

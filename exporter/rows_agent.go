@@ -1,8 +1,6 @@
 package exporter
 
 import (
-	"cmp"
-	"maps"
 	"runtime"
 	"slices"
 	"time"
@@ -52,55 +50,44 @@ func stateRows() []row {
 		{
 			name:   "acceld_kind_state",
 			help:   "The state of a kind of accelerator: 1 for the one it is in, 0 for the others.",
-			labels: []string{"kind", "state"},
-			collect: func(v view, emit emit) {
-				for _, k := range v.kinds() {
-					for _, s := range states() {
-						emit(truth(v.Status[k].State == s), k, string(s))
-					}
+			labels: []string{"state"},
+			kind: func(v view, k string, emit emit) {
+				for _, s := range states() {
+					emit(truth(v.Status[k].State == s), string(s))
 				}
 			},
 		},
 		{
 			name: "acceld_kind_state_since_timestamp_seconds",
-			help: "When the kind entered its state, since the epoch.", labels: []string{"kind"},
-			collect: func(v view, emit emit) {
-				for _, k := range v.kinds() {
-					stamp(emit, v.Status[k].Since, k)
-				}
+			help: "When the kind entered its state, since the epoch.",
+			kind: func(v view, k string, emit emit) {
+				stamp(emit, v.Status[k].Since)
 			},
 		},
 		{
 			name: "acceld_blocked", help: "1 for a kind that cannot leave its state, by reason.",
-			labels: []string{"kind", "reason"},
-			collect: func(v view, emit emit) {
-				for _, k := range v.kinds() {
-					if b := v.Status[k].Blocked; b != nil {
-						emit(1, k, string(b.Reason))
-					}
+			labels: []string{"reason"},
+			kind: func(v view, k string, emit emit) {
+				if b := v.Status[k].Blocked; b != nil {
+					emit(1, string(b.Reason))
 				}
 			},
 		},
 		{
 			name: "acceld_blocked_since_timestamp_seconds",
-			help: "When the step that blocks the kind first failed, since the epoch.", labels: []string{"kind"},
-			collect: func(v view, emit emit) {
-				for _, k := range v.kinds() {
-					if b := v.Status[k].Blocked; b != nil {
-						stamp(emit, b.Since, k)
-					}
+			help: "When the step that blocks the kind first failed, since the epoch.",
+			kind: func(v view, k string, emit emit) {
+				if b := v.Status[k].Blocked; b != nil {
+					stamp(emit, b.Since)
 				}
 			},
 		},
 		{
 			name: "acceld_state_seconds", help: "How long each state on the way lasted the last time it was passed.",
-			labels: []string{"kind", "state"},
-			collect: func(v view, emit emit) {
-				for _, k := range v.kinds() {
-					took := v.Status[k].Took
-					for _, s := range slices.Sorted(maps.Keys(took)) {
-						emit(took[s].Seconds(), k, string(s))
-					}
+			labels: []string{"state"},
+			kind: func(v view, k string, emit emit) {
+				for s, took := range v.Status[k].Took {
+					emit(took.Seconds(), string(s))
 				}
 			},
 		},
@@ -112,29 +99,24 @@ func upgradeRows() []row {
 		{
 			name:   "acceld_upgrade",
 			help:   "1 for a kind whose driver is to be replaced by another one, by phase and by the reason that it waits for, empty when it goes on.",
-			labels: []string{"kind", "phase", "reason"},
-			collect: func(v view, emit emit) {
-				for _, k := range v.kinds() {
-					if u := v.Have[k].Driver.Upgrade; u != nil {
-						reason := ""
-						if u.Failure != nil {
-							reason = string(u.Failure.Reason)
-						}
-						emit(1, k, string(u.Phase), reason)
+			labels: []string{"phase", "reason"},
+			kind: func(v view, k string, emit emit) {
+				if u := v.Have[k].Driver.Upgrade; u != nil {
+					reason := ""
+					if u.Failure != nil {
+						reason = string(u.Failure.Reason)
 					}
+					emit(1, string(u.Phase), reason)
 				}
 			},
 		},
 		{
 			name:   "acceld_next_kernel_ready",
 			help:   "1 when the driver of a kind is ready for a newer kernel that is installed, 0 when a reboot into it would find none.",
-			labels: []string{"kind", "kernel"},
-			collect: func(v view, emit emit) {
-				for _, k := range v.kinds() {
-					next := v.Have[k].Driver.Next
-					for _, release := range slices.Sorted(maps.Keys(next)) {
-						emit(truth(next[release].Problem == nil), k, release)
-					}
+			labels: []string{"kernel"},
+			kind: func(v view, k string, emit emit) {
+				for release, next := range v.Have[k].Driver.Next {
+					emit(truth(next.Problem == nil), release)
 				}
 			},
 		},
@@ -152,10 +134,8 @@ func tallyRows() []row {
 			name: "acceld_state_transitions_total", help: "Changes of state since the agent started.", counter: true,
 			labels: []string{"kind", "from", "to"},
 			collect: func(v view, emit emit) {
-				for _, t := range sorted(v.tally.transitions, func(t transition) string {
-					return t.kind + " " + string(t.from) + " " + string(t.to)
-				}) {
-					emit(v.tally.transitions[t], t.kind, string(t.from), string(t.to))
+				for t, n := range v.tally.transitions {
+					emit(n, t.kind, string(t.from), string(t.to))
 				}
 			},
 		},
@@ -163,10 +143,8 @@ func tallyRows() []row {
 			name: "acceld_state_seconds_total", help: "Time spent in states that were left, since the agent started.",
 			counter: true, labels: []string{"kind", "state"},
 			collect: func(v view, emit emit) {
-				for _, l := range sorted(v.tally.seconds, func(l lived) string {
-					return l.kind + " " + string(l.state)
-				}) {
-					emit(v.tally.seconds[l], l.kind, string(l.state))
+				for l, n := range v.tally.seconds {
+					emit(n, l.kind, string(l.state))
 				}
 			},
 		},
@@ -174,10 +152,8 @@ func tallyRows() []row {
 			name: "acceld_step_failures_total", help: "Failed steps since the agent started, by reason.", counter: true,
 			labels: []string{"kind", "step", "reason"},
 			collect: func(v view, emit emit) {
-				for _, f := range sorted(v.tally.failures, func(f failed) string {
-					return f.kind + " " + string(f.step) + " " + string(f.reason)
-				}) {
-					emit(v.tally.failures[f], f.kind, string(f.step), string(f.reason))
+				for f, n := range v.tally.failures {
+					emit(n, f.kind, string(f.step), string(f.reason))
 				}
 			},
 		},
@@ -189,22 +165,18 @@ func kubeRows() []row {
 		{
 			name: "acceld_registrations_total",
 			help: "Successful registrations with the kubelet since the agent started.", counter: true,
-			labels: []string{"kind"},
-			collect: func(v view, emit emit) {
-				for _, k := range served(v) {
-					emit(float64(v.Have[k].Plugin.Registrations), k)
+			kind: func(v view, k string, emit emit) {
+				if served(v, k) {
+					emit(float64(v.Have[k].Plugin.Registrations))
 				}
 			},
 		},
 		{
-			name:   "acceld_allocatable",
-			help:   "Devices that the kubelet itself says can be allocated; absent until it has said.",
-			labels: []string{"kind"},
-			collect: func(v view, emit emit) {
-				for _, k := range served(v) {
-					if n := v.Have[k].Plugin.Allocatable; n.Known {
-						emit(float64(n.Value), k)
-					}
+			name: "acceld_allocatable",
+			help: "Devices that the kubelet itself says can be allocated; absent until it has said.",
+			kind: func(v view, k string, emit emit) {
+				if n := v.Have[k].Plugin.Allocatable; n.Known && served(v, k) {
+					emit(float64(n.Value))
 				}
 			},
 		},
@@ -223,13 +195,10 @@ func kubeRows() []row {
 			},
 		},
 		{
-			name:   "acceld_collector_last_success_timestamp_seconds",
-			help:   "When metrics and health of a kind were last completely read, since the epoch.",
-			labels: []string{"kind"},
-			collect: func(v view, emit emit) {
-				for _, k := range v.kinds() {
-					stamp(emit, v.Have[k].Monitoring.Collected, k)
-				}
+			name: "acceld_collector_last_success_timestamp_seconds",
+			help: "When metrics and health of a kind were last completely read, since the epoch.",
+			kind: func(v view, k string, emit emit) {
+				stamp(emit, v.Have[k].Monitoring.Collected)
 			},
 		},
 		{
@@ -238,34 +207,21 @@ func kubeRows() []row {
 			collect: func(v view, emit emit) { stamp(emit, v.lastSeen) },
 		},
 		{
-			name:   "acceld_driver_proven_timestamp_seconds",
-			help:   "When every device of a kind last passed its check, since the epoch; absent while not proven.",
-			labels: []string{"kind"},
-			collect: func(v view, emit emit) {
-				for _, k := range v.kinds() {
-					stamp(emit, v.Have[k].Driver.Proven, k)
-				}
+			name: "acceld_driver_proven_timestamp_seconds",
+			help: "When every device of a kind last passed its check, since the epoch; absent while not proven.",
+			kind: func(v view, k string, emit emit) {
+				stamp(emit, v.Have[k].Driver.Proven)
 			},
 		},
 	}
 }
 
-// served returns the kinds that are reported to the kubelet.
-func served(v view) []string {
-	if !v.Want.Kubernetes {
-		return nil
-	}
-	return slices.DeleteFunc(v.kinds(), func(k string) bool { return len(v.Have[k].Accelerators) == 0 })
-}
+// served reports whether a kind is reported to the kubelet.
+func served(v view, k string) bool { return v.Want.Kubernetes && len(v.Have[k].Accelerators) > 0 }
 
 // stamp emits t, unless it is zero.
 func stamp(emit emit, t time.Time, labels ...string) {
 	if !t.IsZero() {
 		emit(seconds(t), labels...)
 	}
-}
-
-// sorted returns the keys of m, sorted by name.
-func sorted[K comparable](m map[K]float64, name func(K) string) []K {
-	return slices.SortedFunc(maps.Keys(m), func(a, b K) int { return cmp.Compare(name(a), name(b)) })
 }

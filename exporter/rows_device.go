@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -8,45 +9,36 @@ import (
 )
 
 // deviceRows are the metrics of every accelerator of any vendor. Identity is written once, in accelerator_info.
-// Every other series has the ID, the vendor and, except for accelerator_allocation_info, at most one more label.
+// Every other series has, except for accelerator_allocation_info, at most one label of its own.
 func deviceRows() []row {
 	return slices.Concat([]row{
 		{
 			name: "accelerator_info", help: "An accelerator, or a partition of one, which has a profile; the value is 1.",
-			labels: []string{"accelerator_id", "vendor", "kind", "pci_address", "model", "serial", "driver", "driver_version", "numa_node", "profile"},
-			collect: func(v view, emit emit) {
-				for _, d := range v.devices {
-					emit(1, d.ID, d.vendor, d.kind, d.Address(), model(v, d), d.Serial, d.Bound,
-						v.Have[d.kind].Driver.Version, numa(d.NUMANode), d.Profile)
-				}
+			labels: []string{"kind", "pci_address", "model", "serial", "driver", "driver_version", "numa_node", "profile"},
+			device: func(d *device, emit emit) {
+				emit(1, d.kind, d.Address(), d.model(), d.Serial, d.Bound, d.driver, numa(d.NUMANode), d.Profile)
 			},
 		},
 		{
-			name: "accelerator_up", help: "1 when the accelerator is present and can be used: healthy or degraded.", labels: perDevice(),
-			collect: func(v view, emit emit) {
-				for _, d := range v.devices {
-					emit(truth(d.Health.Usable()), d.ID, d.vendor)
-				}
+			name: "accelerator_up", help: "1 when the accelerator is present and can be used: healthy or degraded.",
+			device: func(d *device, emit emit) {
+				emit(truth(d.Health.Usable()))
 			},
 		},
 		{
-			name: "accelerator_withheld", help: "1 for an accelerator that is offered to nobody although it is well, by reason.", labels: perDevice("reason"),
-			collect: func(v view, emit emit) {
-				for _, d := range v.devices {
-					if d.Withheld != nil {
-						emit(1, d.ID, d.vendor, string(d.Withheld.Reason))
-					}
+			name: "accelerator_withheld", help: "1 for an accelerator that is offered to nobody although it is well, by reason.", labels: []string{"reason"},
+			device: func(d *device, emit emit) {
+				if d.Withheld != nil {
+					emit(1, string(d.Withheld.Reason))
 				}
 			},
 		},
 		{
 			name: "accelerator_allocation_info", help: "Which container holds an accelerator; the value is 1. Absent for one that nobody holds.",
-			labels: perDevice("namespace", "pod", "pod_uid", "container", "resource", "claim"),
-			collect: func(v view, emit emit) {
-				for _, d := range v.devices {
-					for _, h := range v.holders[d.ID] {
-						emit(1, d.ID, d.vendor, h.Namespace, h.Pod, h.UID, h.Container, h.Resource, h.Claim)
-					}
+			labels: []string{"namespace", "pod", "pod_uid", "container", "resource", "claim"},
+			device: func(d *device, emit emit) {
+				for _, h := range d.holders {
+					emit(1, h.Namespace, h.Pod, h.UID, h.Container, h.Resource, h.Claim)
 				}
 			},
 		},
@@ -57,61 +49,49 @@ func deviceRows() []row {
 func healthRows() []row {
 	return []row{
 		{
-			name: "accelerator_health_state", help: "The health of an accelerator: 1 for the state it is in, 0 for the others.", labels: perDevice("state"),
-			collect: func(v view, emit emit) {
-				for _, d := range v.devices {
-					for _, s := range accel.HealthStates() {
-						emit(truth(d.Health.State == s), d.ID, d.vendor, string(s))
-					}
+			name: "accelerator_health_state", help: "The health of an accelerator: 1 for the state it is in, 0 for the others.", labels: []string{"state"},
+			device: func(d *device, emit emit) {
+				for _, s := range accel.HealthStates() {
+					emit(truth(d.Health.State == s), string(s))
 				}
 			},
 		},
 		{
-			name: "accelerator_health_reason", help: "1 for an accelerator that is not healthy, by reason.", labels: perDevice("reason"),
-			collect: func(v view, emit emit) {
-				for _, d := range v.devices {
-					if d.Health.State != accel.Healthy && d.Health.Reason != "" {
-						emit(1, d.ID, d.vendor, string(d.Health.Reason))
-					}
+			name: "accelerator_health_reason", help: "1 for an accelerator that is not healthy, by reason.", labels: []string{"reason"},
+			device: func(d *device, emit emit) {
+				if d.Health.State != accel.Healthy && d.Health.Reason != "" {
+					emit(1, string(d.Health.Reason))
 				}
 			},
 		},
 		{
-			name: "accelerator_required_action", help: "1 for what makes an accelerator well again, 0 for the other actions.", labels: perDevice("action"),
-			collect: func(v view, emit emit) {
-				for _, d := range v.devices {
-					for _, a := range accel.Actions() {
-						emit(truth(d.Health.Action == a), d.ID, d.vendor, string(a))
-					}
+			name: "accelerator_required_action", help: "1 for what makes an accelerator well again, 0 for the other actions.", labels: []string{"action"},
+			device: func(d *device, emit emit) {
+				for _, a := range accel.Actions() {
+					emit(truth(d.Health.Action == a), string(a))
 				}
 			},
 		},
 		{
-			name: "accelerator_driver_errors_total", help: "Errors of the accelerator that the kernel log reported, by the driver's code.", counter: true, labels: perDevice("code"),
-			collect: func(v view, emit emit) {
-				for _, d := range v.devices {
-					for _, f := range d.Faults {
-						emit(float64(f.Count), d.ID, d.vendor, f.Code)
-					}
+			name: "accelerator_driver_errors_total", help: "Errors of the accelerator that the kernel log reported, by the driver's code.", counter: true, labels: []string{"code"},
+			device: func(d *device, emit emit) {
+				for _, f := range d.Faults {
+					emit(float64(f.Count), f.Code)
 				}
 			},
 		},
 		{
-			name: "accelerator_driver_error_last_timestamp_seconds", help: "When the kernel log reported such an error last, since the epoch.", labels: perDevice("code"),
-			collect: func(v view, emit emit) {
-				for _, d := range v.devices {
-					for _, f := range d.Faults {
-						stamp(emit, f.Last, d.ID, d.vendor, f.Code)
-					}
+			name: "accelerator_driver_error_last_timestamp_seconds", help: "When the kernel log reported such an error last, since the epoch.", labels: []string{"code"},
+			device: func(d *device, emit emit) {
+				for _, f := range d.Faults {
+					stamp(emit, f.Last, f.Code)
 				}
 			},
 		},
 		{
-			name: "accelerator_health_since_timestamp_seconds", help: "When the accelerator's health last changed, since the epoch.", labels: perDevice(),
-			collect: func(v view, emit emit) {
-				for _, d := range v.devices {
-					stamp(emit, d.Health.Since, d.ID, d.vendor)
-				}
+			name: "accelerator_health_since_timestamp_seconds", help: "When the accelerator's health last changed, since the epoch.",
+			device: func(d *device, emit emit) {
+				stamp(emit, d.Health.Since)
 			},
 		},
 	}
@@ -120,11 +100,9 @@ func healthRows() []row {
 // linkRows are the metrics about the PCI Express link of devices that have one.
 func linkRows() []row {
 	link := func(name, help string, value func(accel.Link) float64) row {
-		return row{name: name, help: help, labels: perDevice(), collect: func(v view, emit emit) {
-			for _, d := range v.devices {
-				if n := value(d.pci.Link); n > 0 && d.Present() && d.Profile == "" {
-					emit(n, d.ID, d.vendor)
-				}
+		return row{name: name, help: help, device: func(d *device, emit emit) {
+			if n := value(d.pci.Link); n > 0 && d.Present() && d.Profile == "" {
+				emit(n)
 			}
 		}}
 	}
@@ -217,36 +195,25 @@ func MetricNames() []string {
 func readingRows() []row {
 	var rows []row
 	for _, r := range readings() {
-		rows = append(rows, row{name: r.name, help: r.help, counter: r.counter, labels: perDevice(), collect: func(
-			v view, emit emit,
-		) {
-			for _, d := range v.devices {
+		rows = append(rows, row{
+			name: r.name, help: r.help, counter: r.counter,
+			device: func(d *device, emit emit) {
 				if n, ok := measured(d, r.name); ok && d.Present() {
-					emit(n, d.ID, d.vendor)
+					emit(n)
 				}
-			}
-		}})
+			},
+		})
 	}
 	return rows
 }
 
-// perDevice returns the labels of a device metric.
-func perDevice(more ...string) []string {
-	return append([]string{"accelerator_id", "vendor"}, more...)
-}
-
 // model returns the best known name of a device: its own, the PCI id database's, or its kind's.
-func model(v view, d device) string {
-	if d.Model != "" {
-		return d.Model
+func (d *device) model() string {
+	title := ""
+	if d.def != nil {
+		title = d.def.Title
 	}
-	if d.pci.DeviceName != "" {
-		return d.pci.DeviceName
-	}
-	if def := v.Want.Kinds[d.kind]; def != nil {
-		return def.Title
-	}
-	return ""
+	return cmp.Or(d.Model, d.pci.DeviceName, title)
 }
 
 // numa is empty if the platform reports no node.

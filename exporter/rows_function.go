@@ -5,11 +5,9 @@ import "github.com/acceld/acceld/accel"
 // functionRows are the metrics about the PCI functions of devices that can have virtual ones.
 func functionRows() []row {
 	virtual := func(name, help string, value func(accel.SRIOV) int) row {
-		return row{name: name, help: help, labels: perDevice(), collect: func(v view, emit emit) {
-			for _, d := range v.devices {
-				if d.pci.SRIOV.TotalVFs > 0 && d.Present() && d.Profile == "" {
-					emit(float64(value(d.pci.SRIOV)), d.ID, d.vendor)
-				}
+		return row{name: name, help: help, device: func(d *device, emit emit) {
+			if d.pci.SRIOV.TotalVFs > 0 && d.Present() && d.Profile == "" {
+				emit(float64(value(d.pci.SRIOV)))
 			}
 		}}
 	}

@@ -32,37 +32,39 @@ func spoken(name string) string {
 // quantity renders a reading with the unit in which its name ends.
 func quantity(name string, n float64) string {
 	base := strings.TrimSuffix(name, "_total")
-	switch {
-	case strings.HasSuffix(base, "_celsius"):
-		return strconv.FormatFloat(n, 'f', 1, 64) + " °C"
-	case strings.HasSuffix(base, "_ratio"):
-		return strconv.FormatFloat(n*100, 'f', 0, 64) + " %"
-	case strings.HasSuffix(base, "_utilization"):
-		return strconv.FormatFloat(n, 'f', 0, 64) + " %"
-	case strings.HasSuffix(base, "_bytes"):
-		return scaled(n, 1024, []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"})
-	case strings.HasSuffix(base, "_hertz"):
-		return scaled(n, 1000, []string{"Hz", "kHz", "MHz", "GHz"})
-	case strings.HasSuffix(base, "_watts"):
-		return strconv.FormatFloat(n, 'f', 1, 64) + " W"
-	case strings.HasSuffix(base, "_joules"):
-		return scaled(n, 1000, []string{"J", "kJ", "MJ", "GJ", "TJ"})
-	case strings.HasSuffix(base, "_volts"):
-		return strconv.FormatFloat(n, 'f', 2, 64) + " V"
-	case strings.HasSuffix(base, "_seconds"):
-		return strconv.FormatFloat(n, 'f', 1, 64) + " s"
+	switch base[strings.LastIndexByte(base, '_')+1:] {
+	case "celsius":
+		return fixed(n, 1, "°C")
+	case "ratio":
+		return fixed(n*100, 0, "%")
+	case "utilization":
+		return fixed(n, 0, "%")
+	case "bytes":
+		return scaled(n, 1024, "B", "KiB", "MiB", "GiB", "TiB", "PiB")
+	case "hertz":
+		return scaled(n, 1000, "Hz", "kHz", "MHz", "GHz")
+	case "watts":
+		return fixed(n, 1, "W")
+	case "joules":
+		return scaled(n, 1000, "J", "kJ", "MJ", "GJ", "TJ")
+	case "volts":
+		return fixed(n, 2, "V")
+	case "seconds":
+		return fixed(n, 1, "s")
 	}
 	return strconv.FormatFloat(n, 'f', -1, 64)
 }
 
+// fixed renders n with so many decimals, and its unit.
+func fixed(n float64, decimals int, unit string) string {
+	return strconv.FormatFloat(n, 'f', decimals, 64) + " " + unit
+}
+
 // scaled renders n with the largest unit that keeps the number at least 1.
-func scaled(n, step float64, units []string) string {
-	i := 0
-	for ; n >= step && i < len(units)-1; i++ {
-		n /= step
+func scaled(n, step float64, units ...string) string {
+	decimals := 0
+	for n >= step && len(units) > 1 {
+		n, units, decimals = n/step, units[1:], 1
 	}
-	if i == 0 {
-		return strconv.FormatFloat(n, 'f', 0, 64) + " " + units[i]
-	}
-	return strconv.FormatFloat(n, 'f', 1, 64) + " " + units[i]
+	return fixed(n, decimals, units[0])
 }

@@ -56,7 +56,7 @@ func (e *Engine) worst(def *accel.Definition, d *device, f accel.PCIDevice, pci 
 	all = append(all, link(f, function(pci, f.ParentPort), def.FixedLinkSpeed))
 	all = append(all, e.limits(def, d)...)
 	all = append(all, d.unstable(e.o.Now()))
-	bad := slices.DeleteFunc(slices.Clone(all), func(h accel.Health) bool { return !h.State.Worse(accel.Healthy) })
+	bad := slices.DeleteFunc(all, func(h accel.Health) bool { return !h.State.Worse(accel.Healthy) })
 	if len(bad) == 0 {
 		return a.Health
 	}

@@ -3,6 +3,7 @@ package health
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -17,7 +18,7 @@ func (e *Engine) Ready() <-chan struct{} { return e.ready }
 
 // Run follows the kernel log until ctx ends. If the log may not be read, devices are judged by everything else.
 func (e *Engine) Run(ctx context.Context) error {
-	records, err := e.o.Host.Kernel().Kmsg(ctx, false)
+	records, err := e.o.Host.Kernel().Kmsg(ctx)
 	e.once.Do(func() { close(e.ready) })
 	if err != nil {
 		e.o.Log.Warn("errors that only the kernel log tells are not seen", "error", err)
@@ -68,7 +69,7 @@ func (e *Engine) judged(r host.KmsgRecord) bool {
 	if r.Sequence != 0 && r.Sequence <= e.memory.Cursor {
 		return false
 	}
-	if defs := e.o.Definitions(); !same(defs, e.rules.from) {
+	if defs := e.o.Definitions(); !maps.Equal(defs, e.rules.from) {
 		e.rules = compile(defs)
 	}
 	s, ok := e.rules.read(r)
@@ -127,7 +128,7 @@ func (e *Engine) count(s occurrence) bool {
 // conclude turns an error into a finding. The caller holds e.mu.
 func (e *Engine) conclude(s occurrence) finding {
 	f := finding{
-		Device: s.device, Source: s.source(), Code: s.code, State: s.verdict.State, Reason: accel.DeviceFault,
+		Device: s.device, Source: s.source, Code: s.code, State: s.verdict.State, Reason: accel.DeviceFault,
 		Action: s.verdict.Action,
 		Said:   said(s), Line: s.line, Binding: e.binding(s.device),
 	}
@@ -148,17 +149,4 @@ func said(s occurrence) string {
 		return fmt.Sprintf("the driver reports error %s", s.code)
 	}
 	return fmt.Sprintf("error %s, %s", s.code, s.verdict.Title)
-}
-
-// same reports whether two sets of definitions are the same values.
-func same(a, b map[string]*accel.Definition) bool {
-	if len(a) != len(b) || b == nil {
-		return false
-	}
-	for kind, def := range a {
-		if b[kind] != def {
-			return false
-		}
-	}
-	return true
 }

@@ -17,13 +17,6 @@ func sameEvents(a, b string) bool {
 	return a == b || driver(a) && driver(b)
 }
 
-func (s occurrence) source() string {
-	if s.probed {
-		return fromProbe
-	}
-	return fromLog
-}
-
 // fault is an error of a device, counted separately for each source.
 type fault struct {
 	accel.Fault
@@ -32,7 +25,7 @@ type fault struct {
 
 // add counts a occurrence. A source may miss some errors, so the larger count is the right one.
 func (f *fault) add(s occurrence) {
-	if s.probed {
+	if s.source == fromProbe {
 		f.reported++
 	} else {
 		f.logged++
@@ -48,7 +41,7 @@ func (f *fault) add(s occurrence) {
 func (e *Engine) Told(def *accel.Definition, f accel.ProbeFault) {
 	s := occurrence{
 		device: f.Device, code: f.Code, verdict: meaning(def, f.Code), line: line(f.Text), at: f.At,
-		probed: true,
+		source: fromProbe,
 	}
 	e.mu.Lock()
 	news := e.count(s)

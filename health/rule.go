@@ -49,13 +49,13 @@ func compile(defs map[string]*accel.Definition) ruleBook {
 	return b
 }
 
-// occurrence is an error that a line of the kernel log reports.
+// occurrence is an error that a line of the kernel log, or a program, reports.
 type occurrence struct {
 	device, code string
 	verdict      accel.Verdict
 	line         string
 	at           time.Time
-	probed       bool // reported by a program, not by the log
+	source       string // fromLog or fromProbe
 }
 
 // read returns what a record reports. Lines written by a process are ignored.
@@ -71,7 +71,7 @@ func (b ruleBook) read(r host.KmsgRecord) (occurrence, bool) {
 		if m == nil {
 			continue
 		}
-		s := occurrence{line: line(r.Text), verdict: rule.Otherwise}
+		s := occurrence{line: line(r.Text), verdict: rule.Otherwise, source: fromLog}
 		if rule.device >= 0 {
 			s.device = address(m[rule.device])
 		} else {

@@ -58,7 +58,7 @@ func (h *Host) open(name string, flags int) (int, error) {
 func openJoined(root, clean string, flags int, name string) (int, error) {
 	p, err := securejoin.SecureJoin(root, clean)
 	if err != nil {
-		return -1, relabel(err, name)
+		return -1, Relabel(err, name)
 	}
 	return openPath(p, flags|unix.O_NOFOLLOW, name)
 }
@@ -147,7 +147,7 @@ func (d *Dir) Read(file string) (string, error) {
 	case nil:
 		b, err := readClose(fd, "", d.buf[:])
 		if err != nil {
-			err = relabel(err, path.Join(d.name, file))
+			err = Relabel(err, path.Join(d.name, file))
 		}
 		return trimAttribute(b), err
 	case unix.ENOENT: // the common case: no joined name, no allocation
@@ -233,19 +233,3 @@ func readClose(fd int, name string, buf []byte) ([]byte, error) {
 }
 
 func trimAttribute(b []byte) string { return strings.Trim(string(b), " \t\r\n\x00") }
-
-func appendAll(b []byte, f io.Reader, name string) ([]byte, error) {
-	for {
-		if len(b) == cap(b) {
-			b = append(b, 0)[:len(b)]
-		}
-		n, err := f.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		if err == io.EOF {
-			return b, nil
-		}
-		if err != nil {
-			return b, relabel(err, name)
-		}
-	}
-}

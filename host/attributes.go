@@ -18,7 +18,7 @@ import (
 type Attributes struct {
 	h            *Host
 	dir, address string
-	listed       map[string][]string // by directory; nil in a reader for a single read
+	listed       map[string][]string // by directory
 	answers      map[string]Answer   // by file
 }
 
@@ -30,22 +30,23 @@ type Answer struct {
 
 // Attributes returns a reader of the PCI function at address.
 func (d Devices) Attributes(address string) *Attributes {
-	return &Attributes{
-		h: d.h, dir: path.Join(pciDevices, address), address: address, listed: map[string][]string{},
-		answers: map[string]Answer{},
-	}
+	return d.attributesAt(path.Join(pciDevices, address), address)
+}
+
+func (d Devices) attributesAt(dir, address string) *Attributes {
+	return &Attributes{d.h, dir, address, map[string][]string{}, map[string]Answer{}}
 }
 
 // Attribute reads an attribute of the PCI function at address. The form of file is that of
 // accel.HealthSource.File: a path relative to the function's directory or absolute, optionally a pattern, one line of
 // the file, or several alternatives.
 func (d Devices) Attribute(address, file string) (string, error) {
-	return d.AttributeAt(path.Join(pciDevices, address), address, file)
+	return d.Attributes(address).Read(file)
 }
 
 // AttributeAt is [Devices.Attribute] for a part of the function: a relative file is relative to dir.
 func (d Devices) AttributeAt(dir, address, file string) (string, error) {
-	return (&Attributes{h: d.h, dir: dir, address: address}).Read(file)
+	return d.attributesAt(dir, address).Read(file)
 }
 
 // Read is [Devices.Attribute]. If no file exists, the error is fs.ErrNotExist.
@@ -92,7 +93,10 @@ func (a *Attributes) read(file string, most int) []Answer {
 			continue
 		}
 		if line && got.Err == nil {
-			got.Text, got.Err = lineOf(n, got.Text, key)
+			rest, there := Line(got.Text, key)
+			if got.Text = rest; !there {
+				got.Err = fmt.Errorf("%q has no line %q: %w", n, key, fs.ErrNotExist)
+			}
 		}
 		if found = append(found, got); len(found) == most {
 			break
@@ -105,15 +109,16 @@ func (a *Attributes) read(file string, most int) []Answer {
 	return found
 }
 
-// lineOf returns the rest of the line that begins with the word key.
-func lineOf(name, text, key string) (string, error) {
+// Line returns the rest of the first line of text that begins with the word key, and whether there is one. A colon or
+// an equals sign after the word is left out.
+func Line(text, key string) (rest string, found bool) {
 	for l := range strings.SplitSeq(text, "\n") {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(l), key); ok &&
 			(rest == "" || strings.ContainsRune(": \t=", rune(rest[0]))) {
-			return strings.TrimSpace(strings.TrimLeft(rest, ":=")), nil
+			return strings.TrimSpace(strings.TrimLeft(rest, ":=")), true
 		}
 	}
-	return "", fmt.Errorf("%q has no line %q: %w", name, key, fs.ErrNotExist)
+	return "", false
 }
 
 func (a *Attributes) path(file string) string {
@@ -157,16 +162,8 @@ func (a *Attributes) list(dir string) []string {
 	if names, known := a.listed[dir]; known {
 		return names
 	}
-	var names []string
-	if d, err := a.h.OpenDir(dir); err == nil {
-		if names, err = d.Names(); err != nil {
-			names = nil
-		}
-		d.Close()
-	}
-	if a.listed != nil {
-		a.listed[dir] = names
-	}
+	names, _ := a.h.Names(dir)
+	a.listed[dir] = names
 	return names
 }
 
@@ -176,8 +173,6 @@ func (a *Attributes) answer(name string) Answer {
 	}
 	got := Answer{Name: name}
 	got.Text, got.Err = a.h.ReadAttribute(name)
-	if a.answers != nil {
-		a.answers[name] = got
-	}
+	a.answers[name] = got
 	return got
 }

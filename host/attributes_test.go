@@ -79,7 +79,7 @@ func TestAttributesAreOfOneMoment(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	m.SetAttribute(address, "counts", "ue: 3\nce: 4")
-	m.RemoveAttribute(address, "hwmon/hwmon1/temp1_input")
+	m.Remove("/sys/devices/pci0000:00/" + address + "/hwmon/hwmon1/temp1_input")
 	m.SetAttribute(address, "hwmon/hwmon0/temp1_input", "0")
 	if got, err := from.Read("counts#ce"); got != "2" || err != nil {
 		t.Errorf("the other line of a file that was read: %q, %v", got, err)

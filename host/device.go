@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -133,24 +134,17 @@ func (d Devices) sysfsNode(dir string) (Node, error) {
 	if err != nil {
 		return Node{}, err
 	}
-	n := Node{DeviceNode: accel.DeviceNode{Major: uint32(major), Minor: uint32(minor)}, Mode: 0o600}
-	for line := range strings.SplitSeq(text, "\n") {
-		key, value, _ := strings.Cut(line, "=")
-		switch key {
-		case "DEVNAME":
-			if p := path.Join("/dev", value); strings.HasPrefix(p, "/dev/") && printable(value) {
-				n.Path = p
-			}
-		case "DEVMODE":
-			if mode, err := strconv.ParseUint(value, 8, 32); err == nil {
-				n.Mode = fs.FileMode(mode) & fs.ModePerm
-			}
-		}
-	}
-	if n.Path == "" {
+	name, _ := Line(text, "DEVNAME")
+	n := accel.DeviceNode{Path: path.Join("/dev", name), Major: uint32(major), Minor: uint32(minor)}
+	if !strings.HasPrefix(n.Path, "/dev/") || !printable(name) {
 		return Node{}, fmt.Errorf("no DEVNAME in %s/uevent", dir)
 	}
-	return n, nil
+	requested, _ := Line(text, "DEVMODE")
+	mode, err := strconv.ParseUint(requested, 8, 32)
+	if err != nil {
+		mode = 0o600
+	}
+	return Node{DeviceNode: n, Mode: fs.FileMode(mode) & fs.ModePerm}, nil
 }
 
 // printable reports whether s can be part of a path.
@@ -160,13 +154,14 @@ func printable(s string) bool {
 	})
 }
 
-// MadeNodes resolves nodes that are not in sysfs. Majors come from /proc/devices, minors from an attribute of the
-// function at address; address may be empty for nodes that devices share. Rows whose module is not live are left out;
-// missing names the rows whose numbers were not found.
-func (d Devices) MadeNodes(address string, rows []accel.MadeNode) (nodes []Node, missing []string) {
-	return d.madeNodes(path.Join(pciDevices, address), address, rows)
+// MadeNodes resolves nodes that are not in sysfs and that all devices share. Rows whose module is not live are left
+// out; missing names the rows whose numbers were not found.
+func (d Devices) MadeNodes(rows []accel.MadeNode) (nodes []Node, missing []string) {
+	return d.madeNodes(pciDevices, "", rows)
 }
 
+// madeNodes takes majors from /proc/devices and minors from an attribute of the function at address, or of its part at
+// base.
 func (d Devices) madeNodes(base, address string, rows []accel.MadeNode) (nodes []Node, missing []string) {
 	var majors map[string]uint32
 	for _, row := range rows {
@@ -184,8 +179,9 @@ func (d Devices) madeNodes(base, address string, rows []accel.MadeNode) (nodes [
 		}
 		minor := uint64(row.Minor)
 		if row.MinorFrom != "" {
-			text, err := d.AttributeAt(base, address, row.MinorFrom)
-			if minor, err = parseMinor(text, err); err != nil {
+			text, _ := d.AttributeAt(base, address, row.MinorFrom) // on an error, text is no number
+			var err error
+			if minor, err = strconv.ParseUint(text, 10, 20); err != nil { // MINORBITS, include/linux/kdev_t.h
 				known = false
 			}
 		}
@@ -193,12 +189,9 @@ func (d Devices) madeNodes(base, address string, rows []accel.MadeNode) (nodes [
 			missing = append(missing, row.Path)
 			continue
 		}
-		mode := uint64(0o666)
-		if row.Mode != "" {
-			var err error
-			if mode, err = strconv.ParseUint(row.Mode, 8, 32); err != nil {
-				mode = 0o600 // the definition was not validated: root only
-			}
+		mode, err := strconv.ParseUint(cmp.Or(row.Mode, "0666"), 8, 32)
+		if err != nil {
+			mode = 0o600 // the definition was not validated: root only
 		}
 		n := accel.DeviceNode{Path: accel.DeviceText(row.Path, address, int(minor)), Major: major, Minor: uint32(minor)}
 		nodes = append(nodes, Node{n, fs.FileMode(mode) & fs.ModePerm, true})
@@ -206,20 +199,10 @@ func (d Devices) madeNodes(base, address string, rows []accel.MadeNode) (nodes [
 	return nodes, missing
 }
 
-func parseMinor(text string, err error) (uint64, error) {
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseUint(text, 10, 20) // MINORBITS, include/linux/kdev_t.h
-}
-
 // characterMajors reads the character devices, the first half of /proc/devices, and returns their majors by name.
 func (d Devices) characterMajors() map[string]uint32 {
 	out := map[string]uint32{}
-	text, err := d.h.ReadAttribute("/proc/devices")
-	if err != nil {
-		return out
-	}
+	text, _ := d.h.ReadAttribute("/proc/devices") // without it, no major is known
 	for line := range strings.SplitSeq(text, "\n") {
 		if strings.HasPrefix(line, "Block devices") {
 			break

@@ -72,15 +72,10 @@ func TestCopyIsNotLive(t *testing.T) {
 	}
 }
 
-// still is a control group that accepts no process, or that does not limit memory.
-type still struct {
-	err  error
-	path string
+// still returns a control group that accepts no process, or that does not limit memory.
+func still(err error, dir string) *controlGroup {
+	return &controlGroup{dir: dir, add: func(context.Context, int) error { return err }}
 }
-
-func (s still) add(context.Context, int) error { return s.err }
-func (s still) dir() string                    { return s.path }
-func (still) end() error                       { return nil }
 
 // TestAdmit: each program has its own limit if no control group limits all of them together.
 func TestAdmit(t *testing.T) {
@@ -98,16 +93,16 @@ func TestAdmit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		group controlGroup
+		group *controlGroup
 		bytes int64
 		want  string
 	}{
 		"no group":                    {nil, 1 << 30, "1048576\n"},
 		"no limit is wanted":          {nil, 0, "unlimited\n"},
-		"a group that limits":         {still{path: "/limits"}, 1 << 30, "unlimited\n"},
-		"a group that does not limit": {still{path: "/none"}, 1 << 30, "1048576\n"},
-		"a group without such a file": {still{path: "/gone"}, 1 << 30, "1048576\n"},
-		"a group that takes it not":   {still{err: os.ErrPermission, path: "/limits"}, 1 << 30, "1048576\n"},
+		"a group that limits":         {still(nil, "/limits"), 1 << 30, "unlimited\n"},
+		"a group that does not limit": {still(nil, "/none"), 1 << 30, "1048576\n"},
+		"a group without such a file": {still(nil, "/gone"), 1 << 30, "1048576\n"},
+		"a group that takes it not":   {still(os.ErrPermission, "/limits"), 1 << 30, "1048576\n"},
 	} {
 		s := &Scope{h: h, group: c.group, o: ScopeOptions{MemoryBytes: c.bytes}}
 		if got := s.admit(t.Context(), os.Getpid()); got != c.want {

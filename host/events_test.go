@@ -110,7 +110,7 @@ func TestUeventsOfACopy(t *testing.T) {
 	if _, err := h.Kernel().Uevents(t.Context()); err == nil {
 		t.Error("a copy of a machine has no kernel events")
 	}
-	if _, err := h.Kernel().Kmsg(t.Context(), true); err == nil {
+	if _, err := h.Kernel().Kmsg(t.Context()); err == nil {
 		t.Error("a copy of a machine has no kernel log")
 	}
 }
@@ -172,7 +172,7 @@ func TestKmsgFromTheKernel(t *testing.T) {
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	records, err := h.Kernel().Kmsg(ctx, true)
+	records, err := h.Kernel().Kmsg(ctx)
 	if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) {
 		t.Skipf("no right to read /dev/kmsg: %v", err)
 	}

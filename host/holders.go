@@ -45,14 +45,14 @@ func (o Holder) String() string {
 // so there, and for mappings that may not be looked at, nodes are matched by path. Processes that exit during the
 // search, or that may not be inspected, are left out.
 func (p Processes) Holders(nodes []accel.DeviceNode) []Holder {
-	entries, err := p.h.ReadDir("/proc")
+	names, err := p.h.Names("/proc")
 	if err != nil || len(nodes) == 0 {
 		return nil
 	}
 	live := p.h.Live()
 	var holders []Holder
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
@@ -75,12 +75,9 @@ func (p Processes) Holders(nodes []accel.DeviceNode) []Holder {
 // opened returns the first of nodes that the process has open, or "".
 func (p Processes) opened(pid int, nodes []accel.DeviceNode, live bool) string {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	fds, err := p.h.ReadDir(dir)
-	if err != nil {
-		return ""
-	}
+	fds, _ := p.h.Names(dir) // a process that may not be inspected has none
 	for _, fd := range fds {
-		link := path.Join(dir, fd.Name())
+		link := path.Join(dir, fd)
 		text, err := p.h.Readlink(link)
 		text = strings.TrimSuffix(text, deleted)
 		if err != nil || !strings.HasPrefix(text, "/") || !resembles(text, nodes) {
@@ -167,8 +164,5 @@ func podOf(cgroup string) (pod, container string) {
 	if m != nil {
 		pod = strings.ReplaceAll(m[1], "_", "-")
 	}
-	if m := regexp.MustCompile(`\b([0-9a-f]{64})\b`).FindString(cgroup); m != "" {
-		container = m
-	}
-	return pod, container
+	return pod, regexp.MustCompile(`\b[0-9a-f]{64}\b`).FindString(cgroup)
 }

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,7 +13,6 @@ import (
 	"sort"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
@@ -67,9 +67,8 @@ func (h *Host) Live() bool {
 		return false
 	}
 	// A copied file would have the same text, but procfs is a mount of its own.
-	var st syscall.Statfs_t
-	const procMagic = 0x9fa0 // PROC_SUPER_MAGIC, linux/magic.h
-	return syscall.Statfs(filepath.Join(h.root, "proc"), &st) == nil && st.Type == procMagic
+	var st unix.Statfs_t
+	return unix.Statfs(filepath.Join(h.root, "proc"), &st) == nil && st.Type == unix.PROC_SUPER_MAGIC
 }
 
 // Path resolves name inside the root, including its last element, and returns a path that this process can open. If the
@@ -114,12 +113,14 @@ func (h *Host) ReadFile(name string) ([]byte, error) {
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return nil, relabel(err, name)
+		return nil, Relabel(err, name)
 	}
 	if !st.Mode().IsRegular() && !st.IsDir() { // reading a directory fails on its own, with its own errno
 		return nil, &fs.PathError{Op: "read", Path: name, Err: errNotRegular}
 	}
-	return appendAll(make([]byte, 0, min(st.Size(), 64<<20)+1), f, name)
+	b := bytes.NewBuffer(make([]byte, 0, min(st.Size(), 64<<20)+bytes.MinRead)) // read without growing
+	_, err = b.ReadFrom(f)
+	return b.Bytes(), Relabel(err, name)
 }
 
 // Open opens the file name for reading. It never blocks, not even on a FIFO.
@@ -129,7 +130,7 @@ func (h *Host) Open(name string) (*os.File, error) { return h.openFile(name, uni
 func (h *Host) Stat(name string) (fs.FileInfo, error) {
 	if h.root == "/" {
 		st, err := os.Stat(path.Clean("/" + name))
-		return st, relabel(err, name)
+		return st, Relabel(err, name)
 	}
 	f, err := h.openFile(name, unix.O_PATH)
 	if err != nil {
@@ -137,7 +138,7 @@ func (h *Host) Stat(name string) (fs.FileInfo, error) {
 	}
 	defer f.Close()
 	st, err := f.Stat()
-	return st, relabel(err, name)
+	return st, Relabel(err, name)
 }
 
 // Exists reports whether name exists. It is false also if that cannot be determined.
@@ -190,7 +191,17 @@ func (h *Host) ReadDir(name string) ([]fs.DirEntry, error) {
 	defer f.Close()
 	es, err := f.ReadDir(-1)
 	sort.Slice(es, func(i, j int) bool { return es[i].Name() < es[j].Name() })
-	return es, relabel(err, name)
+	return es, Relabel(err, name)
+}
+
+// Names lists the names in the directory dir, sorted.
+func (h *Host) Names(dir string) ([]string, error) {
+	d, err := h.OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.Names()
 }
 
 // Readlink returns the target of the symbolic link name.
@@ -200,7 +211,7 @@ func (h *Host) Readlink(name string) (string, error) {
 		return "", err
 	}
 	s, err := os.Readlink(p)
-	return s, relabel(err, name)
+	return s, Relabel(err, name)
 }
 
 // Glob returns the sorted names below the directory dir that match pattern, as the machine sees them. Links in dir are
@@ -210,13 +221,10 @@ func (h *Host) Glob(dir, pattern string) []string {
 	for _, element := range strings.Split(path.Clean(pattern), "/") {
 		var next []string
 		for _, n := range names {
-			entries, err := h.ReadDir(n)
-			if err != nil {
-				continue
-			}
+			entries, _ := h.Names(n) // nothing matches in a directory that cannot be read
 			for _, e := range entries {
-				if ok, err := path.Match(element, e.Name()); err == nil && ok {
-					next = append(next, path.Join(n, e.Name()))
+				if ok, err := path.Match(element, e); err == nil && ok {
+					next = append(next, path.Join(n, e))
 				}
 			}
 		}
@@ -234,10 +242,10 @@ func (h *Host) WriteAttribute(name, text string) error {
 	}
 	f, err := os.OpenFile(p, os.O_WRONLY, 0)
 	if err != nil {
-		return relabel(err, name)
+		return Relabel(err, name)
 	}
 	_, err = f.WriteString(text)
-	return relabel(errors.Join(err, f.Close()), name)
+	return Relabel(errors.Join(err, f.Close()), name)
 }
 
 // MkdirAll creates the directory name and its parents.
@@ -246,7 +254,7 @@ func (h *Host) MkdirAll(name string, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	return relabel(os.MkdirAll(p, mode), name)
+	return Relabel(os.MkdirAll(p, mode), name)
 }
 
 // MakeTemp creates a directory with a unique name and mode 0700 in the directory dir and returns its path.
@@ -257,7 +265,7 @@ func (h *Host) MakeTemp(dir, prefix string) (string, error) {
 	}
 	made, err := os.MkdirTemp(p, prefix)
 	if err != nil {
-		return "", relabel(err, dir)
+		return "", Relabel(err, dir)
 	}
 	return path.Join(dir, filepath.Base(made)), nil
 }
@@ -273,7 +281,7 @@ func (h *Host) create(name string, flags int, mode fs.FileMode) (*os.File, error
 		return nil, err
 	}
 	f, err := os.OpenFile(p, os.O_RDWR|os.O_CREATE|flags, mode)
-	return f, relabel(err, name)
+	return f, Relabel(err, name)
 }
 
 // WriteFile replaces name atomically. It writes and syncs a temporary file in the same directory, renames it and syncs
@@ -288,7 +296,7 @@ func (h *Host) WriteFile(name string, data []byte, mode fs.FileMode) error {
 	dir, base := filepath.Split(p)
 	f, err := createTemp(dir, base)
 	if err != nil {
-		return relabel(err, name)
+		return Relabel(err, name)
 	}
 	_, err = f.Write(data)
 	err = errors.Join(err, f.Chmod(mode), f.Sync())
@@ -297,9 +305,9 @@ func (h *Host) WriteFile(name string, data []byte, mode fs.FileMode) error {
 	}
 	if err != nil {
 		_ = os.Remove(f.Name()) // the earlier error is the one that matters
-		return relabel(errors.Join(err, f.Close()), name)
+		return Relabel(errors.Join(err, f.Close()), name)
 	}
-	return relabel(errors.Join(f.Close(), syncDir(dir)), name)
+	return Relabel(errors.Join(f.Close(), SyncDir(dir)), name)
 }
 
 // Remove removes the file or empty directory name. It is no error if name does not exist.
@@ -309,7 +317,7 @@ func (h *Host) Remove(name string) error {
 		return err
 	}
 	if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return relabel(err, name)
+		return Relabel(err, name)
 	}
 	return nil
 }
@@ -320,7 +328,7 @@ func (h *Host) RemoveAll(name string) error {
 	if err != nil {
 		return err
 	}
-	return relabel(os.RemoveAll(p), name)
+	return Relabel(os.RemoveAll(p), name)
 }
 
 // Rename moves a file or directory inside the root and syncs the target's directory.
@@ -334,9 +342,9 @@ func (h *Host) Rename(from, to string) error {
 		return err
 	}
 	if err := os.Rename(a, b); err != nil {
-		return relabel(err, to)
+		return Relabel(err, to)
 	}
-	return relabel(syncDir(filepath.Dir(b)), to)
+	return Relabel(SyncDir(filepath.Dir(b)), to)
 }
 
 // Symlink creates the symbolic link name with the target text.
@@ -345,7 +353,7 @@ func (h *Host) Symlink(text, name string) error {
 	if err != nil {
 		return err
 	}
-	return relabel(os.Symlink(text, p), name)
+	return Relabel(os.Symlink(text, p), name)
 }
 
 // Give makes user, as user and as group, own name and everything below it. Links are changed themselves, not their
@@ -356,11 +364,11 @@ func (h *Host) Give(name string, user int) error {
 		return err
 	}
 	if err := os.Lchown(p, user, user); err != nil {
-		return relabel(err, name)
+		return Relabel(err, name)
 	}
 	st, err := os.Lstat(p)
 	if err != nil || !st.IsDir() {
-		return relabel(err, name)
+		return Relabel(err, name)
 	}
 	entries, err := h.ReadDir(name)
 	for _, e := range entries {
@@ -375,10 +383,11 @@ func (h *Host) Chmod(name string, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	return relabel(os.Chmod(p, mode), name)
+	return Relabel(os.Chmod(p, mode), name)
 }
 
-func syncDir(dir string) error {
+// SyncDir syncs the directory dir, a path that this process can open, so that changes in it are durable.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -386,8 +395,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// relabel replaces the path in an error with name, the path as the machine sees it.
-func relabel(err error, name string) error {
+// Relabel replaces the path in an error with name, the path as the machine sees it.
+func Relabel(err error, name string) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		return &fs.PathError{Op: pe.Op, Path: name, Err: pe.Err}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -31,11 +30,11 @@ type KmsgRecord struct {
 }
 
 // Kmsg delivers the kernel log until ctx ends, then closes the channel. It starts with the oldest record that the
-// kernel still has, or with the next one if fromNow is set. Lost records are counted in Lost of the next record. A
-// record that cannot be parsed is delivered as text.
-func (k Kernel) Kmsg(ctx context.Context, fromNow bool) (<-chan KmsgRecord, error) {
+// kernel still has. Lost records are counted in Lost of the next record. A record that cannot be parsed is delivered as
+// text.
+func (k Kernel) Kmsg(ctx context.Context) (<-chan KmsgRecord, error) {
 	const name = "/dev/kmsg"
-	f, err := k.h.openFile(name, unix.O_RDONLY)
+	f, err := k.h.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the kernel log: %w", err)
 	}
@@ -43,16 +42,9 @@ func (k Kernel) Kmsg(ctx context.Context, fromNow bool) (<-chan KmsgRecord, erro
 	if err == nil && st.Mode()&os.ModeCharDevice == 0 {
 		err = &os.PathError{Op: "read", Path: name, Err: errors.New("not a character device")}
 	}
-	whence := io.SeekStart
-	if fromNow {
-		whence = io.SeekEnd
-	}
-	if err == nil {
-		_, err = f.Seek(0, whence)
-	}
 	if err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("cannot read the kernel log: %w", relabel(err, name))
+		return nil, fmt.Errorf("cannot read the kernel log: %w", Relabel(err, name))
 	}
 	context.AfterFunc(ctx, func() { _ = f.Close() })
 	out := make(chan KmsgRecord, 64)
@@ -65,7 +57,6 @@ func readKmsg(ctx context.Context, out chan<- KmsgRecord, read func([]byte) (int
 	defer close(out)
 	buf := make([]byte, 16<<10) // a record is at most 8 KiB (CONSOLE_EXT_LOG_MAX); a smaller buffer gets EINVAL
 	var next uint64             // the expected sequence number; 0 before the first record
-	known := false
 	for {
 		n, err := read(buf)
 		if errors.Is(err, unix.EPIPE) {
@@ -76,10 +67,10 @@ func readKmsg(ctx context.Context, out chan<- KmsgRecord, read func([]byte) (int
 		}
 		r, ok := parseKmsg(buf[:n])
 		if ok {
-			if known && r.Sequence > next {
+			if next > 0 && r.Sequence > next {
 				r.Lost = r.Sequence - next
 			}
-			next, known = r.Sequence+1, true
+			next = r.Sequence + 1
 		}
 		if !send(ctx, out, r) {
 			return

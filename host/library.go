@@ -107,9 +107,6 @@ func (p Programs) processor() string {
 	if arch := p.h.Kernel().Arch(); arch != "" {
 		return arch
 	}
-	arch, err := p.h.ReadAttribute("/proc/sys/kernel/arch")
-	if err != nil {
-		return ""
-	}
+	arch, _ := p.h.ReadAttribute("/proc/sys/kernel/arch")
 	return arch
 }

@@ -23,13 +23,13 @@ func (l Locks) Take(ctx context.Context, name, text string) (release func(), err
 		return nil, err
 	}
 	got := make(chan error, 1)
-	go func() { got <- flock(f, unix.LOCK_EX) }()
+	go func() { got <- Flock(f, unix.LOCK_EX) }()
 	select {
 	case err = <-got:
 	case <-ctx.Done():
 		go func() { // flock cannot be cancelled: release a lock that comes late
 			if err := <-got; err == nil {
-				_ = flock(f, unix.LOCK_UN) // closing does it too
+				_ = Flock(f, unix.LOCK_UN) // closing does it too
 			}
 			_ = f.Close()
 		}()
@@ -44,7 +44,7 @@ func (l Locks) Try(name, text string) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	return locked(f, name, text, flock(f, unix.LOCK_EX|unix.LOCK_NB))
+	return locked(f, name, text, Flock(f, unix.LOCK_EX|unix.LOCK_NB))
 }
 
 // Held reports whether the lock on the file name is held. It is false also if that cannot be determined.
@@ -54,7 +54,7 @@ func (l Locks) Held(name string) bool {
 		return false
 	}
 	defer closeQuietly(f) // also releases the lock, if it was free
-	return errors.Is(flock(f, unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+	return errors.Is(Flock(f, unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
 func locked(f *os.File, name, text string, err error) (func(), error) {
@@ -68,7 +68,8 @@ func locked(f *os.File, name, text string, err error) (func(), error) {
 	return func() { _ = f.Close() }, nil
 }
 
-func flock(f *os.File, how int) error {
+// Flock applies flock(2) to f. A signal does not interrupt it.
+func Flock(f *os.File, how int) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
 			return err

@@ -25,7 +25,7 @@ func (k Kernel) inNetwork(f func() error) error {
 		return f()
 	}
 	if err != nil {
-		return fmt.Errorf("cannot tell the network namespace of process 1: %w", relabel(err, "/proc/1/ns/net"))
+		return fmt.Errorf("cannot tell the network namespace of process 1: %w", Relabel(err, "/proc/1/ns/net"))
 	}
 	if ours, err := os.Stat("/proc/self/ns/net"); err == nil && os.SameFile(theirs, ours) {
 		return f()

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/bits"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -234,11 +233,9 @@ func addDevlink(out map[string]DevlinkAnswer, message []byte) {
 		case nl.DEVLINK_ATTR_DEV_NAME:
 			device = a.text()
 		case nl.DEVLINK_ATTR_INFO_VERSION_FIXED, nl.DEVLINK_ATTR_INFO_VERSION_RUNNING:
-			name, value := devlinkVersion(a.value)
-			d.Running[name] = value
+			addVersion(d.Running, a.value)
 		case nl.DEVLINK_ATTR_INFO_VERSION_STORED:
-			name, value := devlinkVersion(a.value)
-			d.Stored[name] = value
+			addVersion(d.Stored, a.value)
 		case devlinkReporter:
 			d.Reporters = append(d.Reporters, reporter(a.value))
 		}
@@ -255,7 +252,8 @@ func addDevlink(out map[string]DevlinkAnswer, message []byte) {
 	out[device] = d
 }
 
-func devlinkVersion(b []byte) (name, value string) {
+func addVersion(versions map[string]string, b []byte) {
+	var name, value string
 	for _, a := range attributes(b) {
 		switch a.kind {
 		case nl.DEVLINK_ATTR_INFO_VERSION_NAME:
@@ -264,7 +262,7 @@ func devlinkVersion(b []byte) (name, value string) {
 			value = a.text()
 		}
 	}
-	return name, value
+	versions[name] = value
 }
 
 func reporter(b []byte) accel.HealthReporter {
@@ -317,15 +315,15 @@ func (a netlinkAttribute) text() string {
 
 // number returns the value of an attribute of 8, 16, 32 or 64 bits, and 0 for any other.
 func (a netlinkAttribute) number() uint64 {
-	order, n := nl.NativeEndian(), len(a.value)
-	if n == 0 || n > 8 || bits.OnesCount(uint(n)) != 1 {
-		return 0
+	switch order := binary.NativeEndian; len(a.value) {
+	case 1:
+		return uint64(a.value[0])
+	case 2:
+		return uint64(order.Uint16(a.value))
+	case 4:
+		return uint64(order.Uint32(a.value))
+	case 8:
+		return order.Uint64(a.value)
 	}
-	var full [8]byte
-	if order == binary.BigEndian {
-		copy(full[8-n:], a.value)
-	} else {
-		copy(full[:], a.value)
-	}
-	return order.Uint64(full[:])
+	return 0
 }

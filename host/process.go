@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -39,13 +40,11 @@ func (p Processes) Peer(ctx context.Context, socket string) (int, error) {
 	}
 	var cred *unix.Ucred
 	var asked error
-	if err := raw.Control(func(fd uintptr) {
+	err = raw.Control(func(fd uintptr) {
 		cred, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		asked = err
-	}
-	if asked != nil {
-		return 0, fmt.Errorf("cannot ask who listens at %q: %w", socket, asked)
+	})
+	if err = errors.Join(err, asked); err != nil {
+		return 0, fmt.Errorf("cannot ask who listens at %q: %w", socket, err)
 	}
 	return int(cred.Pid), nil
 }

@@ -99,9 +99,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text = append(t.text, b...)
-	if len(t.text) > tailSize {
-		t.text = append([]byte(nil), t.text[len(t.text)-tailSize:]...)
-	}
+	t.text = t.text[max(0, len(t.text)-tailSize):]
 	return len(b), nil
 }
 

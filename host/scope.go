@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path"
 	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -31,18 +30,15 @@ type ScopeOptions struct {
 type Scope struct {
 	h     *Host
 	o     ScopeOptions
-	group controlGroup // nil: no control group
-	bare  int          // how many levels the kernel has refused
+	group *controlGroup // nil: no control group
+	bare  int           // how many levels the kernel has refused
 }
 
 // controlGroup is how a scope limits its programs together.
-type controlGroup interface {
-	// add moves a process into it.
-	add(ctx context.Context, pid int) error
-	// dir is its directory as the machine sees it.
-	dir() string
-	// end kills what is left in it and removes it.
-	end() error
+type controlGroup struct {
+	dir string                                   // its directory as the machine sees it
+	add func(ctx context.Context, pid int) error // moves a process into it
+	end func() error                             // kills what is left in it and removes it
 }
 
 // Program is a program to run in a scope.
@@ -61,11 +57,11 @@ type Program struct {
 // than it could; the scope is usable all the same.
 func (p Programs) OpenScope(ctx context.Context, o ScopeOptions) (*Scope, error) {
 	s := &Scope{h: p.h, o: o}
-	if os.Geteuid() != 0 || !p.h.Live() {
+	if os.Geteuid() != 0 {
 		s.bare = len(scopeLevels()) - 1
-		if os.Geteuid() == 0 {
-			s.bare = 0 // a copy of a machine: isolated, but without a control group
-		}
+		return s, nil
+	}
+	if !p.h.Live() { // a copy of a machine: isolated, but without a control group
 		return s, nil
 	}
 	var err error
@@ -73,9 +69,6 @@ func (p Programs) OpenScope(ctx context.Context, o ScopeOptions) (*Scope, error)
 		s.group, err = openSystemdScope(ctx, p.h, o)
 	} else {
 		s.group, err = openControlGroup(p.h, o)
-	}
-	if err != nil {
-		s.group = nil // not an interface around a nil pointer
 	}
 	return s, err
 }
@@ -99,7 +92,7 @@ func (s *Scope) Limits() string {
 	if s.group == nil {
 		return "priority and limits by process"
 	}
-	return s.group.dir()
+	return s.group.dir
 }
 
 // Run runs a program until it exits. The error is that of [exec.Cmd.Wait], or says why the program could not be
@@ -170,7 +163,7 @@ func (s *Scope) admit(ctx context.Context, pid int) string {
 
 // capped reports whether the control group limits memory.
 func (s *Scope) capped() bool {
-	text, err := s.h.ReadAttribute(path.Join(s.group.dir(), "memory.max"))
+	text, err := s.h.ReadAttribute(path.Join(s.group.dir, "memory.max"))
 	return err == nil && text != "max"
 }
 
@@ -179,17 +172,10 @@ func (s *Scope) OutOfMemory() bool {
 	if s.group == nil {
 		return false
 	}
-	text, err := s.h.ReadAttribute(path.Join(s.group.dir(), "memory.events"))
-	if err != nil {
-		return false
-	}
-	for line := range strings.Lines(text) {
-		name, count, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if n, err := strconv.ParseUint(count, 10, 64); err == nil && name == "oom_kill" && n > 0 {
-			return true
-		}
-	}
-	return false
+	text, _ := s.h.ReadAttribute(path.Join(s.group.dir, "memory.events"))
+	count, _ := Line(text, "oom_kill")
+	n, err := strconv.ParseUint(count, 10, 64)
+	return err == nil && n > 0
 }
 
 // Close ends whatever is left in the scope.

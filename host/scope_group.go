@@ -30,7 +30,7 @@ type systemdScope struct {
 	leave io.Closer
 }
 
-func openSystemdScope(ctx context.Context, h *Host, o ScopeOptions) (*systemdScope, error) {
+func openSystemdScope(ctx context.Context, h *Host, o ScopeOptions) (*controlGroup, error) {
 	ours, err := h.Readlink("/proc/self/ns/pid")
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func openSystemdScope(ctx context.Context, h *Host, o ScopeOptions) (*systemdSco
 		_ = s.end() // the earlier error is the one that matters
 		return nil, fmt.Errorf("cannot make the scope %q: %w", s.name, err)
 	}
-	return s, nil
+	return &controlGroup{s.path, s.add, s.end}, nil
 }
 
 // dialSystemd connects to systemd directly, which works even without a D-Bus daemon.
@@ -131,8 +131,6 @@ func scopeProperties(o ScopeOptions, pid int) []dbus.Property {
 	return out
 }
 
-func (s *systemdScope) dir() string { return s.path }
-
 func (s *systemdScope) add(ctx context.Context, pid int) error {
 	ctx, cancel := context.WithTimeout(ctx, busTime)
 	defer cancel()
@@ -155,14 +153,8 @@ func (s *systemdScope) end() error {
 	return err
 }
 
-// ownGroup is a control group that acceld creates on a machine without systemd.
-type ownGroup struct {
-	h    *Host
-	path string
-}
-
-// openControlGroup creates a control group below the root of the version 2 tree.
-func openControlGroup(h *Host, o ScopeOptions) (*ownGroup, error) {
+// openControlGroup creates a control group below the root of the version 2 tree, for a machine without systemd.
+func openControlGroup(h *Host, o ScopeOptions) (*controlGroup, error) {
 	root := "/sys/fs/cgroup"
 	if !h.Exists(path.Join(root, "cgroup.procs")) {
 		root = "/sys/fs/cgroup/unified" // mounted next to version 1, without its controllers
@@ -176,27 +168,22 @@ func openControlGroup(h *Host, o ScopeOptions) (*ownGroup, error) {
 	for _, old := range h.Glob(root, "acceld-*") {
 		_ = h.Remove(old) // left by a killed agent; one in use stays
 	}
-	g := &ownGroup{h: h, path: path.Join(root, o.Name)}
-	if err := h.MkdirAll(g.path, 0o755); err != nil {
+	dir := path.Join(root, o.Name)
+	if err := h.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
+	set := func(file, text string) error { return h.WriteAttribute(path.Join(dir, file), text) }
 	if o.CPUWeight > 0 {
-		_ = h.WriteAttribute(path.Join(g.path, "cpu.weight"), strconv.Itoa(o.CPUWeight))
+		_ = set("cpu.weight", strconv.Itoa(o.CPUWeight))
 	}
 	if o.MemoryBytes > 0 {
-		_ = h.WriteAttribute(path.Join(g.path, "memory.max"), strconv.FormatInt(o.MemoryBytes, 10))
-		_ = h.WriteAttribute(path.Join(g.path, "memory.swap.max"), "0")
+		_ = set("memory.max", strconv.FormatInt(o.MemoryBytes, 10))
+		_ = set("memory.swap.max", "0")
 	}
-	return g, nil
-}
-
-func (g *ownGroup) dir() string { return g.path }
-
-func (g *ownGroup) add(_ context.Context, pid int) error {
-	return g.h.WriteAttribute(path.Join(g.path, "cgroup.procs"), strconv.Itoa(pid))
-}
-
-func (g *ownGroup) end() error {
-	_ = g.h.WriteAttribute(path.Join(g.path, "cgroup.kill"), "1") // Linux 5.14; the PID namespace killed them already
-	return g.h.Remove(g.path)
+	add := func(_ context.Context, pid int) error { return set("cgroup.procs", strconv.Itoa(pid)) }
+	end := func() error {
+		_ = set("cgroup.kill", "1") // Linux 5.14; the PID namespace killed them already
+		return h.Remove(dir)
+	}
+	return &controlGroup{dir, add, end}, nil
 }

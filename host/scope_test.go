@@ -143,12 +143,6 @@ func TestScopeMemory(t *testing.T) {
 	t.Log(out, err, s.OutOfMemory())
 }
 
-type fakeGroup struct{ path string }
-
-func (g *fakeGroup) add(context.Context, int) error { return nil }
-func (g *fakeGroup) dir() string                    { return g.path }
-func (g *fakeGroup) end() error                     { return nil }
-
 func TestScopeOutOfMemory(t *testing.T) {
 	h := tempHost(t)
 	for text, want := range map[string]bool{
@@ -159,7 +153,7 @@ func TestScopeOutOfMemory(t *testing.T) {
 		if err := h.WriteFile("/memory.events", []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := &Scope{h: h, group: &fakeGroup{"/"}}
+		s := &Scope{h: h, group: &controlGroup{dir: "/"}}
 		if s.OutOfMemory() != want {
 			t.Errorf("%q: want %t", text, want)
 		}

@@ -30,7 +30,9 @@ func (h *Host) ViewOutdated(name string) bool {
 		return false
 	}
 	dir, err := nearest(path.Dir(path.Clean("/" + name)))
-	if err != nil || !readOnly(dir) || !writable(filepath.Join("/proc/1/root", dir)) {
+	ours, err1 := readOnly(dir)
+	theirs, err2 := readOnly(filepath.Join("/proc/1/root", dir))
+	if errors.Join(err, err1, err2) != nil || !ours || theirs {
 		return false
 	}
 	now := time.Now()
@@ -60,23 +62,11 @@ func nearest(dir string) (string, error) {
 	}
 }
 
-func readOnly(dir string) bool {
-	flags, err := mountFlags(dir)
-	return err == nil && flags&unix.ST_RDONLY != 0
-}
-
-func writable(dir string) bool {
-	flags, err := mountFlags(dir)
-	return err == nil && flags&unix.ST_RDONLY == 0
-}
-
-// mountFlags returns the combined flags of the mount and its file system (statfs(2)).
-func mountFlags(dir string) (int64, error) {
+// readOnly reports whether the mount of dir or its file system is read-only (statfs(2)).
+func readOnly(dir string) (bool, error) {
 	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
-	}
-	return int64(st.Flags), nil //nolint:unconvert // 32 bits on some architectures
+	err := unix.Statfs(dir, &st)
+	return st.Flags&unix.ST_RDONLY != 0, err
 }
 
 // started returns when this process started, on the clock that now was read from.

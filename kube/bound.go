@@ -185,12 +185,9 @@ func (p *BoundPods) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.may = true
 	p.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = p.reflector.Run(ctx) // it ends only with ctx
-	}()
-	defer func() { <-done }()
+	var following sync.WaitGroup
+	defer following.Wait()
+	following.Go(func() { _ = p.reflector.Run(ctx) }) // it ends only with ctx
 	for {
 		select {
 		case <-ctx.Done():

@@ -1,9 +1,10 @@
 package kube
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
+	"net/http"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -62,38 +63,30 @@ func NewClient(kubeconfig string) (Client, error) {
 	}
 	cfg.UserAgent = FieldManager
 	cfg.QPS = -1 // writes have a limit of their own, see writeEvery
-	http, err := rest.HTTPClientFor(cfg)
+	connection, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return Client{}, fmt.Errorf("cannot use the credentials of %q: %v", kubeconfig, err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, eventsv1.AddToScheme,
-		coordinationv1.AddToScheme, policyv1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return Client{}, fmt.Errorf("cannot register API types: %v", err)
-		}
+	types := runtime.SchemeBuilder{
+		corev1.AddToScheme, eventsv1.AddToScheme, coordinationv1.AddToScheme, policyv1.AddToScheme,
+	}
+	if err := types.AddToScheme(scheme); err != nil {
+		return Client{}, fmt.Errorf("cannot register API types: %v", err)
 	}
 	group := func(gv schema.GroupVersion, path string) (rest.Interface, error) {
 		c := rest.CopyConfig(cfg)
 		c.GroupVersion, c.APIPath = &gv, path
 		c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-		return rest.RESTClientForConfigAndClient(c, http)
+		return rest.RESTClientForConfigAndClient(c, connection)
 	}
-	core, err := group(corev1.SchemeGroupVersion, "/api")
-	if err != nil {
+	core, coreErr := group(corev1.SchemeGroupVersion, "/api")
+	events, eventsErr := group(eventsv1.SchemeGroupVersion, "/apis")
+	coordination, coordinationErr := group(coordinationv1.SchemeGroupVersion, "/apis")
+	if err := cmp.Or(coreErr, eventsErr, coordinationErr); err != nil {
 		return Client{}, fmt.Errorf("cannot use %q: %v", kubeconfig, err)
 	}
-	events, err := group(eventsv1.SchemeGroupVersion, "/apis")
-	if err != nil {
-		return Client{}, fmt.Errorf("cannot use %q: %v", kubeconfig, err)
-	}
-	coordination, err := group(coordinationv1.SchemeGroupVersion, "/apis")
-	if err != nil {
-		return Client{}, fmt.Errorf("cannot use %q: %v", kubeconfig, err)
-	}
-	codec := runtime.NewParameterCodec(scheme)
+	codec, documents := runtime.NewParameterCodec(scheme), Documents{client: core}
 	return Client{
 		Nodes:  collection[corev1.Node, *corev1.Node]{core, codec, "", "nodes"},
 		Events: collection[eventsv1.Event, *eventsv1.Event]{events, codec, EventNamespace, "events"},
@@ -102,14 +95,10 @@ func NewClient(kubeconfig string) (Client, error) {
 			return c, c
 		},
 		Pods:      pods{core, codec},
-		Documents: Documents{client: core},
+		Documents: documents,
 		Version: func(ctx context.Context) (string, error) {
-			raw, err := core.Get().AbsPath("/version").Do(ctx).Raw()
-			if err != nil {
-				return "", err
-			}
 			var v struct{ GitVersion string }
-			err = json.Unmarshal(raw, &v)
+			err := documents.Do(ctx, http.MethodGet, "/version", nil, nil, &v)
 			return v.GitVersion, err
 		},
 	}, nil

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,7 +34,7 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 		switch {
 		case st.Blocked != nil:
 			blocked = append(blocked, fmt.Sprintf("%s is %s: %s", kind, st.State, st.Blocked.Message))
-			blockedReason = first(blockedReason, st.Blocked.Reason)
+			blockedReason = cmp.Or(blockedReason, st.Blocked.Reason)
 		case complete(m, kind):
 			ready = append(ready, fmt.Sprintf("%s: %d usable", kind, accel.CountUsable(accs)))
 		case st.State != accel.Absent:
@@ -50,7 +51,7 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 				worn = append(worn, fmt.Sprintf("%s %s is %s: %s", kind, a.ID, a.Health.State, a.Health.Message))
 			default:
 				ill = append(ill, fmt.Sprintf("%s %s is %s: %s", kind, a.ID, a.Health.State, a.Health.Message))
-				illReason = first(illReason, a.Health.Reason)
+				illReason = cmp.Or(illReason, a.Health.Reason)
 			}
 		}
 	}
@@ -63,7 +64,7 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 	case len(blocked) > 0:
 		c.Reason = string(blockedReason)
 	case len(ill) > 0:
-		c.Reason = string(first(illReason, accel.DeviceUnhealthy))
+		c.Reason = string(cmp.Or(illReason, accel.DeviceUnhealthy))
 	case len(moving) > 0:
 		c.Reason = reasonProgress
 	case len(ready) > 0:
@@ -101,14 +102,6 @@ func upgradeWords(kind string, u *accel.Upgrade) string {
 		s += fmt.Sprintf(", %s: %s", u.Failure.Reason, u.Failure.Message)
 	}
 	return s
-}
-
-// first returns a, or b if a is empty.
-func first(a, b accel.Reason) accel.Reason {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // shorten returns text from a driver or a compiler as one valid line of at most [maxMessage] bytes.

@@ -32,7 +32,7 @@ type pending struct {
 	count       int32
 }
 
-// told is news that the API server has.
+// reported is news that the API server has.
 type reported struct {
 	name  string
 	last  time.Time
@@ -82,10 +82,9 @@ func (o *outbox) flush(ctx context.Context, api Events, node *corev1.Node, now t
 			return d, nil
 		}
 		err := o.send(ctx, api, node, o.queue[0])
-		if err != nil && !refused(err) && !apierrors.IsNotFound(err) {
-			return 0, err
+		if err == nil || refused(err) || apierrors.IsNotFound(err) {
+			o.queue = o.queue[1:]
 		}
-		o.queue = o.queue[1:]
 		if err != nil {
 			return 0, err
 		}

@@ -46,6 +46,9 @@ type Owner struct {
 	Controller bool   `json:"controller,omitempty"`
 }
 
+// ObjectMeta returns the metadata itself, for types that embed it.
+func (m *Meta) ObjectMeta() *Meta { return m }
+
 // Key identifies an object among the objects of its resource.
 func (m *Meta) Key() string {
 	if m.Namespace == "" {

@@ -24,10 +24,6 @@ import (
 // others.
 func Labels(m accel.Machine) map[string]string {
 	labels := map[string]string{}
-	vendors := map[string]string{}
-	for _, d := range m.Facts.PCI {
-		vendors[d.Address] = d.Vendor
-	}
 	for kind, st := range m.Status {
 		for p, phase := range st.Published {
 			if phase == accel.PhasePending && complete(m, kind) {
@@ -36,7 +32,7 @@ func Labels(m accel.Machine) map[string]string {
 			labels[Prefix+string(p)+"-"+kind] = string(phase)
 		}
 		for _, a := range m.Have[kind].Accelerators {
-			if v := vendors[a.ID]; v != "" && a.Present() {
+			if v := m.Facts.Function(a.ID).Vendor; v != "" && a.Present() {
 				labels[pciLabel(v)] = "true"
 			}
 		}
@@ -70,12 +66,8 @@ func kindFeatures(m accel.Machine, kind string) map[string]string {
 		"count":          strconv.Itoa(accel.CountPresent(have.Accelerators)),
 		"driver-version": have.Driver.Version,
 	}
-	names := map[string]string{}
-	for _, d := range m.Facts.PCI {
-		names[d.Address] = d.DeviceName
-	}
 	for _, a := range slices.Backward(have.Accelerators) { // the first device with a value wins
-		if n := cmp.Or(a.Model, names[a.ID]); n != "" {
+		if n := cmp.Or(a.Model, m.Facts.Function(a.ID).DeviceName); n != "" {
 			f["product"] = n
 		}
 		if b := a.Metrics["accelerator_memory_total_bytes"]; b > 0 {

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -76,7 +77,7 @@ func healthNews(c accel.HealthChange) []news {
 	case c.To == nil, c.Inherited, c.Parent != "" && c.To.State == accel.Gone:
 		return nil
 	case c.To.State != accel.Healthy:
-		reason := string(first(c.To.Reason, accel.DeviceUnhealthy))
+		reason := string(cmp.Or(c.To.Reason, accel.DeviceUnhealthy))
 		return []news{{true, reason, shorten(fmt.Sprintf("%s: %s is %s: %s", c.Kind, c.Device, c.To.State,
 			c.To.Message))}}
 	case c.From != nil && c.From.State != accel.Healthy:

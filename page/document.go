@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -84,6 +85,23 @@ func Policy() string {
 func hash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// maxWait is the longest that a request may wait for a newer page: the answer must come before the server's write
+// deadline.
+const maxWait = 25 * time.Second
+
+// Wait returns how long a client wants to wait for something newer than what it has: "Prefer: wait=20" (RFC 7240), in
+// seconds. It is at most 25 s, and 0 if the client does not want to wait.
+func Wait(r *http.Request) time.Duration {
+	for p := range strings.SplitSeq(strings.Join(r.Header.Values("Prefer"), ","), ",") {
+		if seconds, ok := strings.CutPrefix(strings.TrimSpace(p), "wait="); ok {
+			if n, err := strconv.ParseUint(seconds, 10, 16); err == nil {
+				return min(time.Duration(n)*time.Second, maxWait)
+			}
+		}
+	}
+	return 0
 }
 
 // Write sends the page as the response.

@@ -1,7 +1,5 @@
 // Package page renders web pages for people: elements as Go values whose content is always escaped, one style sheet
-// and one script inside the page, and headers that forbid everything else. It knows nothing about accelerators. It
-// does not use html/template, because that calls methods by name, which makes the linker keep every method of every
-// type.
+// and one script inside the page, and headers that forbid everything else. It knows nothing about accelerators.
 package page
 
 import (
@@ -11,58 +9,52 @@ import (
 	"unicode"
 )
 
-// Part is what an element is made of: a [Node], a [Text] or an [Attr].
-type Part interface{ put(into *Node) }
-
-// Node is an element, a text, or several nodes in a row. The zero Node renders nothing.
+// Node is an element, an attribute of the element that it is given to, a text, or several nodes in a row. The zero
+// Node renders nothing.
 type Node struct {
-	tag      string // empty for a text and for a row
-	text     string
+	tag      string // of an element
+	name     string // of an attribute
+	text     string // the text, or the value of the attribute
 	own      string // written unescaped: a file of this package
-	attrs    []Attr
+	attrs    []Node
 	children []Node
 }
 
-// Text is text that is shown literally.
-type Text string
-
-// Attr is an attribute of an element; without a name it is ignored. Its value is escaped but not checked: text from
-// people or devices may be in a title, but must not be where a browser interprets it (href, src, style, on…).
-type Attr struct{ Name, Value string }
-
-func (n Node) put(into *Node) { into.children = append(into.children, n) }
-func (t Text) put(into *Node) { into.children = append(into.children, Node{text: string(t)}) }
-
-func (a Attr) put(into *Node) {
-	if a.Name != "" {
-		into.attrs = append(into.attrs, a)
-	}
-}
-
-// Into appends the node to the content of another one.
-func (n Node) Into(other *Node) { n.put(other) }
-
-// Into appends the text to the content of a node.
-func (t Text) Into(n *Node) { t.put(n) }
-
-// Set sets an attribute.
-func Set(name, value string) Attr { return Attr{name, value} }
-
 // El returns an element.
-func El(tag string, parts ...Part) Node {
+func El(tag string, parts ...Node) Node {
 	n := Node{tag: tag}
-	for _, p := range parts {
-		p.put(&n)
-	}
+	n.Add(parts...)
 	return n
 }
 
-// Row returns parts in a row, without an element around them.
-func Row(parts ...Part) Node { return El("", parts...) }
+// Add appends attributes and content.
+func (n *Node) Add(parts ...Node) {
+	for _, p := range parts {
+		if p.name != "" {
+			n.attrs = append(n.attrs, p)
+		} else {
+			n.children = append(n.children, p)
+		}
+	}
+}
 
-// Class returns a class attribute; empty names are dropped.
-func Class(names ...string) Attr {
-	return Attr{"class", strings.Join(strings.Fields(strings.Join(names, " ")), " ")}
+// Row returns nodes in a row, without an element around them.
+func Row(parts ...Node) Node { return El("", parts...) }
+
+// Text returns text that is shown literally.
+func Text(s string) Node { return Node{text: s} }
+
+// Set returns an attribute. Its value is escaped but not checked: text from people or devices may be in a title, but
+// must not be where a browser interprets it (href, src, style, on…).
+func Set(name, value string) Node { return Node{name: name, text: value} }
+
+// Class returns a class attribute; empty names are dropped, and without a name there is none.
+func Class(names ...string) Node {
+	words := strings.Fields(strings.Join(names, " "))
+	if len(words) == 0 {
+		return Node{}
+	}
+	return Set("class", strings.Join(words, " "))
 }
 
 // When returns n if yes is true, and an empty node otherwise.
@@ -84,7 +76,7 @@ func (n Node) write(b *bytes.Buffer) {
 	}
 	b.WriteString("<" + n.tag)
 	for _, a := range n.attrs {
-		b.WriteString(" " + a.Name + `="` + escape(a.Value) + `"`)
+		b.WriteString(" " + a.name + `="` + escape(a.text) + `"`)
 	}
 	if len(n.children) == 0 && void(n.tag) {
 		b.WriteString("/>")

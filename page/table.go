@@ -17,37 +17,29 @@ type TableRow struct {
 func Table(caption string, heads []string, rows ...TableRow) Node {
 	head := El("tr", Set("role", "row"))
 	for _, h := range heads {
-		El("th", Set("scope", "col"), Set("role", "columnheader"), Text(h)).put(&head)
+		head.Add(El("th", Set("scope", "col"), Set("role", "columnheader"), Text(h)))
 	}
 	body := El("tbody", Set("role", "rowgroup"))
 	for _, r := range rows {
-		tr := El("tr", Set("role", "row"), class(r.Class))
+		tr := El("tr", Set("role", "row"), Class(r.Class))
 		for i, c := range r.Cells {
 			switch {
 			case i == 0:
-				El("th", Set("scope", "row"), Set("role", "rowheader"), c).put(&tr)
+				tr.Add(El("th", Set("scope", "row"), Set("role", "rowheader"), c))
 			case c.empty():
-				El("td", Set("role", "cell"), Class("none"), Text("–")).put(&tr)
+				tr.Add(El("td", Set("role", "cell"), Class("none"), Text("–")))
 			default:
-				El("td", Set("role", "cell"), Set("data-name", heads[i]), c).put(&tr)
+				tr.Add(El("td", Set("role", "cell"), Set("data-name", heads[i]), c))
 			}
 		}
-		tr.put(&body)
+		body.Add(tr)
 		if !r.Below.empty() {
-			El("tr", Set("role", "row"), Class("below"),
-				El("td", Set("role", "cell"), Set("colspan", strconv.Itoa(len(heads))), r.Below)).put(&body)
+			body.Add(El("tr", Set("role", "row"), Class("below"),
+				El("td", Set("role", "cell"), Set("colspan", strconv.Itoa(len(heads))), r.Below)))
 		}
 	}
 	return El("table", Set("role", "table"), El("caption", Text(caption)), El("thead", Set("role", "rowgroup"), head),
 		body)
-}
-
-// class returns a class attribute; an empty one for an empty name.
-func class(name string) Attr {
-	if name == "" {
-		return Attr{}
-	}
-	return Class(name)
 }
 
 // Segment is a part of a [Strip].
@@ -65,11 +57,11 @@ func Strip(label string, segments []Segment) Node {
 		Set("role", "img"), Set("aria-label", label))
 	for _, s := range segments {
 		from, to := max(s.From, 0)*1000, min(s.To, 1)*1000
-		El(
+		svg.Add(El(
 			"rect", Class(string(s.Tone)), Set("x", number(from)), Set("y", "0"), Set("height", "14"),
 			Set("width", number(max(to-from, 1))),
 			El("title", Text(s.Says)),
-		).put(&svg)
+		))
 	}
 	return svg
 }

@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -31,11 +32,23 @@ func (t Tone) Mark() string {
 	return "–"
 }
 
-// Badge is a word on a background in the tone's colour, with the tone's mark, which screen readers skip.
+// Badge is a word on a background in the tone's colour, with the tone's mark.
 func Badge(t Tone, word string) Node {
-	return El("span", Class("badge", "t-"+string(t)), El("span", Set("aria-hidden", "true"), Text(t.Mark()+" ")),
-		Text(word))
+	return El("span", Class("badge", "t-"+string(t)), marked(t, word))
 }
+
+// Verdict is the sentence that sums up the page, in the tone's colour, with the tone's mark.
+func Verdict(t Tone, words string) Node {
+	return El("p", Class("verdict", "t-"+string(t)), Set("id", "verdict"), Set("role", "status"), marked(t, words))
+}
+
+// marked returns a text after the tone's mark, which screen readers skip.
+func marked(t Tone, text string) Node {
+	return Row(El("span", Set("aria-hidden", "true"), Text(t.Mark()+" ")), Text(text))
+}
+
+// Link is a link to another page of the same server, and a space.
+func Link(path, text string) Node { return Row(El("a", Set("href", path), Text(text)), Text(" ")) }
 
 // Span returns a duration in its two largest units.
 func Span(d time.Duration) string {
@@ -57,22 +70,21 @@ func Ago(now, at time.Time) Node {
 	if at.IsZero() {
 		return Node{}
 	}
-	return El("time", stamp(at), Set("title", Full(at)), Set("data-ago", strconv.FormatInt(at.UnixMilli(), 10)),
-		Text(Span(now.Sub(at))+" ago"))
+	return moment(at, Span(now.Sub(at))+" ago", Set("data-ago", strconv.FormatInt(at.UnixMilli(), 10)))
 }
 
 // In shows the time until at.
 func In(now, at time.Time) Node {
-	return El("time", stamp(at), Set("title", Full(at)), Set("data-in", strconv.FormatInt(at.UnixMilli(), 10)),
-		Text("in "+Span(at.Sub(now))))
+	return moment(at, "in "+Span(at.Sub(now)), Set("data-in", strconv.FormatInt(at.UnixMilli(), 10)))
 }
 
 // Clock shows the time of day, with the date in the tooltip.
-func Clock(at time.Time) Node {
-	return El("time", stamp(at), Set("title", Full(at)), Text(at.UTC().Format("15:04:05")))
-}
+func Clock(at time.Time) Node { return moment(at, at.UTC().Format("15:04:05"), Node{}) }
 
-func stamp(at time.Time) Attr { return Set("datetime", at.UTC().Format(time.RFC3339)) }
+// moment shows a time as words, with an attribute for the script.
+func moment(at time.Time, words string, script Node) Node {
+	return El("time", Set("datetime", at.UTC().Format(time.RFC3339)), Set("title", Full(at)), script, Text(words))
+}
 
 // Full returns a time with its date; empty for the zero time.
 func Full(t time.Time) string {
@@ -90,39 +102,21 @@ func Count(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun + "s"
 }
 
-// Facts is a list of names and values. It leaves out pairs without a value, and is empty without pairs.
-func Facts(pairs ...Pair) Node {
-	list := El("dl")
-	for _, p := range pairs {
-		if p.Value.empty() {
-			continue
-		}
-		list.children = append(list.children, El("div", El("dt", Text(p.Name)), El("dd", p.Value)))
-	}
-	return When(len(list.children) > 0, list)
+// Facts is a list of what [Fact] and [FactOf] return; it is empty without any.
+func Facts(facts ...Node) Node {
+	all := Row(facts...)
+	return When(!all.empty(), El("dl", all))
 }
 
-// Pair is one entry of [Facts].
-type Pair struct {
-	Name  string
-	Value Node
+// Fact returns a name with a text; nothing without the text.
+func Fact(name, value string) Node { return FactOf(name, Text(value)) }
+
+// FactOf returns a name with a value that is more than text; nothing if the value shows nothing.
+func FactOf(name string, value Node) Node {
+	return When(!value.empty(), El("div", El("dt", Text(name)), El("dd", value)))
 }
-
-// Fact returns a pair of texts.
-func Fact(name, value string) Pair { return Pair{name, Row(Text(value))} }
-
-// FactOf returns a pair whose value is more than text.
-func FactOf(name string, value Node) Pair { return Pair{name, value} }
 
 // empty reports whether the node shows nothing.
 func (n Node) empty() bool {
-	if n.tag != "" || n.text != "" {
-		return false
-	}
-	for _, c := range n.children {
-		if !c.empty() {
-			return false
-		}
-	}
-	return true
+	return n.tag == "" && n.text == "" && !slices.ContainsFunc(n.children, func(c Node) bool { return !c.empty() })
 }

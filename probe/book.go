@@ -26,13 +26,18 @@ type book struct {
 	changed func()
 	metrics map[string]bool // allowed names of readings
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	reports
+}
+
+// reports are what is known of a program and from it. The zero reports are those about nothing.
+type reports struct {
 	program  string
-	bound    map[string]bool // the devices that the current program was started for
-	fresh    bool            // the current program has reported a snapshot or a problem
-	tried    bool            // one has ended, so there may never be an answer
-	heard    time.Time       // when the following was last confirmed; zero: nothing is known
-	limit    time.Duration   // how long that is valid
+	bound    []string      // the devices that the current program was started for
+	fresh    bool          // the current program has reported a snapshot or a problem
+	tried    bool          // one has ended, so there may never be an answer
+	heard    time.Time     // when the following was last confirmed; zero: nothing is known
+	limit    time.Duration // how long that is valid
 	devices  map[string]accel.ProbeDevice
 	labels   map[string]string
 	readings map[string]map[string]float64
@@ -45,8 +50,7 @@ type book struct {
 func (b *book) forget() {
 	b.mu.Lock()
 	news := !b.heard.IsZero() || b.problem != nil || b.quiet != "" || b.stuck != ""
-	b.program, b.bound, b.fresh, b.tried, b.heard, b.limit = "", nil, false, false, time.Time{}, 0
-	b.devices, b.labels, b.readings, b.problem, b.quiet, b.stuck = nil, nil, nil, nil, "", ""
+	b.reports = reports{}
 	b.mu.Unlock()
 	if news {
 		b.changed()
@@ -66,10 +70,7 @@ func (b *book) pause(bound []string) {
 func (b *book) meet(program string, bound []string, limit time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.program, b.bound, b.limit, b.fresh, b.quiet, b.stuck = program, map[string]bool{}, limit, false, "", ""
-	for _, id := range bound {
-		b.bound[id] = true
-	}
+	b.program, b.bound, b.limit, b.fresh, b.quiet, b.stuck = program, bound, limit, false, "", ""
 }
 
 // alive handles a line that only shows that the program is alive.

@@ -45,20 +45,19 @@ type divisions struct {
 
 // hold withholds a device that is not divided as configured, and starts the division when it is due. While the program
 // has not reported how the device is divided now, a pending division only stays pending.
-func (p *program) hold(def *accel.Definition, a *accel.Accelerator) {
+func (p *program) hold(def *accel.Definition, a *accel.Accelerator, l layout) {
 	parts, declared := def.LayoutOf(a.ID)
-	current := p.book.current(a.ID)
 	d := &p.divisions
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := d.of[a.ID]
 	switch {
-	case !declared || current && divided(*a, parts):
+	case !declared || l.current && l.divided(*a, parts):
 		if x != nil && !x.busy {
 			delete(d.of, a.ID)
 		}
 		return
-	case x == nil && !current:
+	case x == nil && !l.current:
 		return
 	case x == nil:
 		x = &division{since: time.Now(), answer: make(chan string, 1)}
@@ -71,21 +70,19 @@ func (p *program) hold(def *accel.Definition, a *accel.Accelerator) {
 		By: accel.ByPartitioning, Reason: accel.DeviceHeld,
 		Message: "it is to be " + into(parts) + x.why,
 	}
-	if now := time.Now(); current && p.ctx != nil && !x.busy && !now.Before(x.next) {
+	if now := time.Now(); l.current && p.ctx != nil && !x.busy && !now.Before(x.next) {
 		x.busy = true
-		device := *a
-		go p.divide(p.ctx, def, device, x)
+		go p.divide(p.ctx, def, *a, x)
 	}
 }
 
 // divided reports whether a device is divided into these parts.
-func divided(a accel.Accelerator, parts map[string]int) bool {
+func (l layout) divided(a accel.Accelerator, parts map[string]int) bool {
 	have := map[string]int{}
 	for _, p := range a.Partitions {
 		have[p.Profile]++
 	}
-	// A device without any part may still be in the mode for parts.
-	return maps.Equal(have, parts) && (len(parts) > 0 || a.Health.Reason != accel.DevicePartitioned)
+	return maps.Equal(have, parts) && (len(parts) > 0 || !l.mode)
 }
 
 // into describes a layout.

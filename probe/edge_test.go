@@ -84,6 +84,24 @@ func TestPendingDivision(t *testing.T) {
 	}
 }
 
+// TestModeForParts: a device in the mode for parts that should be whole is divided again, whatever else is found wrong
+// with it, unless its own program finds something worse.
+func TestModeForParts(t *testing.T) {
+	for reason, withheld := range map[accel.Reason]bool{accel.DevicePartitioned: true, accel.BusErrors: false} {
+		p, def := idle(nil)
+		def.Partitions = &accel.Partitions{Told: true, Layout: []accel.Layout{{}}}
+		p.book.meet("watcher 7", []string{one}, time.Minute)
+		p.book.hear(accel.ProbeLine{Snapshot: &accel.ProbeSnapshot{Devices: []accel.ProbeDevice{{
+			ID: one, Health: &accel.ProbeHealth{State: accel.Unhealthy, Reason: reason},
+		}}}})
+		a := accel.Accelerator{ID: one, Health: accel.Health{State: accel.Unhealthy, Reason: accel.DeviceFault}}
+		p.hold(def, &a, p.book.complete(nil, def, &a))
+		if a.WithheldBy(accel.ByPartitioning) != withheld {
+			t.Errorf("the program reports %s: %+v", reason, a.Withheld)
+		}
+	}
+}
+
 // TestRequestOfBefore: a program gets no request before it has reported how devices are divided, and a request that
 // nobody takes is given up soon, because pods may get the device meanwhile.
 func TestRequestOfBefore(t *testing.T) {

@@ -10,18 +10,31 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// complete applies the reports to a device. If the program has fallen silent, its last reports are kept and the device
-// is marked as degraded.
-func (b *book) complete(h *host.Host, def *accel.Definition, a *accel.Accelerator) {
+// layout is what a program has reported about how a device is divided.
+type layout struct {
+	// unknown means that no program has reported yet; the device must not be given out whole until one has.
+	unknown bool
+	// current means that the current program has reported it, and that nothing else is wrong with the device.
+	current bool
+	// mode means that the device is in the mode for parts; then it is divided even if it has no part.
+	mode bool
+}
+
+// complete applies the reports to a device that the kind's driver is bound to. If the program has fallen silent, its
+// last reports are kept and the device is marked as degraded.
+func (b *book) complete(h *host.Host, def *accel.Definition, a *accel.Accelerator) layout {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !a.Present() || a.Bound == "" || a.Bound != def.Driver.Binds {
-		return
-	}
 	d, told := b.devices[a.ID]
+	l := layout{
+		unknown: !told && !b.fresh && !b.tried && b.problem == nil && b.stuck == "",
+		current: told && b.fresh && b.problem == nil && !b.stale(),
+	}
 	if told {
 		b.identify(def, d, a)
 		if d.Health != nil {
+			l.mode = d.Health.Reason == accel.DevicePartitioned
+			l.current = l.current && (l.mode || d.Health.State != accel.Unhealthy)
 			a.Health = worse(a.Health, d.Health.State, d.Health.Reason, d.Health.Action, d.Health.Message)
 		}
 		if def.Partitions != nil && def.Partitions.Told {
@@ -32,36 +45,15 @@ func (b *book) complete(h *host.Host, def *accel.Definition, a *accel.Accelerato
 	case b.stuck != "":
 		a.Health = worse(a.Health, accel.Degraded, accel.ProbeUnanswered, "", b.stuck)
 	case b.stale():
-		why := b.quiet
-		if why == "" {
-			why = b.program + " says nothing of it"
-		}
+		why := cmp.Or(b.quiet, b.program+" says nothing of it")
 		a.Health = worse(a.Health, accel.Degraded, accel.ProbeUnanswered, "", why)
 	case b.problem != nil:
 		a.Health = worse(a.Health, accel.Degraded, b.problem.Reason, "", b.problem.Message)
-	case !told && b.fresh && b.bound[a.ID]:
+	case !told && b.fresh && slices.Contains(b.bound, a.ID):
 		a.Health = worse(a.Health, accel.Unhealthy, accel.DeviceUnhealthy, "",
 			"its driver is bound and "+b.program+" does not find it")
 	}
-}
-
-// undivided reports whether it is not yet known how a device is divided, because no program has reported. Until then
-// the device must not be given out whole.
-func (b *book) undivided(id string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, told := b.devices[id]
-	return !told && !b.fresh && !b.tried && b.problem == nil && b.stuck == ""
-}
-
-// current reports whether the current program has reported how a device is divided, and that nothing else is wrong
-// with it.
-func (b *book) current(id string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	d, told := b.devices[id]
-	lost := d.Health != nil && d.Health.State == accel.Unhealthy && d.Health.Reason != accel.DevicePartitioned
-	return told && !lost && b.fresh && b.problem == nil && !b.stale()
+	return l
 }
 
 // reported reports whether the current program has reported.

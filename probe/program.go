@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,8 +42,7 @@ type program struct {
 
 	mu     sync.Mutex
 	def    *accel.Definition
-	bound  []string // addresses that the kind's driver is bound to
-	asked  bool     // want has set bound
+	bound  []string // addresses that the kind's driver is bound to; nil before the first want
 	pauses int
 	pid    int           // 0 while none runs
 	idle   chan struct{} // closed while none runs
@@ -62,12 +62,11 @@ func newProgram(o Options, def *accel.Definition) *program {
 	return p
 }
 
-// want sets the definition and the devices for which the program must run.
+// want sets the definition and the devices for which the program must run; bound is not nil.
 func (p *program) want(def *accel.Definition, bound []string) {
 	p.mu.Lock()
-	changed := key(p.def, p.bound) != key(def, bound) || p.def.Probe.Silence != def.Probe.Silence
-	changed = changed || !p.asked
-	p.def, p.bound, p.asked = def, bound, true
+	changed := p.bound == nil || key(p.def, p.bound) != key(def, bound) || p.def.Probe.Silence != def.Probe.Silence
+	p.def, p.bound = def, bound
 	p.mu.Unlock()
 	if changed {
 		p.wake()
@@ -86,12 +85,6 @@ func (p *program) wish() (def *accel.Definition, bound []string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.def, p.bound, p.pauses == 0 && len(p.bound) > 0
-}
-
-func (p *program) wasAsked() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.asked
 }
 
 func (p *program) pause(ctx context.Context) (resume func()) {
@@ -131,7 +124,7 @@ func (p *program) run(ctx context.Context) {
 		def, bound, ok := p.wish()
 		if !ok {
 			switch {
-			case !p.wasAsked():
+			case bound == nil: // nobody has said yet what is wanted
 			case len(bound) == 0:
 				p.book.forget()
 				p.keep(nil)
@@ -396,12 +389,7 @@ func (p *program) take(def *accel.Definition, bound []string, text []byte, intro
 func (p *program) boundTo(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, b := range p.bound {
-		if b == id {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(p.bound, id)
 }
 
 // silence returns how long the program of a definition may be silent.

@@ -52,12 +52,6 @@ func New(o Options) *Supervisor {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Changed == nil {
-		o.Changed = func() {}
-	}
-	if o.Fault == nil {
-		o.Fault = func(*accel.Definition, accel.ProbeFault) {}
-	}
 	if o.Backoff == (pace.Backoff{}) {
 		o.Backoff = pace.Backoff{First: time.Second, Max: 5 * time.Minute}
 	}
@@ -93,13 +87,15 @@ func (k *Supervisor) Run(ctx context.Context) error {
 	return nil
 }
 
-// Enrich applies the program's reports to the devices of a kind. From the devices it also learns whether the program
-// is wanted: it is while the kind's driver is bound to a device. The result is accs.
+// Enrich applies the program's reports to the devices of a kind. It also withholds devices if it is not yet known how
+// they are divided, or if they must be divided differently, and divides the latter once no pod holds them. From the
+// devices it learns whether the program is wanted: it is while the kind's driver is bound to a device. The result is
+// accs.
 func (k *Supervisor) Enrich(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 	if def.Probe == nil {
 		return accs
 	}
-	var bound []string
+	bound := []string{}
 	for _, a := range accs {
 		if a.Present() && a.Bound != "" && a.Bound == def.Driver.Binds {
 			bound = append(bound, a.ID)
@@ -109,29 +105,19 @@ func (k *Supervisor) Enrich(def *accel.Definition, accs []accel.Accelerator) []a
 	p := k.of(def)
 	p.want(def, bound)
 	for i := range accs {
-		p.book.complete(k.o.Host, def, &accs[i])
-	}
-	return accs
-}
-
-// Withhold withholds devices if it is not yet known how they are divided, or if they must be divided differently, and
-// divides the latter once no pod holds them. Call it after health has judged the devices: withholding is not a
-// verdict. The result is accs.
-func (k *Supervisor) Withhold(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
-	p := k.known(def.Kind)
-	if p == nil || def.Partitions == nil || !def.Partitions.Told {
-		return accs
-	}
-	for i, a := range accs {
-		switch {
-		case !a.Present() || a.Bound == "" || a.Bound != def.Driver.Binds:
-		case p.book.undivided(a.ID):
-			accs[i].Withheld = &accel.Withheld{
+		a := &accs[i]
+		if !slices.Contains(bound, a.ID) {
+			continue
+		}
+		switch l := p.book.complete(k.o.Host, def, a); {
+		case def.Partitions == nil || !def.Partitions.Told:
+		case l.unknown:
+			a.Withheld = &accel.Withheld{
 				By: accel.ByPartitioning, Reason: accel.ProbeUnanswered,
 				Message: "how it is divided is not known yet",
 			}
 		case k.o.Users != nil:
-			p.hold(def, &accs[i])
+			p.hold(def, a, l)
 		}
 	}
 	return accs

@@ -39,8 +39,6 @@ type configuration struct {
 	client  *client
 	hooks   *hooks
 	restart *restarter
-	down    *downRecord
-	edit    engine.Edit
 }
 
 func (conf *configuration) report(e accel.ContainerEngine) (Report, *accel.Problem) {
@@ -52,7 +50,7 @@ func (conf *configuration) report(e accel.ContainerEngine) (Report, *accel.Probl
 	rep.Config, rep.Offers = c, c.Offers(specDir)
 	rep.Newer = conf.newer(e, c)
 	rep.Hooks = conf.hooks.problems(e)
-	rep.Change, p = engine.Plan(conf.host, e, specDir, conf.edit)
+	rep.Change, p = engine.Plan(conf.host, e, specDir, conf.restart.edit)
 	rep.Diff = rep.Change.Diff()
 	if p == nil && len(rep.Change.Files) == 0 {
 		p = conf.restart.waiting(e)
@@ -111,7 +109,7 @@ func (conf *configuration) apply(ctx context.Context, e accel.ContainerEngine) (
 	if p != nil || len(rep.Change.Files) == 0 {
 		return rep, p
 	}
-	if p := conf.down.gaveUp(rep.Change); p != nil {
+	if p := conf.restart.gaveUp(rep.Change); p != nil {
 		return rep, p
 	}
 	if p := conf.prove(ctx, e, rep.Change); p != nil {

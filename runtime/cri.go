@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -39,32 +38,23 @@ func (cl *client) running(e accel.ContainerEngine) bool {
 	return cl.live() && e.PID > 0 && engine.RowOf(e.Name).Daemon
 }
 
-// connect connects to the runtime's CRI socket below the host's root.
-func (cl *client) connect(e accel.ContainerEngine) (cri.RuntimeServiceClient, func(), error) {
+// question makes one call to the runtime's CRI socket below the host's root, with the timeout [ask].
+func (cl *client) question(ctx context.Context, e accel.ContainerEngine,
+	put func(context.Context, cri.RuntimeServiceClient) error,
+) error {
 	if !strings.HasPrefix(e.Endpoint, "unix://") {
-		return nil, nil, fmt.Errorf("cannot ask the container runtime: %q is not a socket", e.Endpoint)
+		return fmt.Errorf("cannot ask the container runtime: %q is not a socket", e.Endpoint)
 	}
+	ctx, cancel := context.WithTimeout(ctx, ask)
+	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///cri", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return cl.dial(ctx, e) }))
 	if err != nil {
-		return nil, nil, err
-	}
-	return cri.NewRuntimeServiceClient(conn), func() { _ = conn.Close() }, nil // nothing left to send
-}
-
-// question makes one call to the runtime, with the timeout [ask].
-func (cl *client) question(ctx context.Context, e accel.ContainerEngine,
-	put func(context.Context, cri.RuntimeServiceClient) error,
-) error {
-	ctx, cancel := context.WithTimeout(ctx, ask)
-	defer cancel()
-	c, done, err := cl.connect(e)
-	if err != nil {
 		return err
 	}
-	defer done()
-	return put(ctx, c)
+	defer func() { _ = conn.Close() }() // nothing left to send
+	return put(ctx, cri.NewRuntimeServiceClient(conn))
 }
 
 // pods returns the ids of the running pods, sorted.
@@ -72,7 +62,7 @@ func (cl *client) pods(ctx context.Context, e accel.ContainerEngine) ([]string, 
 	if !engine.RowOf(e.Name).CRI {
 		return nil, nil
 	}
-	ids := []string{}
+	var ids []string
 	err := cl.question(ctx, e, func(ctx context.Context, c cri.RuntimeServiceClient) error {
 		list, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 		if err != nil {
@@ -85,11 +75,8 @@ func (cl *client) pods(ctx context.Context, e accel.ContainerEngine) ([]string, 
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
 	slices.Sort(ids)
-	return ids, nil
+	return ids, err
 }
 
 // creating reports whether a container is created but not started yet. It returns true if the runtime does not
@@ -111,7 +98,11 @@ func (cl *client) creating(ctx context.Context, e accel.ContainerEngine) bool {
 // alive checks once whether the runtime is ready and has all the pods in before.
 func (cl *client) alive(ctx context.Context, e accel.ContainerEngine, before []string) error {
 	if !engine.RowOf(e.Name).CRI {
-		return cl.answers(ctx, e)
+		conn, err := cl.dial(ctx, e)
+		if err != nil {
+			return errors.New("nobody listens at its socket")
+		}
+		return conn.Close()
 	}
 	err := cl.question(ctx, e, func(ctx context.Context, c cri.RuntimeServiceClient) error {
 		status, err := c.Status(ctx, &cri.StatusRequest{})
@@ -215,15 +206,6 @@ func (cl *client) get(e accel.ContainerEngine, path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 }
 
-// answers returns an error if nobody listens on the socket.
-func (cl *client) answers(ctx context.Context, e accel.ContainerEngine) error {
-	conn, err := cl.dial(ctx, e)
-	if err != nil {
-		return errors.New("nobody listens at its socket")
-	}
-	return conn.Close()
-}
-
 // dial connects to the socket below the host's root.
 func (cl *client) dial(ctx context.Context, e accel.ContainerEngine) (net.Conn, error) {
 	file, err := cl.host.Path(strings.TrimPrefix(e.Endpoint, "unix://"))
@@ -233,5 +215,3 @@ func (cl *client) dial(ctx context.Context, e accel.ContainerEngine) (net.Conn, 
 	var dialer net.Dialer
 	return dialer.DialContext(ctx, "unix", file)
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }

@@ -23,30 +23,23 @@ func digestOf(c engine.Change) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// downRecord reads and writes downFile.
-type downRecord struct {
-	*files
-	edit  engine.Edit // to plan the change of an earlier call again
-	retry bool        // a person asked to try the change again
-}
-
 // giveUp records that the change must not be tried again. If that fails, it is tried once more.
-func (d *downRecord) giveUp(e accel.ContainerEngine, c engine.Change, p *accel.Problem) {
+func (r *restarter) giveUp(e accel.ContainerEngine, c engine.Change, p *accel.Problem) {
 	if len(c.Files) == 0 { // from an earlier call: plan it again, now that it is reverted
-		if c, _ = engine.Plan(d.host, e, specDir, d.edit); len(c.Files) == 0 {
+		if c, _ = engine.Plan(r.host, e, specDir, r.edit); len(c.Files) == 0 {
 			return
 		}
 	}
 	if b, err := json.Marshal(down{digestOf(c), p}); err == nil {
-		_ = d.write(downFile, append(b, '\n'), 0o600)
+		_ = r.write(downFile, append(b, '\n'), 0o600)
 	}
 }
 
 // gaveUp returns the problem of a change that was tried and reverted.
-func (d *downRecord) gaveUp(c engine.Change) *accel.Problem {
+func (r *restarter) gaveUp(c engine.Change) *accel.Problem {
 	var last down
-	b, _ := d.host.ReadFile(downFile) // usually there is no such file
-	if json.Unmarshal(b, &last) == nil && last.Change == digestOf(c) && !d.retry {
+	b, _ := r.host.ReadFile(downFile) // usually there is no such file
+	if json.Unmarshal(b, &last) == nil && last.Change == digestOf(c) && !r.retry {
 		return last.Problem
 	}
 	return nil

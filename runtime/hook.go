@@ -50,17 +50,11 @@ func hookCommand(program, id string) command {
 // renderJSON renders the hooks.d file. The patterns are anchored explicitly, because the schema does not anchor
 // them. There is no "always", so that pods without our devices never pay for the hook, and no "commands", which
 // fails a container that has none.
-func renderJSON(program string) ([]byte, error) {
+func renderJSON(program string) []byte {
 	f := hookFile{Version: "1.0.0", Hook: hookCommand(program, ""), Stages: []string{"createRuntime"}}
 	f.When.Annotations = map[string]string{`^acceld\.dev/devices$`: `^.+$`}
-	b, err := json.MarshalIndent(f, "", "  ")
-	return append(b, '\n'), err
-}
-
-// located describes the hook's file in hooks.d.
-type located struct {
-	path  string // the file in force or to be written; empty if no runtime reads one or none is wanted
-	right bool
+	b, _ := json.MarshalIndent(f, "", "  ") // texts and a number
+	return append(b, '\n')
 }
 
 // hooks are the directories from which the container runtime reads hooks, and our file in them.
@@ -70,22 +64,23 @@ type hooks struct {
 	dirs   []string // lowest precedence first; every exported method of the Runtime reads them again
 }
 
-// locateJSON finds the hook's file. A file of our name in a later directory masks those in earlier ones.
-func (h *hooks) locateJSON(want accel.Want, program string) located {
+// locateJSON returns the hook's file in force or to be written, and whether it is right. The name is empty if no
+// runtime reads such a file or none is wanted.
+func (h *hooks) locateJSON(want accel.Want, program string) (file string, right bool) {
 	current := h.currentJSON()
-	if !want.Hook {
-		return located{right: current == ""}
+	switch {
+	case !want.Hook:
+		return "", current == ""
+	case len(h.dirs) == 0:
+		return "", true
+	case current == "":
+		return path.Join(h.writeOrder()[0], jsonName), false
 	}
-	if len(h.dirs) == 0 {
-		return located{right: true}
-	}
-	data, err := renderJSON(program)
-	if current == "" {
-		return located{path: path.Join(h.writeOrder()[0], jsonName)}
-	}
-	return located{path: current, right: err == nil && h.same(current, data, 0o644)}
+	return current, h.same(current, renderJSON(program), 0o644)
 }
 
+// currentJSON returns the hook's file in force; empty if there is none. A file of our name in a later directory masks
+// those in earlier ones.
 func (h *hooks) currentJSON() string {
 	for _, dir := range slices.Backward(h.dirs) {
 		if name := path.Join(dir, jsonName); h.host.Exists(name) {
@@ -115,10 +110,7 @@ func (h *hooks) installJSON(want accel.Want, program string) *accel.Problem {
 	if len(h.dirs) == 0 {
 		return nil
 	}
-	data, err := renderJSON(program)
-	if err != nil {
-		return accel.Problemf(accel.InternalError, "cannot render %q: %v", jsonName, err)
-	}
+	data := renderJSON(program)
 	if current := h.currentJSON(); current != "" {
 		return h.write(current, data, 0o644)
 	}

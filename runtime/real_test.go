@@ -139,12 +139,11 @@ imports = ["conf.d/*.toml"]
 	if problem != nil || len(rep.Change.Files) != 1 {
 		t.Fatalf("%v, %s", problem, rep.Diff)
 	}
-	client, done, err := r.client.connect(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer done()
-	status, err := client.Status(t.Context(), &cri.StatusRequest{Verbose: true})
+	var status *cri.StatusResponse
+	err = r.client.question(t.Context(), e, func(ctx context.Context, c cri.RuntimeServiceClient) (err error) {
+		status, err = c.Status(ctx, &cri.StatusRequest{Verbose: true})
+		return err
+	})
 	if err != nil || !strings.Contains(status.GetInfo()["config"], `"/var/run/cdi"`) {
 		t.Errorf("not in force: %v, %s", err, status.GetInfo()["config"])
 	}

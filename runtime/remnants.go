@@ -52,13 +52,10 @@ func (r *Runtime) Remnants(dry bool) (found []string, p *accel.Problem) {
 func (r *Runtime) findRemnants() []string {
 	var found []string
 	for _, s := range r.specs.mentioning(programName) {
-		vendor, class := "", ""
-		if len(s.Devices) > 0 {
-			vendor, class, _ = strings.Cut(s.Kind, "/")
-		}
+		vendor, class, _ := strings.Cut(s.Kind, "/")
 		gated := len(s.Devices) > 0
-		for i := range s.Devices {
-			gated = gated && len(programsIn(&s.Devices[i].ContainerEdits)) > 0
+		for _, d := range s.Devices {
+			gated = gated && len(programsIn(d.ContainerEdits)) > 0
 		}
 		if gated && path.Base(s.path) == cdi.GenerateSpecName(vendor, class)+".json" {
 			found = append(found, s.path)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,16 +76,17 @@ type pending struct {
 type restarter struct {
 	*files
 	client *client
-	down   *downRecord
 	look   func() accel.ContainerEngine // nil if the container runtime does not change
 	policy Restart
 	units  Units
+	edit   engine.Edit // to plan the change of an earlier call again
+	retry  bool        // a person asked to try a change again
 	patience
 }
 
 // noteChange records that e must read a change; back is pending's Back.
 func (r *restarter) noteChange(e accel.ContainerEngine, c engine.Change, back bool) *accel.Problem {
-	after, _ := r.host.Processes().StartedAfterBoot(itoa(e.PID)) // 0 if it is not known
+	after, _ := r.host.Processes().StartedAfterBoot(strconv.Itoa(e.PID)) // 0 if it is not known
 	n := pending{
 		Engine: e.Name, PID: e.PID, AfterBoot: after, Started: e.Started, Reload: c.Reload, Back: back,
 	}
@@ -117,7 +119,7 @@ func (r *restarter) noted(e accel.ContainerEngine) (pending, bool) {
 		e = r.look() // it may have been restarted since
 	}
 	same := n.Started.Sub(e.Started).Abs() < time.Second
-	if after, err := r.host.Processes().StartedAfterBoot(itoa(e.PID)); err == nil && n.AfterBoot > 0 {
+	if after, err := r.host.Processes().StartedAfterBoot(strconv.Itoa(e.PID)); err == nil && n.AfterBoot > 0 {
 		same = n.AfterBoot == after
 	}
 	return n, n.Engine == e.Name && n.PID == e.PID && same
@@ -182,7 +184,7 @@ func (r *restarter) takeOver(ctx context.Context, e accel.ContainerEngine, c eng
 		r.forget()
 		return nil
 	}
-	return r.rollBack(ctx, e, c, n.Files, n.Since, before, failed)
+	return r.rollBack(ctx, e, c, n, before, failed)
 }
 
 // finish ends a restart in the middle of which acceld was killed: the runtime may be down with the change. Pods may
@@ -192,7 +194,7 @@ func (r *restarter) finish(ctx context.Context, c engine.Change, n pending) *acc
 		return r.waiting(*n.Trying)
 	}
 	if failed := r.back(ctx, *n.Trying, nil); failed != nil {
-		return r.rollBack(ctx, *n.Trying, c, n.Files, n.Since, nil, failed)
+		return r.rollBack(ctx, *n.Trying, c, n, nil, failed)
 	}
 	r.forget()
 	return nil
@@ -200,21 +202,21 @@ func (r *restarter) finish(ctx context.Context, c engine.Change, n pending) *acc
 
 // rollBack gives the files their previous bytes and makes the runtime read them: by a restart, unless the policy
 // allows none. If the change is from an earlier call, only its paths are known, and the ledger undoes it.
-func (r *restarter) rollBack(ctx context.Context, e accel.ContainerEngine, c engine.Change, files []string,
-	since time.Time, before []string, failed error,
+func (r *restarter) rollBack(ctx context.Context, e accel.ContainerEngine, c engine.Change, n pending,
+	before []string, failed error,
 ) *accel.Problem {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restartLimit) // its end may be what failed
 	defer cancel()
 	p := accel.Problemf(accel.RuntimeDown, "%s did not come back after a change of its configuration: %v",
 		e.Unit, failed)
 	if r.units.FirstError != nil {
-		if line := r.units.FirstError(ctx, e.Unit, since); line != "" {
+		if line := r.units.FirstError(ctx, e.Unit, n.Since); line != "" {
 			p.Tried = append(p.Tried, "its first error: "+line)
 		}
 	}
 	back := r.revert(c)
 	if len(c.Files) == 0 {
-		back = r.undo(files)
+		back = r.undo(n.Files)
 	}
 	if back != nil {
 		p.Tried = append(p.Tried, back.Message)
@@ -234,7 +236,7 @@ func (r *restarter) rollBack(ctx context.Context, e accel.ContainerEngine, c eng
 		p.Tried = append(p.Tried, "every file was given its bytes back, and it runs again")
 	}
 	r.forget()
-	r.down.giveUp(e, c, p)
+	r.giveUp(e, c, p)
 	return p
 }
 
@@ -273,7 +275,7 @@ func (r *restarter) reloadable(e accel.ContainerEngine, files []string) bool {
 			return false
 		}
 	}
-	b, err := r.host.ReadBinary(path.Join("/proc", itoa(e.PID), "cmdline"))
+	b, err := r.host.ReadBinary(path.Join("/proc", strconv.Itoa(e.PID), "cmdline"))
 	if err != nil {
 		return false
 	}

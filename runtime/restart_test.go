@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -99,8 +100,8 @@ func (d *daemon) restart(context.Context, string) error {
 	d.call("restart")
 	d.stop()
 	d.e.PID++
-	if err := os.Rename(filepath.Join(d.root, "proc", itoa(d.e.PID-1)),
-		filepath.Join(d.root, "proc", itoa(d.e.PID))); err != nil {
+	if err := os.Rename(filepath.Join(d.root, "proc", strconv.Itoa(d.e.PID-1)),
+		filepath.Join(d.root, "proc", strconv.Itoa(d.e.PID))); err != nil {
 		return err
 	}
 	d.e.Started = time.Now()
@@ -588,7 +589,7 @@ func TestRollBack(t *testing.T) {
 					t.Errorf("again: %v after %d starts", p, starts)
 				}
 				r := d.agent(RestartNow)
-				r.config.down.retry = true
+				r.restart.retry = true
 				if _, p := r.ApplyConfig(t.Context()); p != nil || starts != 3 {
 					t.Errorf("asked for: %v after %d starts", p, starts)
 				}

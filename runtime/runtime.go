@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -47,7 +48,6 @@ type Runtime struct {
 	client  *client
 	config  *configuration
 	restart *restarter
-	look    func() accel.ContainerEngine
 
 	applying sync.Mutex // one change of the runtime's configuration at a time
 	mu       sync.Mutex // guards what follows
@@ -60,8 +60,9 @@ type Runtime struct {
 // begin locks and refreshes at the start of an exported method; the caller unlocks.
 func (r *Runtime) begin() {
 	r.mu.Lock()
-	if r.look != nil && !r.host.Exists(path.Join("/proc", itoa(r.engine.PID))) { // none yet, or it has been restarted
-		if e := r.look(); e.Name != "" {
+	// It looks again if there is none yet, or it has been restarted.
+	if r.restart.look != nil && !r.host.Exists(path.Join("/proc", strconv.Itoa(r.engine.PID))) {
+		if e := r.restart.look(); e.Name != "" {
 			r.engine = e
 		}
 	}
@@ -85,18 +86,17 @@ func New(h *host.Host, o Options) *Runtime {
 			panic(err) // the directory is a constant
 		}
 	}
-	edit := cmp.Or(o.Edit, engine.EditNever)
 	f := &files{host: h, ledger: changes, log: log, outdated: h.ViewOutdated}
 	cl := &client{host: h, live: h.Live}
 	hd := &hooks{files: f, client: cl}
-	down := &downRecord{files: f, edit: edit, retry: o.Retry}
 	restart := &restarter{
-		files: f, client: cl, down: down, look: o.Look, policy: cmp.Or(o.Restart, RestartNever), units: o.Units,
+		files: f, client: cl, look: o.Look, policy: cmp.Or(o.Restart, RestartNever), units: o.Units,
+		edit: cmp.Or(o.Edit, engine.EditNever), retry: o.Retry,
 		patience: patience{comeback: 30 * time.Second, settle: 5 * time.Second, again: 250 * time.Millisecond},
 	}
 	return &Runtime{
-		files: f, specs: specWriter{f}, links: links{f}, client: cl, restart: restart, look: o.Look,
-		config: &configuration{files: f, client: cl, hooks: hd, restart: restart, down: down, edit: edit},
+		files: f, specs: specWriter{f}, links: links{f}, client: cl, restart: restart,
+		config: &configuration{files: f, client: cl, hooks: hd, restart: restart},
 		hooks:  hd, engine: o.Engine,
 		program: &hookProgram{files: f, self: self, source: o.HookProgram, digests: map[string]digest{}},
 	}
@@ -131,20 +131,20 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 		return have, p
 	}
 	linked := r.links.right(spec.nodes)
-	json := r.hooks.locateJSON(want, program)
+	json, hooked := r.hooks.locateJSON(want, program)
 	if len(spec.bytes) > 0 {
 		have.Spec, have.Devices = spec.path, spec.devices
 	}
-	have.Hook = json.path
-	have.Applied = right && linked && json.right && installed
-	if !have.Applied && json.right && installed {
+	have.Hook = json
+	have.Applied = right && linked && hooked && installed
+	if !have.Applied && hooked && installed {
 		have.AppliedTo = r.specs.appliedTo(spec)
 	}
 	switch {
 	case want.CDI && len(spec.bytes) > 0:
 		have.NotHonored = r.unread()
-	case !want.CDI && json.path != "": // the JSON is the only carrier of the gate
-		have.NotHonored = r.hooks.unread(r.engine, path.Dir(json.path))
+	case !want.CDI && json != "": // the JSON is the only carrier of the gate
+		have.NotHonored = r.hooks.unread(r.engine, path.Dir(json))
 	}
 	return have, have.NotHonored
 }
@@ -224,7 +224,7 @@ const restartLimit = 3 * time.Minute
 func (r *Runtime) configure() bool {
 	r.begin()
 	defer r.mu.Unlock()
-	return r.engine.Name != "" && r.config.edit != engine.EditNever
+	return r.engine.Name != "" && r.restart.edit != engine.EditNever
 }
 
 // Remove withdraws the kind from the container runtime. The spec goes first, so that no new container gets a device.
@@ -233,11 +233,11 @@ func (r *Runtime) configure() bool {
 func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
 	r.begin()
 	defer r.mu.Unlock()
-	path, _, _, p := specPath(def)
-	if p != nil {
-		return p
+	file, p := specPath(def)
+	if p == nil {
+		p = r.remove(file)
 	}
-	if p := r.remove(path); p != nil {
+	if p != nil {
 		return p
 	}
 	if len(r.specs.programs()) > 0 {

@@ -32,14 +32,13 @@ type spec struct {
 	nodes   []accel.DeviceNode // every node that is injected; numbers are zero if not known
 }
 
-// specPath returns the file of a kind's spec, and the vendor and class from its resource name.
-func specPath(def *accel.Definition) (file, vendor, class string, p *accel.Problem) {
-	vendor, class = parser.ParseQualifier(def.Resource)
+// specPath returns the file of a kind's spec.
+func specPath(def *accel.Definition) (string, *accel.Problem) {
+	vendor, class := parser.ParseQualifier(def.Resource)
 	if err := cmp.Or(parser.ValidateVendorName(vendor), parser.ValidateClassName(class)); err != nil {
-		return "", "", "", accel.Problemf(accel.SpecInvalid, "cannot use resource %q as a CDI kind: %v", def.Resource,
-			err)
+		return "", accel.Problemf(accel.SpecInvalid, "cannot use resource %q as a CDI kind: %v", def.Resource, err)
 	}
-	return path.Join(specDir, cdi.GenerateSpecName(vendor, class)+".json"), vendor, class, nil
+	return path.Join(specDir, cdi.GenerateSpecName(vendor, class)+".json"), nil
 }
 
 // specWriter renders the CDI specs of kinds and writes them to the host.
@@ -51,7 +50,7 @@ type specWriter struct{ *files }
 func (w *specWriter) render(def *accel.Definition, accs []accel.Accelerator, want accel.Want, program string) (*spec,
 	*accel.Problem,
 ) {
-	file, vendor, class, p := specPath(def)
+	file, p := specPath(def)
 	if p != nil {
 		return nil, p
 	}
@@ -60,13 +59,13 @@ func (w *specWriter) render(def *accel.Definition, accs []accel.Accelerator, wan
 	if p != nil {
 		return nil, p
 	}
-	raw := &specs.Spec{Kind: vendor + "/" + class, ContainerEdits: shared}
+	raw := &specs.Spec{Kind: def.Resource, ContainerEdits: shared}
 	for _, a := range accel.Flat(accs) {
 		if a.Health.State == accel.Gone || len(a.Nodes) == 0 {
 			continue
 		}
 		raw.Devices = append(raw.Devices, w.device(a, accel.Permissions(def.NodesOf(a.Profile)), program))
-		s.devices = append(s.devices, parser.QualifiedName(vendor, class, a.ID))
+		s.devices = append(s.devices, def.CDIName(a.ID))
 		s.nodes = append(s.nodes, a.Nodes...)
 	}
 	if len(raw.Devices) == 0 {
@@ -140,8 +139,7 @@ func (w *specWriter) sharedEdits(def *accel.Definition) (specs.ContainerEdits, *
 			options = append(options, "rbind") // runc recognizes a bind mount without a type only by this option
 		}
 		e.Mounts = append(e.Mounts, &specs.Mount{
-			HostPath: m.HostPath, ContainerPath: m.ContainerPath,
-			Options: options,
+			HostPath: m.HostPath, ContainerPath: m.ContainerPath, Options: options,
 		})
 	}
 	libraries, p := w.libraries(def)
@@ -173,12 +171,11 @@ func validate(data []byte) error {
 	if err := specs.ValidateVersion(raw); err != nil {
 		return err
 	}
-	if err := validateEdits(&raw.ContainerEdits); err != nil {
+	if err := validateEdits(raw.ContainerEdits); err != nil {
 		return err
 	}
 	seen := map[string]bool{}
-	for i := range raw.Devices {
-		d := &raw.Devices[i]
+	for _, d := range raw.Devices {
 		if err := parser.ValidateDeviceName(d.Name); err != nil {
 			return fmt.Errorf("device %q: %w", d.Name, err)
 		}
@@ -186,15 +183,15 @@ func validate(data []byte) error {
 			return fmt.Errorf("device %q is there twice", d.Name)
 		}
 		seen[d.Name] = true
-		if err := validateEdits(&d.ContainerEdits); err != nil {
+		if err := validateEdits(d.ContainerEdits); err != nil {
 			return fmt.Errorf("device %q: %w", d.Name, err)
 		}
 	}
 	return nil
 }
 
-func validateEdits(e *specs.ContainerEdits) error {
-	if err := (&cdi.ContainerEdits{ContainerEdits: e}).Validate(); err != nil {
+func validateEdits(e specs.ContainerEdits) error {
+	if err := (&cdi.ContainerEdits{ContainerEdits: &e}).Validate(); err != nil {
 		return err
 	}
 	for _, n := range e.DeviceNodes {
@@ -304,17 +301,16 @@ func (w *specWriter) mentioning(text string) []foundSpec {
 func (w *specWriter) programs() []string {
 	var programs []string
 	for _, s := range w.mentioning(programName) {
-		programs = append(programs, programsIn(&s.ContainerEdits)...)
-		for i := range s.Devices {
-			programs = append(programs, programsIn(&s.Devices[i].ContainerEdits)...)
+		programs = append(programs, programsIn(s.ContainerEdits)...)
+		for _, d := range s.Devices {
+			programs = append(programs, programsIn(d.ContainerEdits)...)
 		}
 	}
 	slices.Sort(programs)
 	return slices.Compact(programs)
 }
 
-func programsIn(e *specs.ContainerEdits) []string {
-	var programs []string
+func programsIn(e specs.ContainerEdits) (programs []string) {
 	for _, h := range e.Hooks {
 		if h != nil && ours(h.Path) {
 			programs = append(programs, h.Path)

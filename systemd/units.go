@@ -17,14 +17,12 @@ const busSocket = "/run/dbus/system_bus_socket"
 
 // Units controls units of the machine's service manager over D-Bus: it requests a job and waits for it to finish. It
 // needs the right to manage units, which root has.
-type Units struct {
-	dial func(ctx context.Context) (*dbus.Conn, error)
-}
+type Units struct{ dial func() (*dbus.Conn, error) }
 
 // NewUnits returns the Units of a machine. path gets [busSocket], a path on that machine, and returns where this
 // process finds it. The connection is made only when a method is called.
 func NewUnits(path func(name string) (string, error)) *Units {
-	return &Units{dial: func(context.Context) (*dbus.Conn, error) {
+	return &Units{dial: func() (*dbus.Conn, error) {
 		socket, err := path(busSocket)
 		if err != nil {
 			return nil, err
@@ -45,29 +43,25 @@ func NewUnits(path func(name string) (string, error)) *Units {
 
 // Reload makes a unit reload its configuration in its own way.
 func (u *Units) Reload(ctx context.Context, unit string) error {
-	return u.job(ctx, "reload", unit, func(c *dbus.Conn, done chan<- string) (int, error) {
-		return c.ReloadUnitContext(ctx, unit, "replace", done)
-	})
+	return u.job(ctx, "reload", unit, (*dbus.Conn).ReloadUnitContext)
 }
 
 // Restart stops a unit if it runs, and starts it. It returns when the unit reports that it is up, or has failed.
 func (u *Units) Restart(ctx context.Context, unit string) error {
-	return u.job(ctx, "restart", unit, func(c *dbus.Conn, done chan<- string) (int, error) {
-		return c.RestartUnitContext(ctx, unit, "replace", done)
-	})
+	return u.job(ctx, "restart", unit, (*dbus.Conn).RestartUnitContext)
 }
 
 // job requests a job and waits until it ends.
-func (u *Units) job(ctx context.Context, verb, unit string, ask func(c *dbus.Conn, done chan<- string) (int,
-	error),
+func (u *Units) job(ctx context.Context, verb, unit string,
+	ask func(c *dbus.Conn, ctx context.Context, unit, mode string, done chan<- string) (int, error),
 ) error {
-	conn, err := u.dial(ctx)
+	conn, err := u.dial()
 	if err != nil {
 		return fmt.Errorf("cannot %s %q: %w", verb, unit, err)
 	}
 	defer conn.Close()
 	done := make(chan string, 1)
-	if _, err := ask(conn, done); err != nil {
+	if _, err := ask(conn, ctx, unit, "replace", done); err != nil {
 		return fmt.Errorf("cannot %s %q: %w", verb, unit, err)
 	}
 	select {
@@ -79,20 +73,6 @@ func (u *Units) job(ctx context.Context, verb, unit string, ask func(c *dbus.Con
 	case <-ctx.Done():
 		return fmt.Errorf("cannot %s %q: %w", verb, unit, ctx.Err())
 	}
-}
-
-// ActiveState returns what systemctl calls ACTIVE: "active", "activating", "failed", "inactive" and so on.
-func (u *Units) ActiveState(ctx context.Context, unit string) (string, error) {
-	conn, err := u.dial(ctx)
-	if err != nil {
-		return "", fmt.Errorf("cannot ask for %q: %w", unit, err)
-	}
-	defer conn.Close()
-	p, err := conn.GetUnitPropertyContext(ctx, unit, "ActiveState")
-	if err != nil {
-		return "", fmt.Errorf("cannot ask for %q: %w", unit, err)
-	}
-	return fmt.Sprint(p.Value.Value()), nil
 }
 
 // FirstError returns the first message in the output of `journalctl -o json` that is an error: one of priority 3 or

@@ -52,11 +52,7 @@ func (c *checker) metric(field string, m accel.MetricSource) {
 	c.matches(field+".name", m.Name, `[a-z_]+`)
 	c.attribute(field+".file", m.File)
 	c.part(field+".match", m.Match)
-	allowed := []string{""}
-	for _, how := range accel.Combines() {
-		allowed = append(allowed, string(how))
-	}
-	c.oneOf(field+".combine", string(m.Combine), allowed...)
+	optional(c, field+".combine", m.Combine, accel.Combines()...)
 	if m.Combine == accel.CombineCount && m.Match == "" {
 		c.bad(field+".match", "is needed: it says what is counted")
 	}

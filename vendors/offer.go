@@ -15,8 +15,10 @@ func (c *checker) offer(def *accel.Definition) {
 	if def.Offered() != def.Resource && def.Offered() != def.Rename {
 		c.resource("sharing.rename", def.Offered())
 	}
-	c.oneOf("allocation", string(def.Allocation), string(accel.AllocateByPlugin), string(accel.AllocateByDRA), "")
-	c.sharing(def)
+	optional(c, "allocation", def.Allocation, accel.AllocateByPlugin, accel.AllocateByDRA)
+	if def.Sharing != nil {
+		c.problems("sharing", def.Sharing.Problems())
+	}
 	c.amounts("capacity", def.Capacity, c.attribute)
 }
 
@@ -26,14 +28,11 @@ func (c *checker) resource(field, name string) {
 	}
 }
 
-// sharing checks how devices are shared through the device plugin.
-func (c *checker) sharing(def *accel.Definition) {
-	if def.Sharing == nil {
-		return
-	}
-	for _, p := range def.Sharing.Problems() {
+// problems takes what accel says is wrong with fields of a part, each "field: message".
+func (c *checker) problems(part string, texts []string) {
+	for _, p := range texts {
 		name, text, _ := strings.Cut(p, ": ")
-		c.bad("sharing."+name, "%s", text)
+		c.bad(part+"."+name, "%s", text)
 	}
 }
 

@@ -50,8 +50,7 @@ func Read(data []byte) (*accel.Definition, []Fault) {
 	if err != nil {
 		return nil, []Fault{syntaxFault(err)}
 	}
-	s := &shape{lines: map[string]int{}}
-	s.check(document.Content[0], reflect.TypeFor[accel.Definition](), "")
+	s := shapeOf(&document)
 	if len(s.faults) > 0 {
 		return nil, s.faults
 	}
@@ -69,9 +68,7 @@ func Locate(data []byte, faults []Fault) []Fault {
 	if err := yaml.Unmarshal(data, &document); err != nil || len(document.Content) == 0 {
 		return faults
 	}
-	s := &shape{lines: map[string]int{}}
-	s.check(document.Content[0], reflect.TypeFor[accel.Definition](), "")
-	return s.locate(faults)
+	return shapeOf(&document).locate(faults)
 }
 
 func (s *shape) locate(faults []Fault) []Fault {
@@ -126,6 +123,12 @@ func syntaxFault(err error) Fault {
 type shape struct {
 	faults []Fault
 	lines  map[string]int // of fields, by path
+}
+
+func shapeOf(document *yaml.Node) *shape {
+	s := &shape{lines: map[string]int{}}
+	s.check(document.Content[0], reflect.TypeFor[accel.Definition](), "")
+	return s
 }
 
 // line returns the line of the field, or of its nearest parent that is in the file.

@@ -35,9 +35,19 @@ func (c *checker) partitions(def *accel.Definition) {
 	}
 	if d.Told {
 		c.told(def)
-		return
+	} else {
+		c.found(def)
 	}
-	c.found("partitions.find", d.Find)
+	for i, e := range d.Env {
+		c.matches(at("partitions.env", i), accel.PartitionText(e, "0", "0", "0"), envForm)
+	}
+	c.profiles(d)
+}
+
+// found checks partitions that acceld finds in sysfs and procfs.
+func (c *checker) found(def *accel.Definition) {
+	d := def.Partitions
+	c.pattern("partitions.find", d.Find, "/sys/", "/proc/driver/", "/dev/")
 	if d.NumberFrom != "" {
 		c.attribute("partitions.numberFrom", d.NumberFrom)
 	}
@@ -61,22 +71,14 @@ func (c *checker) partitions(def *accel.Definition) {
 	if len(d.Nodes) == 0 && !d.WithDevice {
 		c.bad("partitions.nodes", "a container needs a device node")
 	}
-	modules := map[string]int{}
-	for i, m := range def.Driver.Modules {
-		modules[m.Name] = i
-	}
 	for i, n := range d.Nodes {
 		if n.Make != nil && n.Make.MinorFrom != "" {
 			c.beside(at("partitions.nodes", i)+".make.minorFrom", d.Find, n.Make.MinorFrom)
 			made := *n.Make
 			made.MinorFrom, n.Make = "", &made
 		}
-		c.node(at("partitions.nodes", i), n, modules)
+		c.node(at("partitions.nodes", i), n, def)
 	}
-	for i, e := range d.Env {
-		c.matches(at("partitions.env", i), accel.PartitionText(e, "0", "0", "0"), envForm)
-	}
-	c.profiles(d)
 }
 
 // told checks partitions that the probe program reports.
@@ -88,28 +90,6 @@ func (c *checker) told(def *accel.Definition) {
 	if set(d.Find, d.NumberFrom, d.Form, d.Profile, d.Whole) > 0 || d.Of != nil || len(d.Nodes) > 0 {
 		c.bad("partitions.told",
 			"the program finds partitions, their profiles and nodes: find, numberFrom, of, form, profile, whole and nodes say so otherwise")
-	}
-	for i, e := range d.Env {
-		c.matches(at("partitions.env", i), accel.PartitionText(e, "0", "0", "0"), envForm)
-	}
-	c.profiles(d)
-}
-
-// found rejects a pattern outside the directories in which partitions may be searched.
-func (c *checker) found(field, pattern string) {
-	dir := "/sys/"
-	for _, other := range []string{"/proc/driver/", "/dev/"} {
-		if strings.HasPrefix(pattern, other) {
-			dir = other
-		}
-	}
-	if path.IsAbs(pattern) {
-		c.below(field, pattern, dir)
-	} else {
-		c.inside(field, pattern)
-	}
-	if _, err := path.Match(pattern, ""); err != nil {
-		c.bad(field, "%q is not a pattern", pattern)
 	}
 }
 

@@ -10,26 +10,22 @@ import (
 )
 
 func (c *checker) verdict(field string, v accel.Verdict) {
-	c.oneOf(field+".state", string(v.State), "", string(accel.Degraded), string(accel.Unhealthy))
-	c.action(field, v.Action)
-	c.duration(field+".for", v.For)
+	c.consequence(field, v.State, v.Action, v.For)
 	if v.State == "" && (v.Action != "" || v.For != "") {
 		c.bad(field+".state", "is missing: what is only counted has neither action nor time")
 	}
 }
 
-func (c *checker) action(field string, a accel.Action) {
-	allowed := []string{""}
-	for _, known := range accel.Actions() {
-		allowed = append(allowed, string(known))
-	}
-	c.oneOf(field+".action", string(a), allowed...)
+func (c *checker) consequence(field string, state accel.HealthState, action accel.Action, duration string) {
+	optional(c, field+".state", state, accel.Degraded, accel.Unhealthy)
+	optional(c, field+".action", action, accel.Actions()...)
+	c.duration(field+".for", duration)
 }
 
 // signals checks the sources of health other than attributes: rules for the kernel log, and limits.
 func (c *checker) signals(def *accel.Definition) {
 	for i, r := range def.Log {
-		field := fmt.Sprintf("log[%d]", i)
+		field := at("log", i)
 		x, err := regexp.Compile(r.Match)
 		switch {
 		case err != nil:
@@ -45,7 +41,7 @@ func (c *checker) signals(def *accel.Definition) {
 		}
 	}
 	for i, l := range def.Limits {
-		field := fmt.Sprintf("limits[%d]", i)
+		field := at("limits", i)
 		c.measured(def, field+".metric", l.Metric)
 		if l.AboveMetric != "" {
 			c.measured(def, field+".aboveMetric", l.AboveMetric)
@@ -56,9 +52,7 @@ func (c *checker) signals(def *accel.Definition) {
 		if l.Until > l.Above && l.AboveMetric == "" {
 			c.bad(field+".until", "%v is above the limit of %v", l.Until, l.Above)
 		}
-		c.oneOf(field+".state", string(l.State), "", string(accel.Degraded), string(accel.Unhealthy))
-		c.action(field, l.Action)
-		c.duration(field+".for", l.For)
+		c.consequence(field, l.State, l.Action, l.For)
 	}
 }
 

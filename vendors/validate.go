@@ -26,11 +26,22 @@ func (c *checker) matches(field, value, pattern string) {
 	}
 }
 
-func (c *checker) oneOf(field, value string, allowed ...string) {
-	if !slices.Contains(allowed, value) {
-		c.bad(field, "%q is not one of %s", value,
-			strings.Join(slices.DeleteFunc(allowed, func(s string) bool { return s == "" }), ", "))
+// optional accepts one of the allowed words, or none.
+func optional[T ~string](c *checker, field string, value T, allowed ...T) {
+	if value != "" {
+		oneOf(c, field, value, allowed...)
 	}
+}
+
+func oneOf[T ~string](c *checker, field string, value T, allowed ...T) {
+	if slices.Contains(allowed, value) {
+		return
+	}
+	var words []string
+	for _, a := range allowed {
+		words = append(words, string(a))
+	}
+	c.bad(field, "%q is not one of %s", value, strings.Join(words, ", "))
 }
 
 func (c *checker) absolute(field, value string) {
@@ -97,9 +108,8 @@ func Validate(def *accel.Definition) []Fault {
 	c.templates(def)
 	c.signals(def)
 	c.probe(def)
-	c.oneOf("hotplug", def.Hotplug, "safe", "")
-	c.oneOf("reset", string(def.Reset), string(accel.ResetFunction), string(accel.ResetRebind),
-		string(accel.ResetNever), "")
+	optional(c, "hotplug", def.Hotplug, "safe")
+	optional(c, "reset", def.Reset, accel.ResetFunction, accel.ResetRebind, accel.ResetNever)
 	return c.faults
 }
 
@@ -170,19 +180,18 @@ func (c *checker) driver(def *accel.Definition) {
 		}
 	}
 	for i, n := range d.MakeNodes {
-		c.made(at("driver.makeNodes", i), n, place)
+		c.made(at("driver.makeNodes", i), n, def)
 		if n.MinorFrom != "" {
 			c.bad(at("driver.makeNodes", i)+".minorFrom", "a shared node belongs to no device that could be asked")
 		}
 	}
-	c.oneOf("driver.upgrade.holders", string(d.Upgrade.Holders), "", string(accel.HoldersRefuse),
-		string(accel.HoldersWait), string(accel.HoldersEvict))
+	optional(c, "driver.upgrade.holders", d.Upgrade.Holders, accel.HoldersRefuse, accel.HoldersWait, accel.HoldersEvict)
 	c.duration("driver.upgrade.timeout", d.Upgrade.Timeout)
-	c.oneOf("driver.kabi", d.KABI, "", "weak")
+	optional(c, "driver.kabi", d.KABI, "weak")
 	if d.Sign != nil {
 		c.absolute("driver.sign.key", d.Sign.Key)
 		c.absolute("driver.sign.certificate", d.Sign.Certificate)
-		c.oneOf("driver.sign.hash", d.Sign.Hash, "", "sha256", "sha384", "sha512")
+		optional(c, "driver.sign.hash", d.Sign.Hash, "sha256", "sha384", "sha512")
 	}
 	for i, s := range d.Sources {
 		c.source(at("driver.sources", i), s)
@@ -194,16 +203,13 @@ func (c *checker) driver(def *accel.Definition) {
 }
 
 func (c *checker) source(field string, s accel.Source) {
-	for _, p := range s.Problems() {
-		name, text, _ := strings.Cut(p, ": ")
-		c.bad(field+"."+name, "%s", text)
-	}
+	c.problems(field, s.Problems())
 	for i, a := range s.Make {
 		c.matches(at(field+".make", i), a, `({{.*}}|[A-Za-z_][A-Za-z0-9_]*=)[^\x00\n]*`)
 	}
 }
 
-func (c *checker) made(field string, n accel.MadeNode, modules map[string]int) {
+func (c *checker) made(field string, n accel.MadeNode, def *accel.Definition) {
 	if !strings.HasPrefix(n.Path, "/dev/") || path.Clean(n.Path) != n.Path {
 		c.bad(field+".path", "%q is not a path below /dev", n.Path)
 	}
@@ -214,18 +220,15 @@ func (c *checker) made(field string, n accel.MadeNode, modules map[string]int) {
 		c.attribute(field+".minorFrom", n.MinorFrom)
 	}
 	c.matches(field+".mode", n.Mode, `(0[0-7]{3})?`)
-	if _, ours := modules[n.Module]; n.Module != "" && !ours {
+	named := func(m accel.Module) bool { return m.Name == n.Module }
+	if n.Module != "" && !slices.ContainsFunc(def.Driver.Modules, named) {
 		c.bad(field+".module", "driver.modules has no module %q", n.Module)
 	}
 }
 
 func (c *checker) container(def *accel.Definition) {
-	modules := map[string]int{}
-	for i, m := range def.Driver.Modules {
-		modules[m.Name] = i
-	}
 	for i, n := range def.Nodes {
-		c.node(at("nodes", i), n, modules)
+		c.node(at("nodes", i), n, def)
 	}
 	e := def.Container
 	for i, v := range e.Env {
@@ -254,19 +257,14 @@ func (c *checker) container(def *accel.Definition) {
 }
 
 // node checks one source of device nodes.
-func (c *checker) node(field string, n accel.NodeSource, modules map[string]int) {
+func (c *checker) node(field string, n accel.NodeSource, def *accel.Definition) {
 	switch {
 	case (n.Glob == "") == (n.Make == nil):
 		c.bad(field, "either glob or make is needed")
 	case n.Make != nil:
-		c.made(field+".make", *n.Make, modules)
-	case path.IsAbs(n.Glob):
-		c.below(field+".glob", n.Glob, "/sys/")
+		c.made(field+".make", *n.Make, def)
 	default:
-		c.inside(field+".glob", n.Glob)
-	}
-	if _, err := path.Match(n.Glob, ""); err != nil {
-		c.bad(field+".glob", "%q is not a pattern", n.Glob)
+		c.pattern(field+".glob", n.Glob, "/sys/")
 	}
 	for j, s := range n.Siblings {
 		c.below(at(field+".siblings", j), s, "/sys/")
@@ -306,19 +304,19 @@ func (c *checker) attributes(def *accel.Definition) {
 // attribute rejects paths that cannot be attributes, because they are read as root.
 func (c *checker) attribute(field, files string) {
 	for _, file := range accel.Alternatives(files) {
-		c.file(field, file)
+		name, _, _ := strings.Cut(file, "#")
+		c.pattern(field, name, "/sys/", "/proc/driver/")
 	}
 }
 
-func (c *checker) file(field, file string) {
-	name, _, _ := strings.Cut(file, "#")
-	switch {
-	case !path.IsAbs(name):
+// pattern rejects a relative path that leaves its directory, an absolute one that is below none of dirs, and what is
+// not a pattern.
+func (c *checker) pattern(field, name string, dirs ...string) {
+	if path.IsAbs(name) {
+		in := func(dir string) bool { return strings.HasPrefix(name, dir) }
+		c.below(field, name, dirs[max(0, slices.IndexFunc(dirs, in))])
+	} else {
 		c.inside(field, name)
-	case strings.HasPrefix(name, "/proc/driver/"):
-		c.below(field, name, "/proc/driver/")
-	default:
-		c.below(field, name, "/sys/")
 	}
 	if _, err := path.Match(name, ""); err != nil {
 		c.bad(field, "%q is not a pattern", name)
@@ -394,13 +392,10 @@ func templateFault(err error) string {
 
 // steps checks the definition's own steps.
 func (c *checker) steps(def *accel.Definition) {
-	states := []string{
-		string(accel.DriverContainer), string(accel.RuntimeEnablement), string(accel.DevicePlugin),
-		string(accel.DeviceMonitoring), string(accel.FeatureDiscovery),
-	}
 	for _, state := range slices.Sorted(maps.Keys(def.Steps)) {
 		field := "steps." + string(state)
-		c.oneOf(field, string(state), states...)
+		oneOf(c, field, state, accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin,
+			accel.DeviceMonitoring, accel.FeatureDiscovery)
 		for _, m := range []accel.Moment{accel.Before, accel.After} {
 			for i, s := range def.Steps[state].At(m) {
 				c.step(at(field+"."+string(m), i), s)

@@ -31,10 +31,16 @@ type Client struct {
 	ahead time.Duration
 }
 
-// New returns a client for the socket at file; name is its path in messages.
-func New(name, file string) *Client {
-	var d net.Dialer
-	return NewWith(name, func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "unix", file) })
+// New returns a client for a socket. resolve returns the file to which its name leads.
+func New(socket string, resolve func(name string) (string, error)) *Client {
+	return NewWith(socket, func(ctx context.Context) (net.Conn, error) {
+		file, err := resolve(socket)
+		if err != nil {
+			return nil, err
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", file)
+	})
 }
 
 // NewWith returns a client that connects with dial; name is for messages.
@@ -95,17 +101,31 @@ func (c *Client) get(ctx context.Context, path string, header http.Header) (*htt
 	return resp, nil
 }
 
-// Text returns a page as it is, whatever its status; for reports. With an error, it returns what it has read so far.
-func (c *Client) Text(ctx context.Context, path string) (string, error) {
+// answer is what the agent said to a request: at most a given number of bytes of the body.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// read requests one path. With an error, it returns what it has read so far.
+func (c *Client) read(ctx context.Context, path string, limit int64) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	resp, err := c.get(ctx, path, http.Header{})
 	if err != nil {
-		return "", err
+		return a, err
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
-	return string(body), err
+	a = answer{status: resp.StatusCode, header: resp.Header}
+	a.body, err = io.ReadAll(io.LimitReader(resp.Body, limit))
+	return a, err
+}
+
+// Text returns a page as it is, whatever its status; for reports. With an error, it returns what it has read so far.
+func (c *Client) Text(ctx context.Context, path string) (string, error) {
+	a, err := c.read(ctx, path, 16<<20)
+	return string(a.body), err
 }
 
 // Holders returns who was given which device, by device; nil if the agent cannot tell, for example because it is
@@ -117,31 +137,19 @@ func (c *Client) Holders(ctx context.Context) map[string][]exporter.Holder {
 
 // Holdings is like Holders and also reports whether the kubelet has ever answered.
 func (c *Client) Holdings(ctx context.Context) (all map[string][]exporter.Holder, told bool) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	resp, err := c.get(ctx, "/v1/holders", http.Header{})
-	if err != nil {
+	a, err := c.read(ctx, "/v1/holders", 16<<20)
+	if err != nil || a.status != http.StatusOK || json.Unmarshal(a.body, &all) != nil {
 		return nil, false
 	}
-	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
-	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 16<<20)).Decode(&all) != nil {
-		return nil, false
-	}
-	return all, resp.Header.Get("Last-Modified") != ""
+	return all, a.header.Get("Last-Modified") != ""
 }
 
 // Progress returns the progress of the work on a kind, or on all kinds if kind is empty. It returns nothing if the
 // agent cannot tell, for example because it is older.
 func (c *Client) Progress(ctx context.Context, kind string) []accel.Progress {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	resp, err := c.get(ctx, "/v1/progress", http.Header{})
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
 	var all []accel.Progress
-	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&all) != nil {
+	a, err := c.read(ctx, "/v1/progress", 1<<20)
+	if err != nil || a.status != http.StatusOK || json.Unmarshal(a.body, &all) != nil {
 		return nil
 	}
 	return slices.DeleteFunc(all, func(p accel.Progress) bool { return kind != "" && p.Kind != kind })

@@ -17,18 +17,15 @@ type ownMoment struct {
 // ownSteps is the table that places a definition's own steps. Those in Before run before the work of a step. Those in
 // After are the last gate of the state that the step leaves.
 func ownSteps(step accel.Step, moment accel.Moment) []accel.Published {
-	switch step {
-	case accel.StepDriver:
-		return map[accel.Moment][]accel.Published{accel.Before: {accel.DriverContainer}}[moment]
-	case accel.StepProve:
-		return map[accel.Moment][]accel.Published{accel.After: {accel.DriverContainer}}[moment]
-	case accel.StepRuntime:
+	before, after := moment == accel.Before, moment == accel.After
+	switch {
+	case step == accel.StepDriver && before, step == accel.StepProve && after:
+		return []accel.Published{accel.DriverContainer}
+	case step == accel.StepRuntime:
 		return []accel.Published{accel.RuntimeEnablement}
-	case accel.StepRegister:
-		return map[accel.Moment][]accel.Published{accel.Before: {accel.DevicePlugin}}[moment]
-	case accel.StepAwait:
-		return map[accel.Moment][]accel.Published{accel.After: {accel.DevicePlugin}}[moment]
-	case accel.StepMonitor:
+	case step == accel.StepRegister && before, step == accel.StepAwait && after:
+		return []accel.Published{accel.DevicePlugin}
+	case step == accel.StepMonitor:
 		return []accel.Published{accel.DeviceMonitoring, accel.FeatureDiscovery}
 	}
 	return nil
@@ -38,9 +35,6 @@ func ownSteps(step accel.Step, moment accel.Moment) []accel.Published {
 func gated(rows []row) []row {
 	for i, r := range rows {
 		states := ownSteps(r.step, accel.After)
-		if len(states) == 0 {
-			continue
-		}
 		rows[i].passed = func(m accel.Machine, h accel.Have) bool {
 			left := func(p accel.Published) bool { return slices.Contains(h.StepsLeft, p) }
 			return r.passed(m, h) && !slices.ContainsFunc(states, left)
@@ -67,8 +61,7 @@ func (l *Loop) observeSteps(k *kind) {
 // left reports whether a kind has own steps at a moment that have not completed with the live driver.
 func (l *Loop) left(k *kind, at ownMoment) bool {
 	identity, done := k.stepped[at]
-	return l.o.Effects.Steps != nil && len(k.def.Steps[at.state].At(at.moment)) > 0 &&
-		(!done || identity != driverIdentity(k.have.Driver))
+	return len(k.def.Steps[at.state].At(at.moment)) > 0 && (!done || identity != driverIdentity(k.have.Driver))
 }
 
 // observePrerequisite blocks a kind whose driver does not serve while the driver of a kind that it comes after is
@@ -175,9 +168,6 @@ func (w *worker) runOwn(k *kind, at []ownMoment) work {
 	def, facts, accs, identity := k.def, w.facts, slices.Clone(k.have.Accelerators), driverIdentity(k.have.Driver)
 	return func() (func(*kind), *accel.Problem) {
 		for i, o := range at {
-			if w.o.Effects.Steps == nil {
-				break
-			}
 			if problem := w.o.Effects.Steps(w.ctx, def, facts, accs, o.state, o.moment); problem != nil {
 				return remember(at[:i], identity), problem
 			}
@@ -186,11 +176,9 @@ func (w *worker) runOwn(k *kind, at []ownMoment) work {
 	}
 }
 
+// remember returns what notes that own steps have completed.
 func remember(at []ownMoment, identity string) func(*kind) {
 	return func(k *kind) {
-		if k.stepped == nil {
-			k.stepped = map[ownMoment]string{}
-		}
 		for _, o := range at {
 			k.stepped[o] = identity
 		}

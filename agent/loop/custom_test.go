@@ -25,12 +25,9 @@ func runKinds(t *testing.T, w *world, steps func(kind, at string) *accel.Problem
 			kinds[def.Kind] = def
 		}
 		l := New(Options{
-			Agent: accel.Agent{Started: time.Now()},
-			Want:  accel.Want{Kubernetes: w.kubelet, Labels: w.kubelet, Kinds: kinds},
-			Probes: Probes{
-				Facts: w.facts, Read: w.read, Accelerators: w.accelerators, Collect: w.collect, Driver: w.driver,
-				Runtime: w.runtime,
-			},
+			Agent:  accel.Agent{Started: time.Now()},
+			Want:   accel.Want{Kubernetes: w.kubelet, Labels: w.kubelet, Kinds: kinds},
+			Probes: w.probes(),
 			Effects: Effects{
 				Ensure: w.ensure, Prove: w.prove, Apply: w.apply,
 				Plugin: func(context.Context, *accel.Definition) Plugin { return w },

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -21,18 +22,24 @@ const lookAgainAnyway = 5 * time.Minute
 type upgradeCase struct {
 	kind   string
 	policy accel.UpgradePolicy
-	now    time.Time
-	phase  accel.UpgradePhase
-	// prepared is true when the new driver is in the store.
-	prepared bool
-	// ordered is true if a policy of the cluster decides when the driver may be replaced. acting is true while the
-	// node has its slot.
-	ordered, acting bool
-	// drained is the time since which no device is offered; zero while devices are offered. withheld is true when the
-	// kubelet has taken that over and counts none.
-	drained  time.Time
+	// policiesUnknown is true while the policies of the cluster, which may order upgrades, are not known.
+	policiesUnknown bool
+	now             time.Time
+	// target is the version that is ready in the store; empty until it is.
+	target string
+	// phase, drained, report and acting are from the last decision; failure is why the upgrade waits.
+	phase   accel.UpgradePhase
+	drained time.Time
+	report  accel.UpgradeReport
+	acting  bool
+	failure *accel.Failure
+	// granted is the version for which the controller has granted the node a slot, and written is the node's report,
+	// both from one version of the node object.
+	granted string
+	written accel.UpgradeReport
+	// withheld is true if the kubelet gives the devices to no pod.
 	withheld bool
-	// looked says who uses the driver; nil before the look.
+	// looked says who uses the driver; nil if nobody has looked since the last decision.
 	looked *lookedFor
 }
 
@@ -66,38 +73,79 @@ type upgradeDecision struct {
 	drained time.Time
 	// evict means that the API server must evict the holders that the look finds.
 	evict bool
-	// problem is why the upgrade waits; nil if it continues. retryAt is when it is tried again; if zero, the reason
-	// of the problem decides.
+	// report is what the node reports to the controller. acting is true from when the node has its slot until the
+	// upgrade has succeeded or failed.
+	report accel.UpgradeReport
+	acting bool
+	// problem is why the upgrade waits. If it is nil, the last failure remains, unless clear ends it.
 	problem *accel.Problem
+	clear   bool
+	// retryAt is when it is tried again; if zero, the reason of the problem decides. byEvent means that no clock does:
+	// only an event continues it.
 	retryAt time.Time
-	// givenUp ends the attempt: only a change of the machine starts another one. The node gives its slot back.
-	givenUp bool
-	// await makes the upgrade due when a holder ends. If until is not zero, the waiting ends at that time.
+	byEvent bool
+	// await makes the upgrade due when a holder ends.
 	await bool
-	until time.Time
 }
 
 // decideUpgrade decides what an upgrade does next. It is pure. A driver is replaced when the new one is ready, a
 // policy of the cluster lets the node continue, no device is offered any more, and every source has since confirmed
 // that nobody uses the driver.
 func decideUpgrade(c upgradeCase) upgradeDecision {
-	d := upgradeDecision{phase: c.phase, drained: c.drained}
+	d := upgradeDecision{phase: c.phase, drained: c.drained, report: c.report, acting: c.acting}
+	if c.looked != nil {
+		d = decideByHolders(c, d)
+	}
+	ordered := (c.policy.By != "" || c.policiesUnknown) && !d.acting
+	if ordered && c.target != "" && d.phase != accel.UpgradeReplacing && d.problem == nil && !c.givenUp() {
+		d = decideSlot(c, d)
+	}
 	switch {
-	case c.looked != nil:
-		return decideByHolders(c, d)
-	case c.phase == accel.UpgradeReplacing:
+	case d.problem != nil:
+	case d.phase == accel.UpgradeReplacing:
 		d.step = upgradeReplaces
-	case !c.prepared:
-		d.step, d.phase = upgradePrepares, accel.UpgradePreparing
-	case c.ordered && !c.acting:
+	case c.target == "":
+		d.step = upgradePrepares
+	case ordered && !d.acting:
 		// The node waits for its slot. The node object is watched, so the grant is an event.
-	case !c.drained.IsZero() && !c.withheld:
+	case !d.drained.IsZero() && !c.withheld:
 		// The kubelet still counts devices. When it stops, that is an event.
 	default:
 		d.step = upgradeLooks
-		d.evict = !c.drained.IsZero() && c.policy.Holders == accel.HoldersEvict
+		d.evict = !d.drained.IsZero() && c.policy.Holders == accel.HoldersEvict
 	}
 	return d
+}
+
+// givenUp reports whether the upgrade has failed, has been reported as failed, and is not tried again yet.
+func (c upgradeCase) givenUp() bool {
+	return c.failure != nil && c.failure.Reason != accel.WaitingForSlot && !due(c.failure, c.now)
+}
+
+// decideSlot decides whether a node whose upgrades a policy orders may act, and what it reports.
+func decideSlot(c upgradeCase, d upgradeDecision) upgradeDecision {
+	going := accel.UpgradeReport{Phase: accel.ReportUpgrading, Version: c.target}
+	var message string
+	switch {
+	case c.policiesUnknown:
+		message, d.report = "the policies of the cluster are not known yet", accel.UpgradeReport{}
+	case c.granted != c.target:
+		message = fmt.Sprintf("version %s is ready and waits for a slot of the policy %q", c.target, c.policy.By)
+		d.report = accel.UpgradeReport{Phase: accel.ReportWaiting, Version: c.target}
+	case c.written != going:
+		message, d.report = "the slot is granted; that the node goes on is being written down", going
+	default:
+		d.report, d.acting, d.clear = going, true, true
+		return d
+	}
+	d.phase, d.drained = accel.UpgradeWaiting, time.Time{} // no policy may have ordered upgrades when it began
+	d.problem, d.byEvent = accel.Problemf(accel.WaitingForSlot, "%s", message), true
+	return d
+}
+
+// failedReport is the node's report of an upgrade that failed.
+func failedReport(version string, reason accel.Reason) accel.UpgradeReport {
+	return accel.UpgradeReport{Phase: accel.ReportFailed, Version: version, Reason: reason}
 }
 
 // decideByHolders decides from the list of holders.
@@ -108,10 +156,10 @@ func decideByHolders(c upgradeCase, d upgradeDecision) upgradeDecision {
 	module := slices.ContainsFunc(holders, func(h accel.Holder) bool { return strings.HasPrefix(h.Other, "module ") })
 	switch {
 	case len(holders) == 0 && unanswered == nil && draining:
-		d.phase = accel.UpgradeReplacing
+		d.phase, d.clear = accel.UpgradeReplacing, true
 		return d
 	case len(holders) == 0 && unanswered == nil: // no pod may get a device between this look and the unloading
-		d.phase, d.drained = accel.UpgradeDraining, c.now
+		d.phase, d.drained, d.clear = accel.UpgradeDraining, c.now, true
 		return d
 	case len(holders) == 0 && (!waits || !draining): // an unknown is no reason to withhold devices from every pod
 		d.phase, d.drained, d.problem, d.retryAt = accel.UpgradeWaiting, time.Time{}, unanswered, c.now.Add(lookAgain)
@@ -128,6 +176,7 @@ func decideByHolders(c upgradeCase, d upgradeDecision) upgradeDecision {
 	if !draining {
 		d.phase, d.drained = accel.UpgradeDraining, c.now
 		if c.policy.Holders == accel.HoldersEvict {
+			d.clear = true
 			return d // evict only after the kubelet has stopped giving out devices
 		}
 	}
@@ -144,7 +193,8 @@ func decideToWait(c upgradeCase, d upgradeDecision) upgradeDecision {
 	if limit > 0 && c.now.Sub(d.drained) >= limit {
 		late := *d.problem
 		late.Message = "given up after " + limit.String() + ": " + late.Message
-		d.problem, d.phase, d.drained, d.givenUp = &late, accel.UpgradeWaiting, time.Time{}, true
+		d.problem, d.phase, d.drained, d.byEvent = &late, accel.UpgradeWaiting, time.Time{}, true
+		d.report, d.acting = failedReport(c.target, late.Reason), false // the node gives its slot back
 		return d
 	}
 	if c.looked.refused != nil {
@@ -155,10 +205,8 @@ func decideToWait(c upgradeCase, d upgradeDecision) upgradeDecision {
 	if silent || c.looked.refused != nil || c.looked.unanswered != nil {
 		d.retryAt = c.now.Add(lookAgain)
 	}
-	if limit > 0 {
-		if d.until = d.drained.Add(limit); d.until.Before(d.retryAt) {
-			d.retryAt = d.until
-		}
+	if end := d.drained.Add(limit); limit > 0 && end.Before(d.retryAt) {
+		d.retryAt = end
 	}
 	return d
 }

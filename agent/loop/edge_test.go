@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -32,7 +33,7 @@ func TestNothingWithoutSlot(t *testing.T) {
 	def := &accel.Definition{Kind: "k-x"}
 	def.Driver.Upgrade.By = "fleet"
 	l := New(Options{
-		Want: accel.Want{Kinds: map[string]*accel.Definition{"k-x": def}},
+		Want: accel.Want{Kinds: map[string]*accel.Definition{"k-x": def}}, Log: slog.New(slog.DiscardHandler),
 		Effects: Effects{Holders: func(context.Context, *accel.Definition, []accel.Accelerator) ([]accel.Holder,
 			*accel.Problem,
 		) {
@@ -44,8 +45,11 @@ func TestNothingWithoutSlot(t *testing.T) {
 	w := &worker{Loop: l, ctx: t.Context(), steps: &steps}
 	k := l.kinds["k-x"]
 	for _, acting := range []bool{false, true} {
-		k.up = &upgrading{prepared: true, acting: acting}
-		w.upgrade("k-x", k)
+		k.have.Driver.Upgrade = &accel.Upgrade{}
+		k.up = &upgrading{prepared: &accel.DriverRef{Version: "2"}, stop: func() {}}
+		k.up.acting = acting
+		w.observeUpgrade(k, time.Now())
+		w.upgrade(k)
 		steps.Wait()
 		if looked > 0 != acting || k.up.busy != acting {
 			t.Errorf("acting %t: looked %d times, busy %t", acting, looked, k.up.busy)
@@ -160,7 +164,7 @@ func TestSnapshots(t *testing.T) {
 	l := New(Options{Want: accel.Want{Kinds: map[string]*accel.Definition{"k-x": {Kind: "k-x"}}}})
 	k := l.kinds["k-x"]
 	k.have.Accelerators = []accel.Accelerator{{ID: "0000:01:00.0", Model: "first"}}
-	l.store(time.Now())
+	l.store(l.snapshot(time.Now()))
 	m, replaced := l.Follow()
 	select {
 	case <-replaced:
@@ -168,7 +172,7 @@ func TestSnapshots(t *testing.T) {
 	default:
 	}
 	k.have.Accelerators[0].Model = "second"
-	l.store(time.Now())
+	l.store(l.snapshot(time.Now()))
 	select {
 	case <-replaced:
 	default:

@@ -16,13 +16,17 @@ import (
 // Probes read the machine. They are quick and change nothing.
 type Probes struct {
 	Facts func() accel.Facts
-	// Read reads the attributes of a kind's devices. Accelerators returns the devices as they were last read, with the
-	// health that they have now. The loop fills in Health.Since.
+	// Read reads the attributes of a kind's devices. Accelerators returns the devices as they were last read. Enrich
+	// adds what the kind's probe program reports, and Judge their health; both return the slice that they got. Reset
+	// reports whether somebody resets a device. The loop fills in Health.Since.
 	Read         func(*accel.Definition, []accel.PCIDevice)
 	Accelerators func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
+	Enrich       func(*accel.Definition, []accel.Accelerator) []accel.Accelerator
+	Judge        func(*accel.Definition, []accel.PCIDevice, []accel.Accelerator) []accel.Accelerator
+	Reset        func(id string) bool
 	// Collect reads the metrics of one device. With an error, it still returns the metrics that could be read.
 	Collect func(*accel.Definition, accel.Accelerator) (map[string]float64, error)
-	// Program returns the status of a kind's probe program. The field is nil if there are no programs.
+	// Program returns the status of a kind's probe program; nil if it has none.
 	Program func(kind string) *accel.ProbeHave
 	Driver  func(*accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
 	Runtime func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem)
@@ -32,10 +36,11 @@ type Probes struct {
 type Effects struct {
 	Ensure func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
 	Prove  func(context.Context, *accel.Definition, []accel.Accelerator) (string, *accel.Problem)
-	// Prepare fetches or builds the desired driver without touching the one in use. Upgrade replaces the driver.
+	// Prepare fetches or builds the desired driver without touching the one in use. Upgrade replaces the driver by the
+	// one that Prepare returned.
 	Prepare func(context.Context, *accel.Definition, accel.Facts) (accel.DriverRef, *accel.Problem)
-	Upgrade func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave,
-		*accel.Problem)
+	Upgrade func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.DriverRef) (
+		accel.DriverHave, *accel.Problem)
 	// Holders returns who uses a kind's driver. It returns a problem if there may be more holders because a source
 	// has not answered. AwaitHolder returns nil when one of the holders has ended, and otherwise waits until ctx
 	// ends. Evict asks the API server to evict the pods among them.
@@ -53,7 +58,7 @@ type Effects struct {
 	// Early reports whether a kind's plugin must start without waiting for the driver, because pods may hold devices
 	// that only this plugin can unprepare. Nil means never.
 	Early func(*accel.Definition) bool
-	// Steps runs a definition's own steps; nil when there are none.
+	// Steps runs a definition's own steps.
 	Steps func(
 		context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.Published, accel.Moment,
 	) *accel.Problem
@@ -176,7 +181,7 @@ func New(o Options) *Loop {
 		l.kinds[name] = newKind(def, time.Now())
 	}
 	l.beat.Store(time.Now().UnixNano())
-	l.store(time.Time{})
+	l.store(l.snapshot(time.Time{}))
 	return l
 }
 
@@ -314,16 +319,19 @@ func fingerprint(f accel.Facts) string {
 func (l *Loop) forgive() {
 	for _, k := range l.kinds {
 		if f := k.have.Failure; f != nil && (f.RetryAt.IsZero() || f.Reason == accel.BuildElsewhere) {
-			again := *f
-			again.RetryAt = time.Now()
-			k.have.Failure = &again
+			k.have.Failure = dueNow(f)
 		}
 		if k.up != nil && k.up.failure != nil && k.up.failure.RetryAt.IsZero() {
-			again := *k.up.failure
-			again.RetryAt = time.Now()
-			k.up.failure = &again
+			k.up.failure = dueNow(k.up.failure)
 		}
 	}
+}
+
+// dueNow returns f, to be tried again now. Snapshots share f, so it stays as it is.
+func dueNow(f *accel.Failure) *accel.Failure {
+	again := *f
+	again.RetryAt = time.Now()
+	return &again
 }
 
 // depth is how much of the host a pass reads.
@@ -352,7 +360,7 @@ func (w *worker) pass(look depth) {
 	w.judge(now)
 	for _, name := range slices.Sorted(maps.Keys(w.kinds)) {
 		w.startEarly(w.kinds[name])
-		w.start(name, w.kinds[name])
+		w.start(w.kinds[name])
 	}
 }
 
@@ -365,13 +373,13 @@ func (l *Loop) judge(now time.Time) {
 		if next.State != k.status.State {
 			l.transit(m, name, k, &next, now)
 		}
-		k.status = next
+		k.status, m.Status[name] = next, next
 	}
 	before := l.Machine()
-	l.store(now)
-	l.logHealth(before, l.Machine())
+	l.store(m)
+	l.logHealth(before, m)
 	if l.o.Effects.Publish != nil {
-		l.o.Effects.Publish(l.Machine())
+		l.o.Effects.Publish(m)
 	}
 }
 
@@ -419,18 +427,18 @@ func (l *Loop) snapshot(now time.Time) accel.Machine {
 	return m
 }
 
-func (l *Loop) store(now time.Time) {
-	before := l.now.Swap(&newest{l.snapshot(now), make(chan struct{})})
+func (l *Loop) store(m accel.Machine) {
+	before := l.now.Swap(&newest{m, make(chan struct{})})
 	if before != nil {
 		close(before.replaced)
 	}
 }
 
 // untilRetry returns how long until the earliest step that waits for the clock is due, at most the pulse. It ignores
-// a time well in the past: that step waits for something else.
+// a time well in the past, or none: that step waits for something else.
 func (l *Loop) untilRetry() time.Duration {
 	wait := pulse
-	due := func(at time.Time) {
+	next := func(at time.Time) {
 		if left := time.Until(at); left > -settle {
 			wait = min(wait, max(left, time.Millisecond))
 		}
@@ -439,14 +447,14 @@ func (l *Loop) untilRetry() time.Duration {
 		if k.running != accel.StepNone {
 			continue
 		}
-		if f := k.have.Failure; f != nil && !f.RetryAt.IsZero() {
-			due(f.RetryAt)
+		if f := k.have.Failure; f != nil {
+			next(f.RetryAt)
 		}
-		if k.up != nil && k.up.failure != nil && !k.up.busy && !k.up.failure.RetryAt.IsZero() {
-			due(k.up.failure.RetryAt)
+		if k.up != nil && k.up.failure != nil && !k.up.busy {
+			next(k.up.failure.RetryAt)
 		}
 		if k.ended != accel.StepNone && k.ended == k.status.Next {
-			due(k.endedAt.Add(calm))
+			next(k.endedAt.Add(calm))
 		}
 	}
 	return wait

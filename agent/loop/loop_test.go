@@ -83,9 +83,6 @@ func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []acc
 			if d.Address == w.lost {
 				a.Health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone}
 			}
-			if w.reset {
-				a.Withheld = &accel.Withheld{By: accel.ByReset, Reason: accel.BeingReset}
-			}
 			for _, name := range w.parts {
 				if len(out) == 0 {
 					a.Partitions = append(a.Partitions, accel.Accelerator{
@@ -98,6 +95,12 @@ func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []acc
 		}
 	}
 	return out
+}
+
+func (w *world) resets(string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reset
 }
 
 func (w *world) driver(_ *accel.Definition, f accel.Facts, _ []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
@@ -231,6 +234,18 @@ func device(address string) accel.PCIDevice {
 	return accel.PCIDevice{Address: address, Vendor: "f00d", Device: "0001"}
 }
 
+// probes read w.
+func (w *world) probes() Probes {
+	return Probes{
+		Facts: w.facts, Read: w.read, Accelerators: w.accelerators, Collect: w.collect, Driver: w.driver,
+		Runtime: w.runtime, Reset: w.resets, Program: func(string) *accel.ProbeHave { return nil },
+		Enrich: func(_ *accel.Definition, accs []accel.Accelerator) []accel.Accelerator { return accs },
+		Judge: func(_ *accel.Definition, _ []accel.PCIDevice, accs []accel.Accelerator) []accel.Accelerator {
+			return accs
+		},
+	}
+}
+
 // run starts a loop over w inside a synctest bubble and stops it when the test function ends.
 func run(t *testing.T, w *world, check func(*Loop)) {
 	t.Helper()
@@ -244,10 +259,7 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 				Kubernetes: w.kubelet, Labels: w.kubelet, PoliciesUnknown: w.unsure,
 				Kinds: map[string]*accel.Definition{"k-x": def},
 			},
-			Probes: Probes{
-				Facts: w.facts, Read: w.read, Accelerators: w.accelerators, Collect: w.collect, Driver: w.driver,
-				Runtime: w.runtime,
-			},
+			Probes: w.probes(),
 			Effects: Effects{
 				Ensure: w.ensure, Prove: w.prove, Apply: w.apply,
 				Prepare: w.prepare, Upgrade: w.upgrade, Holders: w.look, AwaitHolder: w.await, Evict: w.evict,
@@ -256,6 +268,11 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 					return problem
 				},
 				Plugin: func(context.Context, *accel.Definition) Plugin { return w },
+				Steps: func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.Published,
+					accel.Moment,
+				) *accel.Problem {
+					return nil
+				},
 			},
 			Observer: w, Log: slog.New(slog.DiscardHandler), SampleEvery: 15 * time.Second, Resync: 5 * time.Minute,
 			KubeSync: func() Sync {
@@ -406,7 +423,8 @@ func TestNewsOfHealthReadsNoDevice(t *testing.T) {
 			reset              bool
 		}{
 			{"news of its health", 0, l.Changed, "hot", "second", "first", false},
-			{"an event on the host", 0, func() { l.Wake(false) }, "hot", "second", "second", true},
+			{"an event on the host", 0, func() { l.Wake(false) }, "hot", "second", "second", false},
+			{"an event during a reset", 0, func() { l.Wake(false) }, "hot", "third", "second", true},
 			{"news after a reset", 0, l.Changed, "hot", "third", "third", false},
 			{"more news of its health", 0, l.Changed, "hotter", "fourth", "third", false},
 			{"news after a sample's time", 15 * time.Second, l.Changed, "hottest", "fourth", "fourth", false},

@@ -15,7 +15,7 @@ func Next(m accel.Machine, kind string) accel.Status {
 	var at row
 	for _, r := range table() {
 		at = r
-		if (r.applies == nil || r.applies(m)) && !r.passed(m, have) {
+		if r.on(m) && !r.passed(m, have) {
 			break
 		}
 	}
@@ -38,10 +38,12 @@ func Next(m accel.Machine, kind string) accel.Status {
 // upgradeDue reports whether another driver is desired and the upgrade can continue now.
 func upgradeDue(have accel.Have, now time.Time) bool {
 	u := have.Driver.Upgrade
-	if u == nil {
-		return false
-	}
-	return u.Failure == nil || !u.Failure.RetryAt.IsZero() && !now.Before(u.Failure.RetryAt)
+	return u != nil && due(u.Failure, now)
+}
+
+// due reports whether what failed may be tried now.
+func due(f *accel.Failure, now time.Time) bool {
+	return f == nil || !f.RetryAt.IsZero() && !now.Before(f.RetryAt)
 }
 
 // phases returns the phases of the published states for a kind in row at.
@@ -55,7 +57,7 @@ func phases(m accel.Machine, at row, blocked bool) map[accel.Published]accel.Pha
 		if r.state == at.state {
 			passed = false
 		}
-		if r.applies != nil && !r.applies(m) {
+		if !r.on(m) {
 			continue
 		}
 		for _, p := range r.shows {
@@ -115,7 +117,7 @@ func failed(f *accel.Failure) string {
 
 // upgradeWords describes the progress of an upgrade.
 func upgradeWords(u *accel.Upgrade) string {
-	handshakes := map[accel.UpgradePhase]string{
+	words := map[accel.UpgradePhase]string{
 		accel.UpgradePending:   "the old driver serves",
 		accel.UpgradePreparing: "preparing the new driver, the old one serves",
 		accel.UpgradeWaiting:   "the new driver is ready, the old one serves",
@@ -123,9 +125,9 @@ func upgradeWords(u *accel.Upgrade) string {
 		accel.UpgradeReplacing: "in progress",
 	}[u.Phase]
 	if u.Failure != nil {
-		handshakes += "; " + failed(u.Failure)
+		words += "; " + failed(u.Failure)
 	}
-	return handshakes
+	return words
 }
 
 // devices returns "1 device", "2 devices" and so on.

@@ -72,7 +72,7 @@ func (w *worker) dismissUnwanted() {
 
 func (w *worker) dismiss(name string, k *kind) {
 	if k.up != nil {
-		k.up.end()
+		k.up.stop()
 	}
 	if k.stop != nil {
 		k.stop()
@@ -89,7 +89,7 @@ func (w *worker) dismiss(name string, k *kind) {
 
 func newKind(def *accel.Definition, now time.Time) *kind {
 	return &kind{
-		def: def, proven: map[string]string{}, vanished: map[string]time.Time{},
+		def: def, proven: map[string]string{}, vanished: map[string]time.Time{}, stepped: map[ownMoment]string{},
 		status: accel.Status{State: accel.Absent, Since: now},
 	}
 }

@@ -5,6 +5,7 @@ package loop
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -15,7 +16,7 @@ type row struct {
 	state accel.State
 	// passed reports whether the kind is past this state.
 	passed func(accel.Machine, accel.Have) bool
-	// applies is nil for states that every host has.
+	// applies is nil for states that every host has; see on.
 	applies func(accel.Machine) bool
 	step    accel.Step
 	// shows are the published states that are pending or failed while a kind is in this state.
@@ -23,6 +24,9 @@ type row struct {
 	// means and gate are the texts of docs/states.md: what the state means, and what validates leaving it.
 	means, gate string
 }
+
+// on reports whether a machine has the state.
+func (r row) on(m accel.Machine) bool { return r.applies == nil || r.applies(m) }
 
 // table returns the states in order. A kind is in the first row that applies and is not passed.
 func table() []row {
@@ -63,10 +67,7 @@ func table() []row {
 			state: accel.KubeletPending, step: accel.StepAwait, applies: served,
 			shows: []accel.Published{accel.DevicePlugin},
 			passed: func(_ accel.Machine, h accel.Have) bool {
-				if heldBack(h) {
-					return true // allocatable falls to zero and comes back
-				}
-				return h.Plugin.Allocatable.Is(accel.CountOffered(accel.Units(h.Accelerators)))
+				return drains(h) || h.Plugin.Allocatable.Is(accel.CountOffered(accel.Units(h.Accelerators)))
 			},
 			means: "the kubelet is connected; its own view differs from the devices that are offered",
 			gate:  "allocatable, asked of the kubelet, equals the devices that are offered; with DRA, the devices without taint in the slices that were read back do",
@@ -95,14 +96,16 @@ func published(m accel.Machine, h accel.Have) bool {
 	return h.Runtime.Applied && (h.Runtime.NotHonored == nil || !m.Want.Kubernetes)
 }
 
+// drains reports whether no device is offered because the driver is about to be replaced: allocatable falls to zero and
+// comes back.
+func drains(h accel.Have) bool {
+	u := h.Driver.Upgrade
+	return u != nil && (u.Phase == accel.UpgradeDraining || u.Phase == accel.UpgradeReplacing)
+}
+
 // rank returns the index of s in the table, -1 for a state that is not in it.
 func rank(s accel.State) int {
-	for i, r := range table() {
-		if r.state == s {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(table(), func(r row) bool { return r.state == s })
 }
 
 // Allowed reports whether a kind may go from one state to another in one transition: one state forward (skipping
@@ -113,15 +116,7 @@ func Allowed(m accel.Machine, from, to accel.State) bool {
 	if a < 0 || b < 0 || a == b {
 		return false
 	}
-	if b < a {
-		return true
-	}
-	for _, r := range table()[a+1 : b] {
-		if r.applies == nil || r.applies(m) {
-			return false
-		}
-	}
-	return true
+	return b < a || !slices.ContainsFunc(table()[a+1:b], func(r row) bool { return r.on(m) })
 }
 
 // route returns the transitions from one state to another. Each is allowed: this observation validated every gate in
@@ -133,7 +128,7 @@ func route(m accel.Machine, from, to accel.State) []accel.State {
 	}
 	var states []accel.State
 	for _, r := range table()[a+1 : b+1] {
-		if r.applies == nil || r.applies(m) {
+		if r.on(m) {
 			states = append(states, r.state)
 		}
 	}

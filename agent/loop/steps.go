@@ -27,7 +27,8 @@ type worker struct {
 }
 
 // background runs work concurrently with the loop and passes the outcome to it.
-func (w *worker) background(name string, step accel.Step, do work) {
+func (w *worker) background(k *kind, step accel.Step, do work) {
+	name := k.def.Kind
 	w.steps.Go(func() {
 		merge, problem := do()
 		w.done <- outcome{kind: name, step: step, merge: merge, problem: problem}
@@ -35,24 +36,24 @@ func (w *worker) background(name string, step accel.Step, do work) {
 }
 
 // start runs the step that a kind needs, unless a step runs already or a failed one is not due yet.
-func (w *worker) start(name string, k *kind) {
+func (w *worker) start(k *kind) {
 	step := k.status.Next
 	if step == accel.StepNone || k.running != accel.StepNone || w.ctx.Err() != nil {
 		return
 	}
-	if f := k.have.Failure; f != nil && f.Step == step && (f.RetryAt.IsZero() || time.Now().Before(f.RetryAt)) {
+	if f := k.have.Failure; f != nil && f.Step == step && !due(f, time.Now()) {
 		return
 	}
 	if k.ended == step && time.Since(k.endedAt) < calm {
 		return // it succeeded, but its gate is not passed yet: give the machine a moment before another run
 	}
 	if step == accel.StepUpgrade {
-		w.upgrade(name, k)
+		w.upgrade(k)
 		return
 	}
 	if do := w.work(k, step); do != nil {
 		k.running = step
-		w.background(name, step, do)
+		w.background(k, step, do)
 	}
 }
 
@@ -131,7 +132,7 @@ func failure(old *accel.Failure, step accel.Step, problem *accel.Problem, now ti
 	f := &accel.Failure{Step: step, Problem: *problem, Since: now, Attempts: 1}
 	if old != nil && old.Step == step {
 		f.Since, f.Attempts = old.Since, old.Attempts+1
-		if waits(step) { // the plugin retries by itself; seeing its problem again is not another attempt
+		if waits(step) || problem.Reason == accel.WaitingForSlot { // seeing it again is not another attempt
 			f.Attempts = old.Attempts
 		}
 	}
@@ -143,7 +144,7 @@ func failure(old *accel.Failure, step accel.Step, problem *accel.Problem, now ti
 	return f
 }
 
-// waits reports whether the device plugin's own loop carries out a step.
+// waits reports whether the device plugin's own loop carries out a step, and retries it.
 func waits(step accel.Step) bool { return step == accel.StepRegister || step == accel.StepAwait }
 
 // ensureDriver is the step that leaves driver-missing.

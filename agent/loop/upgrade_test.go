@@ -44,12 +44,15 @@ func (w *world) prepare(context.Context, *accel.Definition, accel.Facts) (accel.
 	return accel.DriverRef{Version: w.wanted, Key: "k"}, w.notReady
 }
 
-func (w *world) upgrade(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave,
-	*accel.Problem,
-) {
+func (w *world) upgrade(_ context.Context, _ *accel.Definition, _ accel.Facts, _ []accel.Accelerator,
+	to accel.DriverRef,
+) (accel.DriverHave, *accel.Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls = append(w.calls, "upgrade")
+	if to != (accel.DriverRef{Version: w.wanted, Key: "k"}) {
+		w.calls = append(w.calls, "not the driver that was prepared")
+	}
 	if n := accel.CountOffered(w.offered); n > 0 {
 		w.calls = append(w.calls, "devices were still offered")
 	}
@@ -164,9 +167,9 @@ func TestUpgradeThatReplacesNothing(t *testing.T) {
 		if s := l.Machine().Status["k-x"]; s.State != accel.DriverUnproven || s.Blocked == nil {
 			t.Fatalf("%+v", s)
 		}
-		l.o.Effects.Upgrade = func(context.Context, *accel.Definition, accel.Facts,
-			[]accel.Accelerator) (accel.DriverHave, *accel.Problem,
-		) {
+		l.o.Effects.Upgrade = func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator,
+			accel.DriverRef,
+		) (accel.DriverHave, *accel.Problem) {
 			w.set(func() { w.calls, w.wanted = append(w.calls, "upgrade"), "" })
 			return accel.DriverHave{Serves: true, Modules: []accel.LoadedModule{{Name: "m", BuildID: "1"}}}, nil
 		}
@@ -348,6 +351,9 @@ func TestUpgradeChangedWhilePrepared(t *testing.T) {
 			return to, problem
 		}
 		w.want(l, "2")
+		if u := pendingUpgrade(t, l); u.Phase != accel.UpgradePreparing {
+			t.Errorf("while 2 is prepared: %+v", u)
+		}
 		w.want(l, "3")
 		close(ready["2"])
 		time.Sleep(time.Second)

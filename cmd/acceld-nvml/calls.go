@@ -36,16 +36,14 @@ func (c *calls) ok(ret nvml.Return) bool {
 	return ret == nvml.SUCCESS
 }
 
-// text calls a function that returns a text; it is empty if the call fails.
-func text(c *calls, symbol string, get func() (string, nvml.Return)) string {
-	if !c.has(symbol) {
-		return ""
+// value calls a function that returns one value; it is empty if the call fails.
+func value[T string | int](c *calls, symbol string, get func() (T, nvml.Return)) (v T) {
+	if c.has(symbol) {
+		if got, ret := get(); c.ok(ret) {
+			v = got
+		}
 	}
-	s, ret := get()
-	if !c.ok(ret) {
-		return ""
-	}
-	return s
+	return v
 }
 
 // resolved returns the file that the library's name now leads to, even if it was replaced after it was loaded; empty

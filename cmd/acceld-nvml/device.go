@@ -21,10 +21,15 @@ type device struct {
 	wishes chan struct{}
 	orders chan accel.ProbeDivision // how it must be divided
 
-	known    bool // it has answered once
-	busy     bool // a reading was requested and has not arrived
-	asked    time.Time
-	again    bool // another reading is due after this one
+	known bool // it has answered once
+	busy  bool // a reading was requested and has not arrived
+	asked time.Time
+	again bool // another reading is due after this one
+	state
+}
+
+// state is what a reading finds out about a device.
+type state struct {
 	about    accel.ProbeDevice
 	facts    facts
 	switched bool     // it is linked to a switch
@@ -51,12 +56,9 @@ type part struct {
 
 // answer is the result of one reading.
 type answer struct {
-	device   *device
-	about    accel.ProbeDevice
-	facts    facts
+	device *device
+	state
 	readings map[string]float64
-	switched bool
-	peers    []string
 	divided  *accel.ProbeDivision // the result of an order to divide, if any
 }
 
@@ -64,7 +66,7 @@ func newDevice(w *watch, handle nvml.Device, id string) *device {
 	return &device{
 		handle: handle, id: id, calls: newCalls(w.lib), files: w.files, wishes: make(chan struct{}, 1),
 		orders: make(chan accel.ProbeDivision, 1),
-		about:  accel.ProbeDevice{ID: id},
+		state:  state{about: accel.ProbeDevice{ID: id}},
 	}
 }
 
@@ -89,7 +91,7 @@ func (d *device) take(a answer) {
 	if a.divided == nil {
 		d.busy = false
 	}
-	d.about, d.facts, d.switched, d.peers = a.about, a.facts, a.switched, a.peers
+	d.state = a.state
 	if d.again {
 		d.ask()
 	}
@@ -122,12 +124,12 @@ func (d *device) work(ctx context.Context, answers chan<- answer) {
 // read reads everything about the device. A GPU that is lost has no readings, but keeps its names if NVML still knows
 // them.
 func (d *device) read() answer {
-	a := answer{device: d, about: accel.ProbeDevice{ID: d.id}}
+	a := answer{device: d, state: state{about: accel.ProbeDevice{ID: d.id}}}
 	c := d.calls
 	c.lost, c.reset = false, false
-	a.about.UUID = text(c, "nvmlDeviceGetUUID", d.handle.GetUUID)
-	a.about.Serial = text(c, "nvmlDeviceGetSerial", d.handle.GetSerial)
-	a.about.Model = text(c, "nvmlDeviceGetName", d.handle.GetName)
+	a.about.UUID = value(c, "nvmlDeviceGetUUID", d.handle.GetUUID)
+	a.about.Serial = value(c, "nvmlDeviceGetSerial", d.handle.GetSerial)
+	a.about.Model = value(c, "nvmlDeviceGetName", d.handle.GetName)
 	a.readings = readings(c, d.handle)
 	a.facts = d.learn(a.about.Model, a.readings)
 	a.about.Partitions, a.facts.parts = d.partitions()
@@ -148,20 +150,9 @@ func (d *device) learn(model string, readings map[string]float64) facts {
 			f.major, f.minor = major, minor
 		}
 	}
-	if c.has("nvmlSystemGetDriverVersion") {
-		if v, ret := c.lib.SystemGetDriverVersion(); c.ok(ret) {
-			f.driver = v
-		}
-	}
-	if c.has("nvmlSystemGetCudaDriverVersion_v2") {
-		if v, ret := c.lib.SystemGetCudaDriverVersion_v2(); c.ok(ret) {
-			f.cuda = v
-		}
-	}
-	if c.has("nvmlDeviceGetMigMode") {
-		_, _, ret := d.handle.GetMigMode()
-		f.canBeDivided = c.ok(ret)
-	}
+	f.driver = value(c, "nvmlSystemGetDriverVersion", c.lib.SystemGetDriverVersion)
+	f.cuda = value(c, "nvmlSystemGetCudaDriverVersion_v2", c.lib.SystemGetCudaDriverVersion_v2)
+	_, f.canBeDivided = d.mode()
 	f.graphicsClass = strings.HasPrefix(d.files.text("/sys/bus/pci/devices/"+d.id+"/class"), "0x0300")
 	return f
 }

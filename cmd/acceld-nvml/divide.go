@@ -28,9 +28,13 @@ func (d *device) divide(parts map[string]int) error {
 		return fmt.Errorf("it cannot be divided (MIG): %v", ret)
 	}
 	there := d.profiles()
+	var names []string
+	for _, p := range there {
+		names = append(names, p.name)
+	}
 	for name := range parts {
-		if !slices.ContainsFunc(there, func(p profile) bool { return p.name == name }) {
-			return fmt.Errorf("it has no profile %s; there are %s", name, strings.Join(names(there), ", "))
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("it has no profile %s; there are %s", name, strings.Join(names, ", "))
 		}
 	}
 	mode := nvml.DEVICE_MIG_DISABLE
@@ -52,14 +56,6 @@ func (d *device) divide(parts map[string]int) error {
 		}
 	}
 	return d.fill(there, parts)
-}
-
-func names(all []profile) []string {
-	var out []string
-	for _, p := range all {
-		out = append(out, p.name)
-	}
-	return out
 }
 
 // profile is a kind of instance that the GPU can have.
@@ -129,32 +125,24 @@ func (d *device) empty(there []profile) error {
 
 // fill creates the instances, large ones first, because small ones could take their place.
 func (d *device) fill(there []profile, parts map[string]int) error {
-	order := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(sizeOf(there, b), sizeOf(there, a)), strings.Compare(a, b))
+	slices.SortFunc(there, func(a, b profile) int {
+		return cmp.Or(cmp.Compare(b.info.SliceCount, a.info.SliceCount), strings.Compare(a.name, b.name))
 	})
-	for _, name := range order {
-		i := slices.IndexFunc(there, func(p profile) bool { return p.name == name })
-		for n := range parts[name] {
-			gpu, ret := d.handle.CreateGpuInstance(&there[i].info)
+	left := maps.Clone(parts)
+	for _, p := range there {
+		count := left[p.name]
+		delete(left, p.name) // another profile of the same name gets none
+		for n := range count {
+			gpu, ret := d.handle.CreateGpuInstance(&p.info)
 			if ret != nvml.SUCCESS {
-				return fmt.Errorf("cannot create instance %d of profile %s: %v", n+1, name, ret)
+				return fmt.Errorf("cannot create instance %d of profile %s: %v", n+1, p.name, ret)
 			}
-			if err := whole(gpu, there[i].info.SliceCount); err != nil {
-				return fmt.Errorf("cannot use instance %d of profile %s: %w", n+1, name, err)
+			if err := whole(gpu, p.info.SliceCount); err != nil {
+				return fmt.Errorf("cannot use instance %d of profile %s: %w", n+1, p.name, err)
 			}
 		}
 	}
 	return nil
-}
-
-// sizeOf returns the number of slices of a profile.
-func sizeOf(all []profile, name string) uint32 {
-	for _, p := range all {
-		if p.name == name {
-			return p.info.SliceCount
-		}
-	}
-	return 0
 }
 
 // whole creates one compute instance from all slices of a GPU instance.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -9,16 +10,11 @@ import (
 // as NVML has the facts. Labels that depend on how devices are shared, and the timestamp, are left out.
 func (w *watch) labels() map[string]string {
 	l := labels{}
-	var first *device
-	for _, d := range w.devices {
-		if d.known && d.facts.model != "" && first == nil {
-			first = d
-		}
-	}
-	if first == nil {
+	i := slices.IndexFunc(w.devices, func(d *device) bool { return d.known && d.facts.model != "" })
+	if i < 0 {
 		return nil
 	}
-	f := first.facts
+	f := w.devices[i].facts
 	l.set("gpu.present", "true")
 	l.set("gpu.count", strconv.Itoa(len(w.devices)))
 	l.set("gpu.product", strings.ReplaceAll(f.model, " ", "-"))

@@ -9,13 +9,19 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// divided reports whether the GPU is in the mode for instances (MIG).
-func (d *device) divided() bool {
+// mode returns the GPU's mode for instances (MIG); false if it cannot have any.
+func (d *device) mode() (now int, ok bool) {
 	if !d.calls.has("nvmlDeviceGetMigMode") {
-		return false
+		return 0, false
 	}
 	now, _, ret := d.handle.GetMigMode()
-	return d.calls.ok(ret) && now == nvml.DEVICE_MIG_ENABLE
+	return now, d.calls.ok(ret)
+}
+
+// divided reports whether the GPU is in the mode for instances.
+func (d *device) divided() bool {
+	now, ok := d.mode()
+	return ok && now == nvml.DEVICE_MIG_ENABLE
 }
 
 // partitions returns the instances of the GPU, and a summary of each profile.
@@ -77,7 +83,7 @@ func (d *device) instance(handle nvml.Device, minor int) (p accel.ProbePartition
 	}
 	p.Name = fmt.Sprintf("gi%d-ci%d", gpu, compute)
 	p.Profile = strings.ReplaceAll(profile, "+", ".") // as in the resource names of NVIDIA's device plugin
-	p.UUID = text(c, "nvmlDeviceGetUUID", handle.GetUUID)
+	p.UUID = value(c, "nvmlDeviceGetUUID", handle.GetUUID)
 	dir := fmt.Sprintf("gpu%d/mig/gi%d/", minor, gpu)
 	for _, file := range []string{dir + "access", dir + fmt.Sprintf("ci%d/access", compute)} {
 		if node := d.files.capability(file); node != "" {

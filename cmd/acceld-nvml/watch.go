@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -121,7 +122,7 @@ func (w *watch) order(r accel.ProbeRequest) {
 			answer.Problem = "it is already being divided"
 		}
 	}
-	answer.Problem = or(answer.Problem, "NVML does not know it")
+	answer.Problem = cmp.Or(answer.Problem, "NVML does not know it")
 	w.say.line(accel.ProbeLine{Divided: &answer})
 }
 
@@ -130,32 +131,43 @@ func (w *watch) versions() string {
 	return fmt.Sprintf("module %q, library %q", w.files.module(), resolved(w.library))
 }
 
-// begin initialises NVML and finds the devices. It reports a problem while that takes long, and while driver and
-// library do not match.
-func (w *watch) begin(ctx context.Context, versions string) error {
-	began := time.Now()
-	done := make(chan nvml.Return, 1)
-	go func() { done <- w.lib.Init() }()
+// slowly runs a call of NVML that may take long, and reports message while it does. The error is nil if ctx ends
+// first.
+func (w *watch) slowly(ctx context.Context, message string, call func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- call() }()
 	tick := time.NewTicker(min(w.every, w.patience))
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-done:
+			return err
 		case <-tick.C:
-			w.say.line(accel.ProbeLine{Problem: &accel.Problem{
-				Reason: accel.ProbeUnanswered, Message: "NVML has been starting since " + began.Format("15:04:05"),
-			}})
-		case ret := <-done:
-			switch ret {
-			case nvml.SUCCESS:
-				return w.find(ctx)
-			case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
-				return w.mismatch(ctx, versions)
-			}
-			return fmt.Errorf("cannot start NVML: %v", ret)
+			w.say.line(accel.ProbeLine{Problem: &accel.Problem{Reason: accel.ProbeUnanswered, Message: message}})
 		}
 	}
+}
+
+// begin initialises NVML and finds the devices. It reports a problem while that takes long, and while driver and
+// library do not match.
+func (w *watch) begin(ctx context.Context, versions string) error {
+	err := w.slowly(ctx, "NVML has been starting since "+time.Now().Format("15:04:05"), func() error {
+		if ret := w.lib.Init(); ret != nvml.SUCCESS {
+			return ret
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, nvml.ERROR_LIB_RM_VERSION_MISMATCH):
+		return w.mismatch(ctx, versions)
+	case err != nil:
+		return fmt.Errorf("cannot start NVML: %v", err)
+	case ctx.Err() == nil:
+		return w.find(ctx)
+	}
+	return nil
 }
 
 // mismatch reports that driver and library do not match, until one of them is replaced.
@@ -167,7 +179,7 @@ func (w *watch) mismatch(ctx context.Context, versions string) error {
 	problem := accel.Problem{
 		Reason: accel.LibraryMismatch,
 		Message: fmt.Sprintf("the loaded driver is %s, and NVML on this host is %s",
-			or(w.files.module(), "another one"), library),
+			cmp.Or(w.files.module(), "another one"), library),
 	}
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
@@ -185,43 +197,27 @@ func (w *watch) mismatch(ctx context.Context, versions string) error {
 // find lists the devices. A device that NVML knows but cannot open is left out, so the agent notices that it is
 // missing.
 func (w *watch) find(ctx context.Context) error {
-	found := make(chan []*device, 1)
-	failed := make(chan error, 1)
-	go func() {
+	var found []*device
+	err := w.slowly(ctx, "NVML does not say which devices there are", func() error {
 		n, ret := w.lib.DeviceGetCount()
 		if ret != nvml.SUCCESS {
-			failed <- fmt.Errorf("cannot count devices: %v", ret)
-			return
+			return fmt.Errorf("cannot count devices: %v", ret)
 		}
-		var all []*device
 		for i := range n {
 			handle, ret := w.lib.DeviceGetHandleByIndex(i)
 			if ret != nvml.SUCCESS {
 				continue
 			}
 			if pci, ret := handle.GetPciInfo(); ret == nvml.SUCCESS {
-				all = append(all, newDevice(w, handle, address(pci)))
+				found = append(found, newDevice(w, handle, address(pci)))
 			}
 		}
-		found <- all
-	}()
-	tick := time.NewTicker(min(w.every, w.patience))
-	defer tick.Stop()
-	for {
-		select {
-		case w.devices = <-found:
-			return nil
-		case err := <-failed:
-			return err
-		case <-tick.C:
-			w.say.line(accel.ProbeLine{Problem: &accel.Problem{
-				Reason:  accel.ProbeUnanswered,
-				Message: "NVML does not say which devices there are",
-			}})
-		case <-ctx.Done():
-			return nil
-		}
+		return nil
+	})
+	if err == nil && ctx.Err() == nil { // after the end of ctx, the call may still run
+		w.devices = found
 	}
+	return err
 }
 
 // address returns the PCI address as sysfs writes it.
@@ -281,11 +277,4 @@ func silent(d *device, several bool) *accel.ProbeHealth {
 		h.State = accel.Degraded
 	}
 	return h
-}
-
-func or(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }

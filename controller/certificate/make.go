@@ -11,7 +11,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"slices"
 	"time"
 )
@@ -94,9 +93,6 @@ func issue(data map[string][]byte, certificate, key string, template *x509.Certi
 func sign(template *x509.Certificate, private *ecdsa.PrivateKey, authority *x509.Certificate,
 	signer *ecdsa.PrivateKey,
 ) (certificate, key []byte, err error) {
-	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
-		return nil, nil, err
-	}
 	der, err := x509.CreateCertificate(rand.Reader, template, authority, private.Public(), signer)
 	if err != nil {
 		return nil, nil, err

@@ -49,15 +49,9 @@ type Manager struct {
 
 // secret holds the fields that are read of a Secret.
 type secret struct {
-	Meta kube.Meta         `json:"metadata"`
-	Data map[string][]byte `json:"data,omitempty"`
+	kube.Meta `json:"metadata"`
+	Data      map[string][]byte `json:"data,omitempty"`
 }
-
-// ObjectMeta returns the metadata.
-func (s *secret) ObjectMeta() *kube.Meta { return &s.Meta }
-
-// String names the task.
-func (k *Manager) String() string { return "certificate" }
 
 // TLS returns a configuration that follows the Secret. A handshake fails before there is a certificate.
 func (k *Manager) TLS() *tls.Config {
@@ -149,7 +143,7 @@ func (k *Manager) pass(ctx context.Context, s *secret, now time.Time) (next time
 		k.mu.Lock()
 		k.config = config
 		k.mu.Unlock()
-		if s.Meta.Annotations[madeAnnotation] != madeBy {
+		if s.Annotations[madeAnnotation] != madeBy {
 			return now.Add(serverLife), nil // whoever maintains it renews it
 		}
 		if at := due(config.Certificates[0].Leaf, k.Names); now.Before(at) {
@@ -161,7 +155,7 @@ func (k *Manager) pass(ctx context.Context, s *secret, now time.Time) (next time
 		}
 	}
 	patch := map[string]any{"data": data, "metadata": map[string]any{
-		"resourceVersion": s.Meta.ResourceVersion, "annotations": map[string]string{madeAnnotation: madeBy},
+		"resourceVersion": s.ResourceVersion, "annotations": map[string]string{madeAnnotation: madeBy},
 	}}
 	limited, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()

@@ -238,18 +238,10 @@ func (b *Cache) ListNodes(all []fit.Facts) {
 		there[f.Name] = true
 		b.SetNode(f)
 	}
-	b.mu.RLock()
-	var gone []string
-	for name, e := range b.nodes {
-		e.mu.Lock()
-		if e.node != nil && !there[name] {
-			gone = append(gone, name)
+	for _, name := range b.names() {
+		if !there[name] {
+			b.DropNode(name)
 		}
-		e.mu.Unlock()
-	}
-	b.mu.RUnlock()
-	for _, name := range gone {
-		b.DropNode(name)
 	}
 	b.nodesListed.Store(true)
 	b.signalComplete()
@@ -282,19 +274,16 @@ func (b *Cache) Reserve(q *fit.Request, node string) (record *fit.Record, cause 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h := b.pods[q.UID]; h != nil {
-		if h.binding {
-			return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: it is being bound to node %q", q.Namespace,
-				q.Name, h.node)
-		}
-		if h.shown {
-			return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: it is bound to node %q", q.Namespace, q.Name,
-				h.node)
-		}
 		// Whether it was written, and with which cards, is known when the API server shows the pod or reports that it
 		// is not bound.
-		return nil, fit.Fits, nil,
-			fmt.Errorf("cannot bind pod %s/%s: it is not known yet what became of its binding to node %q", q.Namespace,
-				q.Name, h.node)
+		state := "it is not known yet what became of its binding"
+		switch {
+		case h.binding:
+			state = "it is being bound"
+		case h.shown:
+			state = "it is bound"
+		}
+		return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: %s to node %q", q.Namespace, q.Name, state, h.node)
 	}
 	e := b.nodes[node]
 	if e == nil || e.node == nil {
@@ -401,18 +390,14 @@ func (b *Cache) shape(asked []fit.Asked) *fit.Shape {
 	return s
 }
 
-// find returns the entries of nodes; nil for unknown nodes.
-func (b *Cache) find(names []string) []*entry {
-	out := make([]*entry, len(names))
+// find returns the entry of a node; nil for an unknown one.
+func (b *Cache) find(name string) *entry {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	for i, name := range names {
-		out[i] = b.nodes[name]
-	}
-	return out
+	return b.nodes[name]
 }
 
-// findAll does the same for names as the scheduler sends them, and reuses the memory of out.
+// findAll does the same for all names that the scheduler sends, and reuses the memory of out.
 func (b *Cache) findAll(all *names, out []*entry) []*entry {
 	out = slices.Grow(out[:0], len(all.at))[:len(all.at)]
 	b.mu.RLock()

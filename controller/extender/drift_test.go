@@ -235,7 +235,7 @@ func (d *drifting) knows(p *corev1.Pod) bool {
 func sum(b *Cache) map[string]string {
 	out := map[string]string{}
 	for _, name := range b.names() {
-		e := b.find([]string{name})[0]
+		e := b.find(name)
 		records := e.records
 		text := "not known"
 		e.look(func(n *fit.Node) { text, records = fmt.Sprint(n.Uses()), n.Records() })

@@ -86,21 +86,20 @@ func explanation(b *Cache, rules *fit.Rules, q *fit.Request, only string, limit 
 		}
 		out.Containers = append(out.Containers, need)
 	}
-	names := b.names()
 	search := fit.NewSearch(rules, q)
 	var order []verdict
-	for i, entry := range b.find(names) {
-		entry.look(func(n *fit.Node) {
+	for _, name := range b.names() {
+		b.find(name).look(func(n *fit.Node) {
 			cause := search.Try(n)
 			out.Verdicts[cause.String()]++
-			if only == "" || only == names[i] {
-				order = append(order, verdict{names[i], cause})
+			if only == "" || only == name {
+				order = append(order, verdict{name, cause})
 			}
 		})
 	}
 	slices.SortStableFunc(order, func(a, b verdict) int { return cmp.Compare(min(a.cause, 1), min(b.cause, 1)) })
 	for _, v := range order[:min(limit, len(order))] {
-		b.find([]string{v.node})[0].look(func(n *fit.Node) { out.Nodes = append(out.Nodes, search.Explain(n)) })
+		b.find(v.node).look(func(n *fit.Node) { out.Nodes = append(out.Nodes, search.Explain(n)) })
 	}
 	return out
 }

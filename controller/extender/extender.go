@@ -125,22 +125,18 @@ func (e *Extender) During(ctx context.Context, b *Cache, run func(context.Contex
 
 // Ready reports whether the cache of this term is complete.
 func (e *Extender) Ready() bool {
-	t := e.term.Load()
-	return t != nil && t.ctx.Err() == nil && t.cache.Complete()
+	_, err := e.leader()
+	return err == nil
 }
 
 // leader returns the current term, or an error if this replica does not lead or its cache is incomplete.
 func (e *Extender) leader() (*term, error) {
-	if !e.Ready() {
-		return nil, wrong{
-			http.StatusServiceUnavailable,
-			"the cache of cards is not complete yet, or another replica is the leader",
-		}
-	}
-	if t := e.term.Load(); t != nil {
+	if t := e.term.Load(); t != nil && t.ctx.Err() == nil && t.cache.Complete() {
 		return t, nil
 	}
-	return nil, wrong{http.StatusServiceUnavailable, "another replica is the leader"}
+	return nil, wrong{
+		http.StatusServiceUnavailable, "the cache of cards is not complete yet, or another replica is the leader",
+	}
 }
 
 // Handler serves the verbs of the scheduler, and explain.

@@ -3,12 +3,14 @@ package extender
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/acceld/acceld/controller/fit"
+	"github.com/acceld/acceld/pace"
 )
 
 // BoundPods selects the pods that may hold cards: bound, and not over. A watch with this selector shows the end of a
@@ -117,18 +119,14 @@ type Sources struct{ Nodes, Pods cache.ListerWatcher }
 
 // follow keeps the cache up to date until ctx ends.
 func (b *Cache) follow(ctx context.Context, from Sources) {
-	done := make(chan struct{})
+	var group sync.WaitGroup
 	for _, r := range []*cache.Reflector{
 		cache.NewReflectorWithOptions(from.Nodes, &corev1.Node{}, b.nodeFeed(), cache.ReflectorOptions{Name: "nodes"}),
 		cache.NewReflectorWithOptions(from.Pods, &corev1.Pod{}, b.podFeed(), cache.ReflectorOptions{Name: "pods"}),
 	} {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			r.RunWithContext(ctx)
-		}()
+		group.Go(func() { r.RunWithContext(ctx) })
 	}
-	<-done
-	<-done
+	group.Wait()
 }
 
 // Unconfirmed pods are checked this often, once the API server has not shown a pod for this long after its binding.
@@ -140,14 +138,7 @@ const (
 // check asks the API server for pods that it should have shown by now, until ctx ends. Either the answer to a binding
 // was lost, or the pod was gone before the watch saw it.
 func (b *Cache) check(ctx context.Context, api API, failed func(error)) {
-	tick := time.NewTicker(checkEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for pace.Sleep(ctx, checkEvery) == nil {
 		for uid, name := range b.Unconfirmed(unconfirmedAfter) {
 			p, err := api.pod(ctx, name)
 			if err != nil {

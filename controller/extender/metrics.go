@@ -102,9 +102,9 @@ type sums struct{ used, capacity, largest int64 }
 func (m *Metrics) cards(b *Cache, gauge func(*prometheus.Desc, float64, ...string)) {
 	names := b.names()
 	total, nodes := map[string]sums{}, 0
-	for i, entry := range b.find(names) {
+	for _, name := range names {
 		var uses []fit.Use
-		if !entry.look(func(n *fit.Node) { uses = n.Uses() }) {
+		if !b.find(name).look(func(n *fit.Node) { uses = n.Uses() }) {
 			continue
 		}
 		nodes++
@@ -112,8 +112,8 @@ func (m *Metrics) cards(b *Cache, gauge func(*prometheus.Desc, float64, ...strin
 			s := total[u.Resource]
 			total[u.Resource] = sums{s.used + u.Used, s.capacity + u.Capacity, max(s.largest, u.Capacity-u.Used)}
 			if len(names) <= m.CardNodes {
-				gauge(m.rows.cardUsed, float64(u.Used), names[i], u.Card, u.Resource)
-				gauge(m.rows.cardCapacity, float64(u.Capacity), names[i], u.Card, u.Resource)
+				gauge(m.rows.cardUsed, float64(u.Used), name, u.Card, u.Resource)
+				gauge(m.rows.cardCapacity, float64(u.Capacity), name, u.Card, u.Resource)
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 // fitsWithout reports whether a pod fits on a node once the victims are gone.
 func (b *Cache) fitsWithout(node string, q *fit.Request, gone *victims) bool {
 	fits := false
-	entry := b.find([]string{node})[0]
+	entry := b.find(node)
 	entry.look(func(n *fit.Node) {
 		records := maps.Clone(n.Records())
 		for _, p := range gone.Pods {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -76,8 +77,7 @@ func (c *certificates) load() error {
 		}
 		contents[i] = data
 	}
-	if c.config != nil && bytes.Equal(contents[0], c.contents[0]) && bytes.Equal(contents[1], c.contents[1]) &&
-		bytes.Equal(contents[2], c.contents[2]) {
+	if c.config != nil && slices.EqualFunc(contents[:], c.contents[:], bytes.Equal) {
 		return nil
 	}
 	pair, err := tls.X509KeyPair(contents[0], contents[1])

@@ -6,6 +6,7 @@ import (
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -48,17 +49,8 @@ func Facts(r *fit.Rules, n *corev1.Node) fit.Facts {
 
 // sameCard reports whether two cards of an inventory are equal.
 func sameCard(a, b fit.Card) bool {
-	if a.Name != b.Name || a.Off != b.Off || (a.NUMA == nil) != (b.NUMA == nil) || a.NUMA != nil &&
-		*a.NUMA != *b.NUMA || len(a.Has) != len(b.Has) {
-		return false
-	}
-	for name, q := range a.Has {
-		other, ok := b.Has[name]
-		if !ok || q.Cmp(other) != 0 {
-			return false
-		}
-	}
-	return true
+	return a.Name == b.Name && a.Off == b.Off && (a.NUMA == nil) == (b.NUMA == nil) &&
+		(a.NUMA == nil || *a.NUMA == *b.NUMA) && maps.EqualFunc(a.Has, b.Has, resource.Quantity.Equal)
 }
 
 // Trim extracts from a pod what the cache needs; nil if the pod asks for no tracked resource.
@@ -105,21 +97,17 @@ func annotations(r *fit.Rules, all map[string]string) map[string]string {
 // API's defaults.
 func asks(r *fit.Rules, inits, apps []corev1.Container) []fit.Asked {
 	var out []fit.Asked
-	any := false
+	some := false
 	one := func(c *corev1.Container, when fit.When) {
 		a := fit.Asked{Name: c.Name, When: when}
-		merged := maps.Clone(c.Resources.Limits)
-		if merged == nil {
-			merged = corev1.ResourceList{}
-		}
-		maps.Copy(merged, c.Resources.Requests)
-		for name, q := range merged {
-			if _, ok := r.Resource(string(name)); ok {
-				if a.Amounts == nil {
-					a.Amounts = map[string]int64{}
+		for _, amounts := range []corev1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
+			for name, q := range amounts {
+				if _, ok := r.Resource(string(name)); ok {
+					if a.Amounts == nil {
+						a.Amounts = map[string]int64{}
+					}
+					a.Amounts[string(name)], some = fit.Ceil(q), true
 				}
-				a.Amounts[string(name)] = fit.Ceil(q)
-				any = true
 			}
 		}
 		out = append(out, a)
@@ -134,7 +122,7 @@ func asks(r *fit.Rules, inits, apps []corev1.Container) []fit.Asked {
 	for i := range apps {
 		one(&apps[i], fit.App)
 	}
-	if !any {
+	if !some {
 		return nil
 	}
 	return out

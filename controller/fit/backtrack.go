@@ -1,16 +1,16 @@
 package fit
 
 import (
+	"cmp"
 	"slices"
 )
 
 // backtrack is one search on one node: depth first, cards in their order, with backtracking.
 type backtrack struct {
-	s      *Search
-	n      *Node
-	m      *matched
-	stride int
-	steps  int
+	s     *Search
+	n     *Node
+	m     *matched
+	steps int
 	// base are the amounts without this pod. free is what is left of each card after the choices so far.
 	base capacityLeft
 	free []int64
@@ -26,7 +26,7 @@ type backtrack struct {
 
 func newBacktrack(s *Search, n *Node, m *matched, b capacityLeft) *backtrack {
 	d := &backtrack{
-		s: s, n: n, m: m, stride: len(n.schema.names), steps: min(Budget, s.total), base: b, free: slices.Clone(b.free),
+		s: s, n: n, m: m, steps: min(Budget, s.total), base: b, free: slices.Clone(b.free),
 		on: make([]int, len(n.cards)), taken: make([]uint64, len(n.cards)),
 		chosen: make([][]int, len(m.needs)), tiles: make([][]uint64, len(m.needs)),
 	}
@@ -42,7 +42,7 @@ func newBacktrack(s *Search, n *Node, m *matched, b capacityLeft) *backtrack {
 }
 
 // row returns what is free of a card.
-func (d *backtrack) row(card int) []int64 { return d.free[card*d.stride : (card+1)*d.stride] }
+func (d *backtrack) row(card int) []int64 { return d.n.row(d.free, card) }
 
 // place chooses cards for the items from k on, and then for the init containers.
 func (d *backtrack) place(k int) bool {
@@ -56,17 +56,8 @@ func (d *backtrack) place(k int) bool {
 	} else if it.again && !d.s.req.SingleNUMA && !d.s.req.Linked {
 		from = slices.Index(order, d.chosen[d.m.items[k-1].containers[0]][0])
 	}
-	try := func(order []int, from int) bool {
-		if d.s.req.Linked {
-			return d.pairs(k, order, 0, it.cards)
-		}
-		return d.pick(k, order, from, it.cards)
-	}
-	if !d.s.req.SingleNUMA || d.n.numa == nil {
-		return try(order, from)
-	}
-	for group := range d.n.numaGroups {
-		if try(d.inGroup(order, group), 0) {
+	for _, cards := range d.groups(order) {
+		if d.s.req.Linked && d.pairs(k, cards, 0, it.cards) || !d.s.req.Linked && d.pick(k, cards, from, it.cards) {
 			return true
 		}
 	}
@@ -75,23 +66,24 @@ func (d *backtrack) place(k int) bool {
 
 // balanced returns the cards that may be used, the least used of a resource first.
 func (d *backtrack) balanced(column int) []int {
-	used := func(card int) int64 { return d.n.capacity[card*d.stride+column] - d.free[card*d.stride+column] }
+	used := func(card int) int64 { return d.n.capacity[d.n.at(card, column)] - d.row(card)[column] }
 	order := slices.Clone(d.order)
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch x, y := used(a), used(b); {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(used(a), used(b)) })
 	return order
 }
 
-// inGroup returns the cards of one NUMA node.
-func (d *backtrack) inGroup(order []int, group int) []int {
-	return slices.DeleteFunc(slices.Clone(order), func(c int) bool { return d.n.numa[c] != group })
+// groups divides cards by NUMA node if the pod asks for a single one and the NUMA nodes are known.
+func (d *backtrack) groups(order []int) [][]int {
+	if !d.s.req.SingleNUMA || d.n.numa == nil {
+		return [][]int{order}
+	}
+	out := make([][]int, d.n.numaGroups)
+	for _, card := range order {
+		if group := d.n.numa[card]; group >= 0 {
+			out[group] = append(out[group], card)
+		}
+	}
+	return out
 }
 
 // pick chooses left more cards for item k, starting at position from of order.
@@ -237,11 +229,10 @@ func (d *backtrack) inits() bool {
 			continue
 		}
 		fits := func(card int) bool { return d.initRoom(at, shape.Before[i], card) }
-		if !d.s.req.SingleNUMA || d.n.numa == nil {
-			d.chosen[at] = d.init(d.order, int(c.Cards), fits)
-		}
-		for group := 0; group < d.n.numaGroups && d.s.req.SingleNUMA && d.chosen[at] == nil; group++ {
-			d.chosen[at] = d.init(d.inGroup(d.order, group), int(c.Cards), fits)
+		for _, cards := range d.groups(d.order) {
+			if d.chosen[at] == nil {
+				d.chosen[at] = d.init(cards, int(c.Cards), fits)
+			}
 		}
 		if d.chosen[at] == nil {
 			return false
@@ -252,7 +243,7 @@ func (d *backtrack) inits() bool {
 
 // initRoom reports whether a card has room for container at when it runs alongside the first sidecars.
 func (d *backtrack) initRoom(at, sidecars, card int) bool {
-	row := slices.Clone(d.base.free[card*d.stride : (card+1)*d.stride])
+	row := slices.Clone(d.n.row(d.base.free, card))
 	for j := d.s.req.Shape.Apps; j < d.s.req.Shape.Apps+sidecars; j++ {
 		if slices.Contains(d.chosen[j], card) {
 			for _, need := range d.m.needs[j] {

@@ -38,10 +38,7 @@ func Floor(q resource.Quantity) int64 {
 
 // divideUp returns a/b rounded up, for a ≥ 0 and b > 0.
 func divideUp(a, b int64) int64 {
-	if a%b == 0 {
-		return a / b
-	}
-	return a/b + 1
+	return a/b + min(a%b, 1)
 }
 
 // add returns a+b, at most the largest int64, for numbers that are not negative.

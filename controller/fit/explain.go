@@ -70,7 +70,7 @@ func (s *Search) Explain(n *Node) Report {
 			if n.rules.wide(resource) {
 				continue
 			}
-			at := c*len(n.schema.names) + i
+			at := n.at(c, i)
 			r := ResourceReport{resource, n.capacity[at], n.used[at], n.free[at], needs[resource]}
 			if r.Need > r.Free {
 				card.Verdict = "too little " + resource
@@ -108,13 +108,13 @@ func (s *Search) Explain(n *Node) Report {
 
 // holders returns the pods on each card.
 func (n *Node) holders() [][]HolderReport {
-	out, stride := make([][]HolderReport, len(n.cards)), len(n.schema.names)
+	out := make([][]HolderReport, len(n.cards))
 	for _, r := range n.sorted() {
 		load, _ := n.load(r)
 		for c := range n.cards {
 			uses := map[string]int64{}
 			for i, name := range n.schema.names {
-				if amount := load[c*stride+i]; amount > 0 {
+				if amount := load[n.at(c, i)]; amount > 0 {
 					uses[name] = amount
 				}
 			}
@@ -143,7 +143,7 @@ func (n *Node) Uses() []Use {
 	var out []Use
 	for c, card := range n.cards {
 		for i, name := range n.schema.names {
-			if at := c*len(n.schema.names) + i; n.capacity[at] > 0 || n.used[at] > 0 {
+			if at := n.at(c, i); n.capacity[at] > 0 || n.used[at] > 0 {
 				out = append(out, Use{card, name, n.used[at], n.capacity[at]})
 			}
 		}
@@ -153,12 +153,12 @@ func (n *Node) Uses() []Use {
 
 // Fullness returns how full the node is, from 0 to 1: the mean over its cards of their scarcest resource.
 func (n *Node) Fullness() float64 {
-	sum, stride := 0.0, len(n.schema.names)
+	sum := 0.0
 	for c := range n.cards {
-		most := 0.0
-		for at := c * stride; at < (c+1)*stride; at++ {
-			if n.capacity[at] > 0 {
-				most = max(most, min(1, float64(n.used[at])/float64(n.capacity[at])))
+		used, most := n.row(n.used, c), 0.0
+		for i, capacity := range n.row(n.capacity, c) {
+			if capacity > 0 {
+				most = max(most, min(1, float64(used[i])/float64(capacity)))
 			}
 		}
 		sum += most

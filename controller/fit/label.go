@@ -2,7 +2,6 @@ package fit
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,13 +55,7 @@ func parseNumbers(value string) []string {
 
 // parseCards reads "card0.card1", an older form than numbers.
 func parseCards(value string) []string {
-	var names []string
-	for part := range strings.SplitSeq(value, ".") {
-		if part != "" {
-			names = append(names, part)
-		}
-	}
-	return unique(names)
+	return unique(strings.FieldsFunc(value, func(c rune) bool { return c == '.' }))
 }
 
 // unique sorts names as text and drops duplicates.
@@ -71,41 +64,42 @@ func unique(names []string) []string {
 	return slices.Compact(names)
 }
 
-// parseGroups reads "0.1_2.3.4", groups of cards that share a PCI group. It returns the group of each card, from 0.
-func parseGroups(value string) (map[string]int, error) {
+// parseGroups reads "0.1_2.3.4", groups of cards that share a PCI group. It returns the group of each card, from 0; nil
+// if one part cannot be read.
+func parseGroups(value string) map[string]int {
 	groups := map[string]int{}
 	for i, part := range strings.Split(value, "_") {
 		cards := parseNumbers(part)
 		if cards == nil {
-			return nil, fmt.Errorf("cannot read group %q", part)
+			return nil
 		}
 		for _, c := range cards {
 			groups[c] = i
 		}
 	}
-	return groups, nil
+	return groups
 }
 
 // parseNUMA reads "0-0.1_1-2.3", each NUMA node with its cards. It returns, for each card, the position of its NUMA
-// node in the label, from 0.
-func parseNUMA(value string) (map[string]int, error) {
+// node in the label, from 0; nil if one part cannot be read or a card is on two NUMA nodes.
+func parseNUMA(value string) map[string]int {
 	groups, seen := map[string]int{}, map[int]bool{}
 	for i, part := range strings.Split(value, "_") {
 		node, list, _ := strings.Cut(part, "-")
 		n, ok := digits(node)
 		cards := parseNumbers(list)
 		if !ok || cards == nil || seen[n] {
-			return nil, fmt.Errorf("cannot read NUMA node %q", part)
+			return nil
 		}
 		seen[n] = true
 		for _, c := range cards {
 			if _, twice := groups[c]; twice {
-				return nil, fmt.Errorf("%s is on two NUMA nodes", c)
+				return nil
 			}
 			groups[c] = i
 		}
 	}
-	return groups, nil
+	return groups
 }
 
 // link joins a tile of one card with a tile of another. As parsed, the cards are indexes into the cards sorted by
@@ -115,19 +109,20 @@ type link struct {
 	otherCard, otherTile int
 }
 
-// parseLinks reads "0.0-1.0_2.1-3.2": a device and its tile, a dash, and the same for the other end.
-func parseLinks(value string) ([]link, error) {
+// parseLinks reads "0.0-1.0_2.1-3.2": a device and its tile, a dash, and the same for the other end. It returns nil if
+// one part cannot be read.
+func parseLinks(value string) []link {
 	var links []link
 	for part := range strings.SplitSeq(value, "_") {
 		left, right, _ := strings.Cut(part, "-")
 		card, tile, ok1 := parseEnd(left)
 		otherCard, otherTile, ok2 := parseEnd(right)
 		if !ok1 || !ok2 || card == otherCard {
-			return nil, fmt.Errorf("cannot read link %q", part)
+			return nil
 		}
 		links = append(links, link{card, tile, otherCard, otherTile})
 	}
-	return links, nil
+	return links
 }
 
 func parseEnd(s string) (card, tile int, ok bool) {

@@ -150,10 +150,15 @@ func NewNode(r *Rules, schemas Schemas, facts Facts, records map[string]*Record)
 	return n
 }
 
+// at is where a table has the amount of a card in a column, and row are all amounts of a card.
+func (n *Node) at(card, column int) int { return card*len(n.schema.names) + column }
+
+func (n *Node) row(table []int64, card int) []int64 { return table[n.at(card, 0):n.at(card+1, 0)] }
+
 // fill sets the capacities of the cards and of the node.
 func (n *Node) fill(facts Facts) {
-	stride := len(n.schema.names)
-	n.capacity, n.wideCapacity = make([]int64, len(n.cards)*stride), make([]int64, stride)
+	n.wideCapacity = make([]int64, len(n.schema.names))
+	n.capacity = make([]int64, len(n.cards)*len(n.wideCapacity))
 	n.off = make([]bool, len(n.cards))
 	for i, short := range n.schema.names {
 		total := facts.Allocatable[n.rules.Prefix+short]
@@ -163,7 +168,7 @@ func (n *Node) fill(facts Facts) {
 		}
 		for c := range n.cards {
 			if facts.Inventory == nil {
-				n.capacity[c*stride+i] = total / int64(len(n.cards))
+				n.capacity[n.at(c, i)] = total / int64(len(n.cards))
 			}
 		}
 	}
@@ -172,7 +177,7 @@ func (n *Node) fill(facts Facts) {
 		n.off[c] = card.Off
 		for short, q := range card.Has {
 			i, _ := slices.BinarySearch(n.schema.names, short)
-			n.capacity[c*stride+i] = Floor(q)
+			n.capacity[n.at(c, i)] = Floor(q)
 		}
 	}
 }
@@ -182,10 +187,7 @@ func (n *Node) readMarks(facts Facts) {
 	m := readMarks(facts.Labels, n.rules.Telemetry)
 	n.tilesOff, n.tileFirst = make([]uint64, len(n.cards)), make([]int, len(n.cards))
 	// If the label cannot be read, the card itself is still off.
-	groups, err := parseGroups(splice(facts.Labels, n.rules.LabelPrefix+labelGroups))
-	if err != nil {
-		groups = nil
-	}
+	groups := parseGroups(splice(facts.Labels, n.rules.LabelPrefix+labelGroups))
 	for c, name := range n.cards {
 		n.off[c] = n.off[c] || m.off[name]
 		for other, wide := range m.group {
@@ -213,13 +215,11 @@ func (n *Node) readPlaces(facts Facts) {
 		}
 	}
 	if value, there := facts.Labels[n.rules.LabelPrefix+labelNUMA]; there && len(positions) == 0 {
-		var err error
-		positions, err = parseNUMA(splice(facts.Labels, n.rules.LabelPrefix+labelNUMA))
-		n.numaBroken = err != nil || value == ""
+		positions = parseNUMA(splice(facts.Labels, n.rules.LabelPrefix+labelNUMA))
+		n.numaBroken = positions == nil || value == ""
 	}
 	if len(positions) > 0 {
-		nodes := slices.Sorted(maps.Values(positions))
-		nodes = slices.Compact(nodes)
+		nodes := slices.Compact(slices.Sorted(maps.Values(positions)))
 		n.numaGroups = len(nodes)
 		for _, name := range n.cards {
 			group := -1
@@ -233,8 +233,8 @@ func (n *Node) readPlaces(facts Facts) {
 	if label == "" {
 		return
 	}
-	links, err := parseLinks(label)
-	n.linksBroken = err != nil
+	links := parseLinks(label)
+	n.linksBroken = links == nil
 	numbered := byNumber(n.cards)
 	for _, l := range links {
 		if l.card >= len(numbered) || l.otherCard >= len(numbered) || l.tile >= maxTiles || l.otherTile >= maxTiles {
@@ -252,7 +252,7 @@ func (n *Node) tiles(card int) int {
 	if n.schema.tiles < 0 {
 		return 0
 	}
-	return int(min(n.capacity[card*len(n.schema.names)+n.schema.tiles], maxTiles))
+	return int(min(n.capacity[n.at(card, n.schema.tiles)], maxTiles))
 }
 
 func tileMask(tiles int) uint64 {

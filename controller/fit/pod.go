@@ -1,7 +1,7 @@
 package fit
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -169,12 +169,11 @@ func NewShape(r *Rules, asked []Asked) *Shape {
 
 func newContainer(r *Rules, a Asked) Container {
 	c := Container{Name: a.Name, When: a.When}
-	for full, n := range a.Amounts {
-		if short, ok := r.Resource(full); ok && n > 0 {
-			c.Total = append(c.Total, Amount{short, n})
+	for _, full := range slices.Sorted(maps.Keys(a.Amounts)) {
+		if short, ok := r.Resource(full); ok && a.Amounts[full] > 0 {
+			c.Total = append(c.Total, Amount{short, a.Amounts[full]})
 		}
 	}
-	slices.SortFunc(c.Total, func(a, b Amount) int { return cmp.Compare(a.Name, b.Name) })
 	for _, name := range r.Cards {
 		if n := amountOf(c.Total, name); n > 0 {
 			c.Cards = n
@@ -231,9 +230,8 @@ func (s *Shape) wide(r *Rules) []Amount {
 		phase(append(slices.Clone(s.Containers[s.Apps:s.Apps+s.Before[i]]), c)...)
 	}
 	var out []Amount
-	for name, n := range most {
-		out = append(out, Amount{name, n})
+	for _, name := range slices.Sorted(maps.Keys(most)) {
+		out = append(out, Amount{name, most[name]})
 	}
-	slices.SortFunc(out, func(a, b Amount) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }

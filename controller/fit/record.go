@@ -56,13 +56,13 @@ func (n *Node) recount() {
 
 // left returns what is free. A tile that is both off and used counts once.
 func (n *Node) left(used []int64, tilesUsed []uint64) []int64 {
-	free, stride := make([]int64, len(n.capacity)), len(n.schema.names)
+	free := make([]int64, len(n.capacity))
 	for i := range free {
 		free[i] = n.capacity[i] - used[i]
 	}
 	if n.schema.tiles >= 0 {
 		for c, off := range n.tilesOff {
-			free[c*stride+n.schema.tiles] -= int64(bits.OnesCount64(off &^ tilesUsed[c]))
+			free[n.at(c, n.schema.tiles)] -= int64(bits.OnesCount64(off &^ tilesUsed[c]))
 		}
 	}
 	return free
@@ -107,7 +107,7 @@ func (n *Node) load(r *Record) (load []int64, taken []uint64) {
 	}
 	if n.schema.tiles >= 0 {
 		for c := range n.cards {
-			at := c*len(n.schema.names) + n.schema.tiles
+			at := n.at(c, n.schema.tiles)
 			load[at] = max(load[at], int64(bits.OnesCount64(taken[c])))
 		}
 	}
@@ -128,8 +128,7 @@ func (n *Node) charge(load []int64, c *Container, cards []int) {
 		}
 		for _, card := range cards {
 			if card >= 0 {
-				at := card*len(n.schema.names) + i
-				load[at] = add(load[at], a.Count)
+				load[n.at(card, i)] = add(load[n.at(card, i)], a.Count)
 			}
 		}
 	}
@@ -190,56 +189,40 @@ func (n *Node) tilesOf(r *Record) []uint64 {
 	return taken
 }
 
-// formatCards formats the cards of some containers.
-func (n *Node) formatCards(containers [][]int) string {
-	var b strings.Builder
+// format writes what text says of each card that containers have; empty if it says nothing of any.
+func format(containers [][]int, text func(container, i int) string) string {
 	some := false
-	for i, cards := range containers {
-		if i > 0 {
-			b.WriteByte('|')
-		}
-		for j, c := range cards {
-			if j > 0 {
-				b.WriteByte(',')
+	out := make([]string, len(containers))
+	for container, cards := range containers {
+		var list []string
+		for i := range cards {
+			if one := text(container, i); one != "" {
+				list, some = append(list, one), true
 			}
-			b.WriteString(n.cards[c])
-			some = true
 		}
+		out[container] = strings.Join(list, ",")
 	}
 	if !some {
 		return ""
 	}
-	return b.String()
+	return strings.Join(out, "|")
+}
+
+// formatCards formats the cards of some containers.
+func (n *Node) formatCards(containers [][]int) string {
+	return format(containers, func(container, i int) string { return n.cards[containers[container][i]] })
 }
 
 // formatTiles formats the tiles of some containers.
 func (n *Node) formatTiles(containers [][]int, tiles [][]uint64) string {
-	var b strings.Builder
-	some := false
-	for i, cards := range containers {
-		if i > 0 {
-			b.WriteByte('|')
+	return format(containers, func(container, i int) string {
+		var list []string
+		for left := tiles[container][i]; left != 0; left &= left - 1 {
+			list = append(list, "gt"+strconv.Itoa(bits.TrailingZeros64(left)))
 		}
-		first := true
-		for j, c := range cards {
-			if tiles[i][j] == 0 {
-				continue
-			}
-			if !first {
-				b.WriteByte(',')
-			}
-			b.WriteString(n.cards[c] + ":")
-			for k, left := 0, tiles[i][j]; left != 0; k, left = k+1, left&(left-1) {
-				if k > 0 {
-					b.WriteByte('+')
-				}
-				b.WriteString("gt" + strconv.Itoa(bits.TrailingZeros64(left)))
-			}
-			first, some = false, true
+		if list == nil {
+			return ""
 		}
-	}
-	if !some {
-		return ""
-	}
-	return b.String()
+		return n.cards[containers[container][i]] + ":" + strings.Join(list, "+")
+	})
 }

@@ -202,10 +202,10 @@ func (s *Search) on(n *Node, b capacityLeft, r *Record) Cause {
 
 // count is the shortcut for a simple request: are there enough cards with room?
 func (s *Search) count(n *Node, free []int64, it *item) Cause {
-	left, stride := it.cards, len(n.schema.names)
+	left := it.cards
 	choosy := n.anyOff || s.req.Allow != nil || s.req.Deny != nil
 	for c := range n.cards {
-		if room(free[c*stride:(c+1)*stride], it.needs) && !(choosy && (n.off[c] || !s.mayUse(n.cards[c]))) {
+		if room(n.row(free, c), it.needs) && !(choosy && (n.off[c] || !s.mayUse(n.cards[c]))) {
 			if left--; left <= 0 {
 				return Fits
 			}
@@ -234,7 +234,6 @@ func (s *Search) PrefersFirst(n *Node) bool {
 		return false
 	}
 	m := s.match(n.schema)
-	c, stride := n.preferred, len(n.schema.names)
-	return !m.lacks && len(m.items) > 0 && !n.off[c] && s.mayUse(n.cards[c]) && room(n.free[c*stride:(c+1)*stride],
-		m.items[0].needs)
+	return !m.lacks && len(m.items) > 0 && !n.off[n.preferred] && s.mayUse(n.cards[n.preferred]) &&
+		room(n.row(n.free, n.preferred), m.items[0].needs)
 }

@@ -20,27 +20,36 @@ func (p *Page) document(s state, pod string) page.Document {
 	d := page.Document{Title: tone.Mark() + " accelerators – acceld", Tone: tone, Tag: s.tag, Now: now}
 	d.Header = page.Row(
 		page.El("h1", page.Text("Accelerators of the cluster")),
-		page.El("p", page.Class("verdict", "t-"+string(tone)), page.Set("id", "verdict"), page.Set("role", "status"),
-			page.El("span", page.Set("aria-hidden", "true"), page.Text(tone.Mark()+" ")), page.Text(words)),
+		page.Verdict(tone, words),
 		page.El("p", page.Class("meta"), page.Text("acceld-controller "+p.o.Identity)),
 	)
 	if s.overview.Problem != "" {
-		page.El("section", page.Class("bad"), page.Set("id", "problem"),
+		d.Main.Add(page.El("section", page.Class("bad"), page.Set("id", "problem"),
 			page.El("h2", page.Text("The API server is not followed")),
-			page.El("p", page.Text(s.overview.Problem+". What is shown may be old."))).Into(&d.Main)
+			paragraph(s.overview.Problem+". What is shown may be old.")))
 	}
 	if s.known {
-		nodeSection(s.overview.Nodes).Into(&d.Main)
+		d.Main.Add(nodeSection(s.overview.Nodes))
 		for _, x := range s.overview.Policies {
-			policySection(x, now).Into(&d.Main)
+			d.Main.Add(policySection(x, now))
 		}
 	}
-	p.podSection(s, pod, now).Into(&d.Main)
-	for _, a := range [][2]string{{"/metrics", "metrics"}, {"/readyz", "readiness"}, {"/healthz", "health"}} {
-		page.Row(page.El("a", page.Set("href", a[0]), page.Text(a[1])), page.Text(" ")).Into(&d.Footer)
-	}
+	d.Main.Add(p.podSection(s, pod, now))
+	d.Footer = page.Row(
+		page.Link("/metrics", "metrics"),
+		page.Link("/readyz", "readiness"),
+		page.Link("/healthz", "health"),
+	)
 	return d
 }
+
+// paragraph returns a text as a paragraph with attributes.
+func paragraph(text string, attributes ...page.Node) page.Node {
+	return page.El("p", append(attributes, page.Text(text))...)
+}
+
+// row returns a row of a table.
+func row(cells ...page.Node) page.TableRow { return page.TableRow{Cells: cells} }
 
 // condition is the status of a node, from best to worst.
 type condition int
@@ -149,21 +158,20 @@ func nodeSection(nodes []policy.NodeView) page.Node {
 	tally := page.El("ul", page.Class("tally"))
 	for _, at := range []condition{ready, moving, upgrading, blocked, down} {
 		t, word := at.words()
-		page.El("li", page.El("b", page.Class("t-"+string(t)), page.Text(fmt.Sprint(len(by[at])))),
-			page.Text(word)).Into(&tally)
+		tally.Add(page.El("li", page.El("b", page.Class("t-"+string(t)), page.Text(fmt.Sprint(len(by[at])))),
+			page.Text(word)))
 	}
-	tally.Into(&s)
-	reasonTable(by).Into(&s)
+	s.Add(tally, reasonTable(by))
 	for _, at := range []condition{down, blocked, upgrading, moving} {
 		if len(by[at]) > 0 {
 			_, word := at.words()
-			page.Row(page.El("h3", page.Text(word)), nodeTable(word, by[at])).Into(&s)
+			s.Add(page.El("h3", page.Text(word)), nodeTable(word, by[at]))
 		}
 	}
 	if len(by[ready]) > 0 {
-		page.El("details", page.Set("id", "ready"),
+		s.Add(page.El("details", page.Set("id", "ready"),
 			page.El("summary", page.Text(page.Count(len(by[ready]), "node")+" ready")),
-			nodeTable("Nodes that are ready", by[ready])).Into(&s)
+			nodeTable("Nodes that are ready", by[ready])))
 	}
 	return s
 }
@@ -199,20 +207,16 @@ func reasonTable(by map[condition][]policy.NodeView) page.Node {
 		x := reasons[name]
 		what := page.Row(page.El("span", page.Text(x.example)))
 		if doc := accel.Reason(name).Doc(); string(doc.Reason) == name {
-			page.El("p", page.Class("do"), page.Text(doc.Remedy+" ("+string(doc.Actor)+")")).Into(&what)
+			what.Add(paragraph(doc.Remedy+" ("+string(doc.Actor)+")", page.Class("do")))
 		}
 		var some page.Node
 		for i, n := range x.nodes[:min(len(x.nodes), 3)] {
-			page.Row(page.Text([]string{"", ", ", ", "}[i]), page.El("span", page.Class("nw"), page.Text(n))).Into(
-				&some)
+			some.Add(page.Text([]string{"", ", ", ", "}[i]), page.El("span", page.Class("nw"), page.Text(n)))
 		}
 		if more := len(x.nodes) - 3; more > 0 {
-			page.Text(fmt.Sprintf(" and %d more", more)).Into(&some)
+			some.Add(page.Text(fmt.Sprintf(" and %d more", more)))
 		}
-		rows = append(rows, page.TableRow{Cells: []page.Node{
-			page.Row(page.Text(name)),
-			page.Row(page.Text(fmt.Sprint(len(x.nodes)))), what, some,
-		}})
+		rows = append(rows, row(page.Text(name), page.Text(fmt.Sprint(len(x.nodes))), what, some))
 	}
 	return page.Row(page.El("h3", page.Text("Why nodes are not ready")),
 		page.Table("Reasons", []string{"Reason", "Nodes", "What, and what to do", "Which"}, rows...))
@@ -225,8 +229,8 @@ func nodeTable(caption string, nodes []policy.NodeView) page.Node {
 	}
 	table := page.Table(caption, []string{"Node", "Kinds", "Driver", "Policy", "Says"}, rows...)
 	if more := len(nodes) - maxNodes; more > 0 {
-		return page.Row(table, page.El("p", page.Class("faint", "small"),
-			page.Text(fmt.Sprintf("%d more are not shown; kubectl get nodes shows all.", more))))
+		return page.Row(table, paragraph(fmt.Sprintf("%d more are not shown; kubectl get nodes shows all.", more),
+			page.Class("faint", "small")))
 	}
 	return table
 }
@@ -239,40 +243,34 @@ func nodeRow(n policy.NodeView) page.TableRow {
 			text = k.Count + " × " + k.Kind
 		}
 		tone, word := phaseOf(k)
-		page.El("p", page.Text(text+" "), page.Badge(tone, word)).Into(&kinds)
+		kinds.Add(page.El("p", page.Text(text+" "), page.Badge(tone, word)))
 		driver := k.Version
 		if k.UpgradeReport != (accel.UpgradeReport{}) {
 			driver = strings.TrimSpace(fmt.Sprintf("%s, %s %s %s", cmp.Or(driver, "none"), k.UpgradeReport.Phase,
 				k.UpgradeReport.Version,
 				k.UpgradeReport.Reason))
 		}
-		page.El("p", page.Text(cmp.Or(driver, "–"))).Into(&drivers)
+		drivers.Add(paragraph(cmp.Or(driver, "–")))
 		if k.Policy != "" {
-			page.El("p", page.Text(k.Policy)).Into(&policies)
+			policies.Add(paragraph(k.Policy))
 		}
 	}
 	if n.Ready != "True" && n.Reason != "" {
-		page.El("p", page.El("b", page.Text(n.Reason)), page.Text(": "+n.Message)).Into(&says)
+		says.Add(page.El("p", page.El("b", page.Text(n.Reason)), page.Text(": "+n.Message)))
 	}
 	if n.Cordoned {
 		by := ""
 		if n.CordonedBy != "" {
 			by = " by policy " + n.CordonedBy
 		}
-		page.El("p", page.Text("cordoned"+by)).Into(&says)
+		says.Add(paragraph("cordoned" + by))
 	}
-	return page.TableRow{Cells: []page.Node{
-		page.El("span", page.Class("id"), page.Text(n.Name)), kinds, drivers,
-		policies, says,
-	}}
+	return row(page.El("span", page.Class("id"), page.Text(n.Name)), kinds, drivers, policies, says)
 }
 
 // phaseOf returns the progress of a kind on a node: the first published state that is not reached.
 func phaseOf(k policy.KindView) (page.Tone, string) {
-	for _, p := range []accel.Published{
-		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin,
-		accel.DeviceMonitoring, accel.FeatureDiscovery,
-	} {
+	for _, p := range policy.PublishedStates() {
 		switch k.States[p] {
 		case accel.PhaseFailed:
 			return page.Bad, string(p) + " failed"
@@ -295,45 +293,42 @@ func policySection(x policy.PolicyView, now time.Time) page.Node {
 		switch {
 		case c.Type == policy.ConditionReady && c.Status == "True":
 			tone = page.Good
-			page.Row(page.Badge(page.Good, c.Reason), page.Text(" ")).Into(&head)
+			head.Add(page.Badge(page.Good, c.Reason), page.Text(" "))
 		case c.Type == policy.ConditionReady:
 			if c.Reason == "Stopped" || c.Reason == "Failed" {
 				tone = page.Bad
 			}
-			page.Row(page.Badge(tone, c.Reason), page.Text(" ")).Into(&head)
+			head.Add(page.Badge(tone, c.Reason), page.Text(" "))
 		}
 		if bad {
 			tone = page.Bad
-			page.Row(page.Badge(page.Bad, c.Type+": "+c.Reason), page.Text(" ")).Into(&head)
+			head.Add(page.Badge(page.Bad, c.Type+": "+c.Reason), page.Text(" "))
 		}
 		if c.Message != "" && (bad || c.Type == policy.ConditionReady || c.Type == policy.ConditionDryRun) {
-			page.El("p", page.Text(c.Message), page.Text(". Since "),
-				page.Ago(now, c.LastTransitionTime)).Into(&conditions)
+			conditions.Add(page.El("p", page.Text(c.Message), page.Text(". Since "),
+				page.Ago(now, c.LastTransitionTime)))
 		}
 	}
-	page.El("small", page.Text(strings.Join(x.Kinds, ", "))).Into(&head)
+	head.Add(page.El("small", page.Text(strings.Join(x.Kinds, ", "))))
 	s := page.El("section", page.Class(string(tone)), page.Set("id", "policy-"+x.Name), head, conditions)
 	if n.Matched > 0 {
-		progress(x.Name, n).Into(&s)
+		s.Add(progress(x.Name, n))
 	}
 	if len(x.Status.Slots) > 0 {
 		list := page.El("ul", page.Class("small"))
 		for _, slot := range x.Status.Slots {
-			page.El("li", page.Text(fmt.Sprintf("%s may replace the driver of %s by %s, since ", slot.Node, slot.Kind,
-				cmp.Or(slot.Version, "what its sources have"))), page.Ago(now, slot.Since)).Into(&list)
+			list.Add(page.El("li", page.Text(fmt.Sprintf("%s may replace the driver of %s by %s, since ", slot.Node, slot.Kind,
+				cmp.Or(slot.Version, "what its sources have"))), page.Ago(now, slot.Since)))
 		}
-		page.Row(page.El("h3", page.Text("At it now")), list).Into(&s)
+		s.Add(page.El("h3", page.Text("At it now")), list)
 	}
 	if len(x.Status.Blocked) > 0 {
 		var rows []page.TableRow
 		for _, b := range x.Status.Blocked {
-			rows = append(rows, page.TableRow{Cells: []page.Node{
-				page.Row(page.Text(b.Reason)),
-				page.Row(page.Text(fmt.Sprint(b.Count))), page.Row(page.Text(b.Example)),
-			}})
+			rows = append(rows, row(page.Text(b.Reason), page.Text(fmt.Sprint(b.Count)), page.Text(b.Example)))
 		}
-		page.Row(page.El("h3", page.Text("What holds nodes up")),
-			page.Table("What holds nodes up", []string{"Reason", "Nodes", "For example"}, rows...)).Into(&s)
+		s.Add(page.El("h3", page.Text("What holds nodes up")),
+			page.Table("What holds nodes up", []string{"Reason", "Nodes", "For example"}, rows...))
 	}
 	return s
 }

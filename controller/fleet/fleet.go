@@ -9,12 +9,12 @@ import (
 	"hash/fnv"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/controller/policy"
+	"github.com/acceld/acceld/pace"
 	"github.com/acceld/acceld/page"
 )
 
@@ -37,10 +37,8 @@ type Options struct {
 }
 
 const (
-	// maxWaiting is how many requests may wait for a newer page, each at most maxWait. Further ones are answered at
-	// once.
+	// maxWaiting is how many requests may wait for a newer page. Further ones are answered at once.
 	maxWaiting = 32
-	maxWait    = 25 * time.Second
 	// glance is how often the state is read while requests wait for a change. One read serves all of them.
 	glance = time.Second
 	// maxPods is how many waiting pods are shown, maxNodes how many nodes of a pod and of a list.
@@ -115,7 +113,7 @@ func (p *Page) read() state {
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := p.look()
 	if known := r.Header.Get("If-None-Match"); known != "" && known == s.tag {
-		if s = p.newer(r.Context(), known, wish(r)); known == s.tag {
+		if s = p.newer(r.Context(), s, page.Wait(r)); known == s.tag {
 			w.Header().Set("ETag", s.tag)
 			w.WriteHeader(http.StatusNotModified)
 			return
@@ -128,43 +126,18 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	page.Write(w, status, p.document(s, r.URL.Query().Get("pod")))
 }
 
-// newer waits at most d until the state differs from known.
-func (p *Page) newer(ctx context.Context, known string, d time.Duration) state {
-	s := p.look()
-	if d <= 0 {
-		return s
-	}
+// newer waits at most d until the state differs from s.
+func (p *Page) newer(ctx context.Context, s state, d time.Duration) state {
 	select {
 	case p.waiting <- struct{}{}:
 		defer func() { <-p.waiting }()
 	default:
 		return s
 	}
-	end := time.NewTimer(d)
-	defer end.Stop()
-	tick := time.NewTicker(glance)
-	defer tick.Stop()
-	for s.tag == known {
-		select {
-		case <-ctx.Done():
-			return s
-		case <-end.C:
-			return s
-		case <-tick.C:
-			s = p.look()
-		}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	for known := s.tag; s.tag == known && pace.Sleep(ctx, glance) == nil; {
+		s = p.look()
 	}
 	return s
-}
-
-// wish returns how long the client is willing to wait.
-func wish(r *http.Request) time.Duration {
-	for preference := range strings.SplitSeq(r.Header.Get("Prefer"), ",") {
-		if text, ok := strings.CutPrefix(strings.TrimSpace(preference), "wait="); ok {
-			if n, err := strconv.ParseUint(text, 10, 16); err == nil {
-				return min(time.Duration(n)*time.Second, maxWait)
-			}
-		}
-	}
-	return 0
 }

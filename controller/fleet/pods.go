@@ -28,41 +28,40 @@ func (p *Page) podSection(s state, pod string, now time.Time) page.Node {
 			page.El("small", page.Text("for cards, as far as the scheduler has asked"))))
 	switch {
 	case p.o.Waiting == nil:
-		page.El("p", page.Class("faint"),
-			page.Text(
-				"This controller does not answer the scheduler (resources in its configuration), so it does not know which pods wait. kubectl describe pod has the scheduler's own words.")).Into(&out)
+		out.Add(paragraph("This controller does not answer the scheduler (resources in its configuration), so it does not know which pods wait. kubectl describe pod has the scheduler's own words.",
+			page.Class("faint")))
 		return out
 	case !s.booked:
-		page.El("p", page.Class("faint"),
-			page.Text("The cache of cards is not complete yet, or another replica is the leader.")).Into(&out)
+		out.Add(paragraph("The cache of cards is not complete yet, or another replica is the leader.",
+			page.Class("faint")))
 		return out
 	case s.total == 0:
-		page.El("p", page.Text("None.")).Into(&out)
+		out.Add(paragraph("None."))
 	default:
 		var rows []page.TableRow
 		for _, w := range s.pods {
 			rows = append(rows, podRow(w, now))
 		}
-		page.Table("Pods that wait", []string{"Pod", "Asks for", "Because", "Asked"}, rows...).Into(&out)
+		out.Add(page.Table("Pods that wait", []string{"Pod", "Asks for", "Because", "Asked"}, rows...))
 		if more := s.total - len(s.pods); more > 0 {
-			page.El("p", page.Class("faint", "small"), page.Text(fmt.Sprintf("%d more wait.", more))).Into(&out)
+			out.Add(paragraph(fmt.Sprintf("%d more wait.", more), page.Class("faint", "small")))
 		}
 	}
-	page.El(
+	out.Add(page.El(
 		"form", page.Set("method", "get"), page.Set("action", ""), page.Set("role", "search"),
 		page.El("input", page.Set("name", "pod"), page.Set("value", pod), page.Set("placeholder", "namespace/name"),
 			page.Set("aria-label", "a pod that waits, as namespace/name")),
 		page.El("button", page.Text("Why does it wait?")),
-	).Into(&out)
+	))
 	if pod != "" {
-		p.explain(pod).Into(&out)
+		out.Add(p.explain(pod))
 	}
 	return out
 }
 
 func podRow(w extender.Waiting, now time.Time) page.TableRow {
 	link := page.El("a", page.Set("href", "?pod="+url.QueryEscape(w.Pod)+"#pods"), page.Text(w.Pod))
-	return page.TableRow{Cells: []page.Node{link, asksFor(w), because(w.Verdicts), page.Ago(now, w.Asked)}}
+	return row(link, asksFor(w), because(w.Verdicts), page.Ago(now, w.Asked))
 }
 
 // asksFor lists what the containers of a pod need.
@@ -80,7 +79,7 @@ func asksFor(w extender.Waiting) page.Node {
 		if len(each) > 0 {
 			text += " with " + strings.Join(each, ", ") + " each"
 		}
-		page.El("p", page.Text(text)).Into(&out)
+		out.Add(paragraph(text))
 	}
 	return out
 }
@@ -88,7 +87,7 @@ func asksFor(w extender.Waiting) page.Node {
 // because counts the nodes by verdict, the most frequent first.
 func because(verdicts map[string]int) page.Node {
 	if len(verdicts) == 0 {
-		return page.Row(page.Text("no node is known"))
+		return page.Text("no node is known")
 	}
 	var out page.Node
 	words := slices.SortedFunc(maps.Keys(verdicts), func(a, b string) int {
@@ -99,7 +98,7 @@ func because(verdicts map[string]int) page.Node {
 		if v == fit.Fits.String() {
 			text = "cards have room: the scheduler has another reason, or has not come back yet"
 		}
-		page.El("p", page.Text(page.Count(verdicts[v], "node")+": "+text)).Into(&out)
+		out.Add(paragraph(page.Count(verdicts[v], "node") + ": " + text))
 	}
 	return out
 }
@@ -108,24 +107,21 @@ func because(verdicts map[string]int) page.Node {
 func (p *Page) explain(pod string) page.Node {
 	w, ok := p.o.Explain(pod, maxNodes)
 	if !ok {
-		return page.El("p", page.Text("The scheduler has not asked about a pod “"+pod+"” lately, or it is bound."))
+		return paragraph("The scheduler has not asked about a pod “" + pod + "” lately, or it is bound.")
 	}
 	var rows []page.TableRow
 	for _, n := range w.Nodes {
 		var cards page.Node
 		for _, c := range n.Cards {
-			page.El("p", page.El("b", page.Text(c.Card)), page.Text(": "+c.Verdict+amounts(c.Resources))).Into(&cards)
+			cards.Add(page.El("p", page.El("b", page.Text(c.Card)), page.Text(": "+c.Verdict+amounts(c.Resources))))
 			for _, h := range c.Pods {
-				page.El("p", page.Class("faint"), page.Text("held by "+h.Pod)).Into(&cards)
+				cards.Add(paragraph("held by "+h.Pod, page.Class("faint")))
 			}
 		}
 		for _, u := range n.Unplaced {
-			page.El("p", page.Class("faint"), page.Text("nobody knows the card of "+u)).Into(&cards)
+			cards.Add(paragraph("nobody knows the card of "+u, page.Class("faint")))
 		}
-		rows = append(rows, page.TableRow{Cells: []page.Node{
-			page.Row(page.Text(n.Node)),
-			page.Row(page.Text(n.Verdict)), cards,
-		}})
+		rows = append(rows, row(page.Text(n.Node), page.Text(n.Verdict), cards))
 	}
 	return page.Row(page.El("h3", page.Text("Why "+pod+" waits")),
 		page.Table("Why "+pod+" waits", []string{"Node", "Verdict", "Cards"}, rows...))

@@ -110,7 +110,7 @@ func (k *Publisher) pass(ctx context.Context, s *service, have *slice) (*slice, 
 	if s == nil {
 		return nil, errors.New("it does not exist, and the controller may not create it: apply the manifests of acceld")
 	}
-	want := k.slice(s.Meta.UID)
+	want := k.slice(s.UID)
 	if have != nil && have.says(want) {
 		return have, nil
 	}
@@ -134,9 +134,9 @@ func (k *Publisher) slice(uid string) *slice {
 	if k.Address.Is6() {
 		s.AddressType = "IPv6"
 	}
-	s.Meta.Name, s.Meta.Namespace = k.Name, k.Namespace
-	s.Meta.Labels = map[string]string{serviceLabel: k.Name, managerLabel: k.Writer + ".acceld.dev"}
-	s.Meta.OwnerReferences = []kube.Owner{{APIVersion: "v1", Kind: "Service", Name: k.Name, UID: uid}}
+	s.Name, s.Namespace = k.Name, k.Namespace
+	s.Labels = map[string]string{serviceLabel: k.Name, managerLabel: k.Writer + ".acceld.dev"}
+	s.OwnerReferences = []kube.Owner{{APIVersion: "v1", Kind: "Service", Name: k.Name, UID: uid}}
 	e := endpoint{Addresses: []string{k.Address.String()}, Conditions: conditions{Ready: true}, NodeName: k.Node}
 	if k.Pod != "" {
 		e.TargetRef = &target{Kind: "Pod", Namespace: k.Namespace, Name: k.Pod}
@@ -155,7 +155,7 @@ func (k *Publisher) leave(ctx context.Context, ours *slice) {
 	defer cancel()
 	patch := map[string]any{
 		"endpoints": []endpoint{},
-		"metadata":  map[string]any{"resourceVersion": ours.Meta.ResourceVersion},
+		"metadata":  map[string]any{"resourceVersion": ours.ResourceVersion},
 	}
 	err := k.API.Do(limited, http.MethodPatch, k.collection()+"/"+k.Name, url.Values{"fieldManager": {k.Writer}}, patch,
 		nil)

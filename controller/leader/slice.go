@@ -15,9 +15,9 @@ const (
 
 // slice holds the fields that are read and written of an EndpointSlice of discovery.k8s.io/v1.
 type slice struct {
-	APIVersion  string     `json:"apiVersion,omitempty"`
-	Kind        string     `json:"kind,omitempty"`
-	Meta        kube.Meta  `json:"metadata"`
+	APIVersion  string `json:"apiVersion,omitempty"`
+	Kind        string `json:"kind,omitempty"`
+	kube.Meta   `json:"metadata"`
 	AddressType string     `json:"addressType,omitempty"`
 	Endpoints   []endpoint `json:"endpoints"`
 	Ports       []Port     `json:"ports,omitempty"`
@@ -47,16 +47,13 @@ type Port struct {
 	Protocol string `json:"protocol"`
 }
 
-// ObjectMeta returns the metadata.
-func (s *slice) ObjectMeta() *kube.Meta { return &s.Meta }
-
 // says reports whether a slice points to the same place as another.
 func (s *slice) says(other *slice) bool {
 	return s.AddressType == other.AddressType && reflect.DeepEqual(s.Endpoints, other.Endpoints) &&
 		reflect.DeepEqual(s.Ports, other.Ports) &&
-		reflect.DeepEqual(s.Meta.OwnerReferences, other.Meta.OwnerReferences) &&
-		s.Meta.Labels[serviceLabel] == other.Meta.Labels[serviceLabel] &&
-		s.Meta.Labels[managerLabel] == other.Meta.Labels[managerLabel]
+		reflect.DeepEqual(s.OwnerReferences, other.OwnerReferences) &&
+		s.Labels[serviceLabel] == other.Labels[serviceLabel] &&
+		s.Labels[managerLabel] == other.Labels[managerLabel]
 }
 
 // applied is a slice as the body of a patch. Server-side apply creates a missing slice under its name, so the
@@ -68,11 +65,8 @@ func (applied) PatchType() string { return "application/apply-patch+yaml" }
 
 // service holds the fields that are read of a Service.
 type service struct {
-	Meta kube.Meta `json:"metadata"`
+	kube.Meta `json:"metadata"`
 }
 
-// ObjectMeta returns the metadata.
-func (s *service) ObjectMeta() *kube.Meta { return &s.Meta }
-
 // Same says that only a new object of the same name is a change.
-func (s *service) Same(old *service) bool { return s.Meta.UID == old.Meta.UID }
+func (s *service) Same(old *service) bool { return s.UID == old.UID }

@@ -3,10 +3,9 @@ package policy
 import (
 	"context"
 	"maps"
-	"net/http"
 	"slices"
-	"sync"
-	"sync/atomic"
+
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
@@ -18,7 +17,9 @@ func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, held map[
 	due.on(d.next)
 	ended := slices.Collect(maps.Keys(d.ended))
 	freed := make([]bool, len(ended))
-	each(len(ended), func(i int) { freed[i] = c.takeBack(ctx, v.nodes[ended[i].Node], ended[i], d.policy) })
+	workqueue.ParallelizeUntil(ctx, together, len(ended), func(i int) {
+		freed[i] = c.takeBack(ctx, v.nodes[ended[i].Node], ended[i], d.policy)
+	})
 	slots := slices.Clone(d.slots)
 	for i, s := range ended {
 		if !freed[i] {
@@ -38,10 +39,10 @@ func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, held map[
 		}
 		return
 	}
-	if d.policy.Meta.DeletionTimestamp != nil || d.policy.Spec.Upgrade == nil {
+	if d.policy.DeletionTimestamp != nil || d.policy.Spec.Upgrade == nil {
 		return
 	}
-	each(len(written), func(i int) {
+	workqueue.ParallelizeUntil(ctx, together, len(written), func(i int) {
 		if _, over := d.ended[written[i]]; !over {
 			c.grant(ctx, v.nodes[written[i].Node], written[i], d.policy)
 		}
@@ -51,46 +52,31 @@ func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, held map[
 // together is how many requests are in flight at a time.
 const together = 16
 
-// each calls do for 0 to n-1, several at a time, and returns when all calls have ended.
-func each(n int, do func(i int)) {
-	var next atomic.Int64
-	var group sync.WaitGroup
-	for range min(n, together) {
-		group.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				do(i)
-			}
-		})
-	}
-	group.Wait()
-}
-
 // takeBack withdraws the grant of a slot from its node. It reports whether the slot can be freed: the node does not
 // act on it, and no controller with a stale read can grant it again.
 func (c *Controller) takeBack(ctx context.Context, n *Node, s Slot, p *Policy) bool {
 	if n == nil {
 		return true
 	}
-	if n.acts(s.Kind) && p.Meta.DeletionTimestamp == nil {
+	if n.acts(s.Kind) && p.DeletionTimestamp == nil {
 		return false // the policy no longer orders this upgrade, but the node still finishes it
 	}
 	if g := n.granted(s.Kind); g.Version == "" && !g.Since.Before(s.Since) {
 		return true // already withdrawn
 	}
-	err := c.patchNode(ctx, n, map[string]any{accel.GrantAnnotation + s.Kind: accel.Grant{Since: s.Since}.String()},
-		nil)
-	if err != nil {
-		c.failed(ctx, "taking back a grant", n.Meta.Name, err)
+	withdrawn := object{accel.GrantAnnotation + s.Kind: accel.Grant{Since: s.Since}.String()}
+	if _, err := c.patchNode(ctx, n, object{"annotations": withdrawn}, nil); err != nil {
+		c.failed(ctx, "taking back a grant", n.Name, err)
 		return false
 	}
-	c.o.Log.Info("slot ended", "policy", p.Meta.Name, "kind", s.Kind, "node", s.Node, "version", s.Version)
+	c.o.Log.Info("slot ended", "policy", p.Name, "kind", s.Kind, "node", s.Node, "version", s.Version)
 	return true
 }
 
 // tell writes the status. It returns the slots that are in it; ok is false if that is unknown.
 func (c *Controller) tell(ctx context.Context, v view, d *verdict, slots []Slot, due *due) (written []Slot, ok bool) {
 	before, want := d.policy.Status, v.status(d, slots)
-	name := d.policy.Meta.Name
+	name := d.policy.Name
 	c.report(ctx, d.policy, want)
 	if same(before, want) {
 		return before.Slots, true
@@ -101,27 +87,16 @@ func (c *Controller) tell(ctx context.Context, v view, d *verdict, slots []Slot,
 			return before.Slots, true
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	// A merge patch with a resourceVersion is accepted only if nobody has written since. A null removes the field.
-	patch := map[string]any{
-		"metadata": map[string]any{"resourceVersion": d.policy.Meta.ResourceVersion},
-		"status": map[string]any{
-			"observedGeneration": want.ObservedGeneration, "nodes": want.Nodes, "blocked": orNull(want.Blocked),
-			"slots":    orNull(want.Slots),
-			"lastSlot": orNull(want.LastSlot), "conditions": want.Conditions, "definitions": orNull(want.Definitions),
-		},
-	}
+	patch := object{"metadata": object{"resourceVersion": d.policy.ResourceVersion}, "status": want}
 	answer := &Policy{}
-	if err := c.o.API.Do(ctx, http.MethodPatch, kube.PoliciesPath+"/"+name+"/status", query(), patch,
-		answer); err != nil {
+	if err := c.api.patch(ctx, kube.PoliciesPath+"/"+name+"/status", patch, answer); err != nil {
 		c.failed(ctx, "writing the status of a policy", name, err)
 		return before.Slots, false
 	}
 	c.policies.Put(answer)
 	c.lastWritten[name] = v.now
 	for _, s := range d.given {
-		if slices.ContainsFunc(answer.Status.Slots, s.equal) {
+		if slices.ContainsFunc(answer.Status.Slots, s.Equal) {
 			c.metrics.slots.Inc()
 			c.o.Log.Info("slot given", "policy", name, "kind", s.Kind, "node", s.Node, "version", s.Version)
 		}
@@ -141,57 +116,40 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 	}
 	u := p.Spec.Upgrade
 	if u.Drain == nil {
-		c.drains.drop(n.Meta.Name, p.Meta.Name)
+		c.drains.drop(n.Name, p.Name)
 	}
 	if (u.Cordon || u.Drain != nil) && !n.Spec.Unschedulable {
-		if err := c.patchNode(ctx, n, map[string]any{cordonAnnotation: p.Meta.Name},
-			map[string]any{"unschedulable": true}); err != nil {
-			c.failed(ctx, "cordoning a node", n.Meta.Name, err)
+		answer, err := c.patchNode(ctx, n, object{"annotations": object{cordonAnnotation: p.Name}},
+			object{"unschedulable": true})
+		if err != nil {
+			c.failed(ctx, "cordoning a node", n.Name, err)
 			return
 		}
-		c.o.Log.Info("node cordoned", "policy", p.Meta.Name, "node", n.Meta.Name)
-		n = c.node(n.Meta.Name)
+		c.o.Log.Info("node cordoned", "policy", p.Name, "node", n.Name)
+		n = answer
 	}
-	if n == nil || u.Drain != nil && !c.drains.done(ctx, n.Meta.Name, p.Meta.Name, *u.Drain) {
+	if u.Drain != nil && !c.drains.done(ctx, n.Name, p.Name, *u.Drain) {
 		return // the end of the drain requests a pass
 	}
-	if err := c.patchNode(ctx, n, map[string]any{accel.GrantAnnotation + s.Kind: s.grant().String()}, nil); err != nil {
-		c.failed(ctx, "granting an upgrade", n.Meta.Name, err)
+	granted := object{accel.GrantAnnotation + s.Kind: accel.Grant{Version: s.Version, Since: s.Since}.String()}
+	if _, err := c.patchNode(ctx, n, object{"annotations": granted}, nil); err != nil {
+		c.failed(ctx, "granting an upgrade", n.Name, err)
 	}
 }
 
-// policy returns the newest known version of a policy.
-func (c *Controller) policy(p *Policy) *Policy {
-	all, _ := c.policies.All()
-	if newest := all[p.Meta.Name]; newest != nil && newest.Meta.UID == p.Meta.UID {
-		return newest
-	}
-	return p
-}
-
-// node returns the newest known version of a node.
-func (c *Controller) node(name string) *Node {
-	all, _ := c.nodes.All()
-	return all[name]
-}
-
-// patchNode changes annotations and fields of a node, only if the node has not changed since it was read. A nil value
-// removes an annotation.
-func (c *Controller) patchNode(ctx context.Context, n *Node, annotations, spec map[string]any) error {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	patch := map[string]any{"metadata": map[string]any{
-		"resourceVersion": n.Meta.ResourceVersion,
-		"annotations":     annotations,
-	}}
-	if spec != nil {
+// patchNode changes the metadata and fields of the spec of a node, only if the node has not changed since it was read.
+// A nil value removes a label, an annotation or a field. It returns the changed node.
+func (c *Controller) patchNode(ctx context.Context, n *Node, changes, spec object) (*Node, error) {
+	changes["resourceVersion"] = n.ResourceVersion
+	patch := object{"metadata": changes}
+	if len(spec) > 0 {
 		patch["spec"] = spec
 	}
 	answer := &Node{}
-	if err := c.o.API.Do(ctx, http.MethodPatch, nodesPath+"/"+n.Meta.Name, query(), patch, answer); err != nil {
-		return err
+	if err := c.api.patch(ctx, nodesPath+"/"+n.Name, patch, answer); err != nil {
+		return nil, err
 	}
 	c.metrics.writes.Inc()
 	c.nodes.Put(answer)
-	return nil
+	return answer, nil
 }

@@ -3,7 +3,6 @@ package policy
 import (
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,35 +13,32 @@ import (
 
 // class is a PriorityClass.
 type class struct {
-	APIVersion  string    `json:"apiVersion,omitempty"`
-	Kind        string    `json:"kind,omitempty"`
-	Meta        kube.Meta `json:"metadata"`
-	Value       int32     `json:"value"`
-	Description string    `json:"description,omitempty"`
+	APIVersion  string `json:"apiVersion,omitempty"`
+	Kind        string `json:"kind,omitempty"`
+	kube.Meta   `json:"metadata"`
+	Value       int32  `json:"value"`
+	Description string `json:"description,omitempty"`
 }
-
-// ObjectMeta returns the metadata.
-func (c *class) ObjectMeta() *kube.Meta { return &c.Meta }
 
 // makeClasses creates the priority classes that policies ask for, and deletes those that no policy asks for any more.
 // It returns, by policy, why a class does not exist: somebody else owns the name, or another policy wants it with a
 // different value.
 func (c *Controller) makeClasses(ctx context.Context, policies []*Policy, have map[string]*class) map[string]string {
 	want, unmade := map[string]int32{}, map[string]string{}
-	for _, p := range ordered(policies) {
+	for _, p := range policies {
 		if p.Spec.Partition == nil || p.Spec.Partition.PriorityClasses == nil || p.Spec.DryRun ||
-			p.Meta.DeletionTimestamp != nil || p.broken("partition") {
+			p.DeletionTimestamp != nil || p.broken("partition") {
 			continue
 		}
 		both := p.Spec.Partition.PriorityClasses
 		for _, x := range []accel.PriorityClass{both.High, both.Low} {
 			if value, taken := want[x.Name]; taken && value != x.Value {
-				unmade[p.Meta.Name] = "priority class " + x.Name + " is that of another policy, with another value"
+				unmade[p.Name] = "priority class " + x.Name + " is that of another policy, with another value"
 				continue
 			}
 			want[x.Name] = x.Value
 			if have[x.Name] == nil && c.makeClass(ctx, x) {
-				unmade[p.Meta.Name] = "priority class " + x.Name + " is somebody else's"
+				unmade[p.Name] = "priority class " + x.Name + " is somebody else's"
 			}
 		}
 	}
@@ -51,11 +47,7 @@ func (c *Controller) makeClasses(ctx context.Context, policies []*Policy, have m
 			continue
 		}
 		// The value of a class is immutable. The next pass creates the class with the new value.
-		limited, cancel := context.WithTimeout(ctx, deadline)
-		err := c.o.API.Do(limited, http.MethodDelete, classesPath+"/"+name, nil,
-			map[string]any{"preconditions": map[string]any{"uid": have[name].Meta.UID}}, nil)
-		cancel()
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err := c.api.delete(ctx, classesPath+"/"+name, have[name].UID); err != nil {
 			c.failed(ctx, "removing a priority class", name, err)
 		}
 	}
@@ -64,15 +56,13 @@ func (c *Controller) makeClasses(ctx context.Context, policies []*Policy, have m
 
 // makeClass creates a priority class. It reports whether the name is taken by a class that is not the controller's.
 func (c *Controller) makeClass(ctx context.Context, x accel.PriorityClass) (taken bool) {
-	limited, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
 	body := class{
 		APIVersion: "scheduling.k8s.io/v1", Kind: "PriorityClass", Value: x.Value,
 		Description: "Made by acceld for the partition of a policy.",
 		Meta:        kube.Meta{Name: x.Name, Labels: map[string]string{classLabel: "true"}},
 	}
 	answer := &class{}
-	err := c.o.API.Do(limited, http.MethodPost, classesPath, query(), body, answer)
+	err := c.api.create(ctx, classesPath, body, answer)
 	switch {
 	case err == nil:
 		c.classes.Put(answer)
@@ -82,17 +72,4 @@ func (c *Controller) makeClass(ctx context.Context, x accel.PriorityClass) (take
 		c.failed(ctx, "making a priority class", x.Name, err)
 	}
 	return false
-}
-
-// ordered returns the policies in the order of precedence.
-func ordered(policies []*Policy) []*Policy {
-	byName := map[string]*Policy{}
-	for _, p := range policies {
-		byName[p.Meta.Name] = p
-	}
-	var out []*Policy
-	for _, p := range accel.Precedence(all(policies)) {
-		out = append(out, byName[p.Name])
-	}
-	return out
 }

@@ -37,10 +37,12 @@ type Controller struct {
 	others   *kube.Reflector[daemonSet, *daemonSet]
 	classes  *kube.Reflector[class, *class]
 	maps     *kube.Reflector[configMap, *configMap]
+	trials   *kube.Reflector[pod, *pod]
+	api      client
 	metrics  *metrics
 	wake     chan struct{}
 	ready    chan struct{}
-	once     sync.Once
+	started  func() // closes ready once
 
 	// Owned by Run.
 	rivals      []rival
@@ -48,7 +50,6 @@ type Controller struct {
 	missing     map[string]time.Time // since when a node has had no agent, by node
 	news        map[string]Condition // the last condition that was compared for events, by policy and type
 	drains      *drains
-	trials      *kube.Reflector[trial, *trial]
 	classed     bool                 // the priority class of validations exists
 	bare        map[string]time.Time // since when a serving node offers none of a resource, by "node resource"
 	parses      map[string]parsed    // results of parsing definitions, by text
@@ -75,42 +76,30 @@ func New(o Options) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
+	ready := make(chan struct{})
 	c := &Controller{
-		o: o, rivals: rivals, wake: make(chan struct{}, 1), ready: make(chan struct{}),
+		o: o, api: client{o.API}, rivals: rivals, wake: make(chan struct{}, 1), ready: ready,
+		started:     sync.OnceFunc(func() { close(ready) }),
 		lastWritten: map[string]time.Time{}, missing: map[string]time.Time{}, bare: map[string]time.Time{},
-		news: map[string]Condition{}, parses: map[string]parsed{},
+		news: map[string]Condition{}, parses: map[string]parsed{}, metrics: newMetrics(o.Registry, ready),
 	}
-	c.nodes = &kube.Reflector[Node, *Node]{API: o.API, Path: nodesPath, Changed: c.poke}
-	c.policies = &kube.Reflector[Policy, *Policy]{API: o.API, Path: kube.PoliciesPath, Changed: c.poke, Optional: true}
-	c.agents = &kube.Reflector[agent, *agent]{
-		API: o.API, Path: "/api/v1/namespaces/" + o.Namespace + "/pods", Changed: c.poke,
-		Query: url.Values{"labelSelector": {agentSelector}},
-	}
-	c.others = &kube.Reflector[daemonSet, *daemonSet]{
-		API: o.API, Path: "/apis/apps/v1/daemonsets", Changed: c.poke,
-		Optional: true,
-	}
-	c.classes = &kube.Reflector[class, *class]{
-		API: o.API, Path: classesPath, Changed: c.poke,
-		Query: url.Values{"labelSelector": {classLabel}},
-	}
-	c.maps = &kube.Reflector[configMap, *configMap]{
-		API: o.API, Path: "/api/v1/namespaces/" + o.Namespace + "/configmaps",
-		Changed: c.poke, Optional: true,
-	}
-	c.trials = &kube.Reflector[trial, *trial]{
-		API: o.API, Path: trialsPath, Changed: c.poke, Optional: true,
-		Query: url.Values{"labelSelector": {validationSelector}},
-	}
+	namespace := "/api/v1/namespaces/" + o.Namespace
+	c.nodes = reflector[Node](c, nodesPath, nil)
+	c.policies = reflector[Policy](c, kube.PoliciesPath, nil)
+	c.agents = reflector[agent](c, namespace+"/pods", url.Values{"labelSelector": {agentSelector}})
+	c.others = reflector[daemonSet](c, "/apis/apps/v1/daemonsets", nil)
+	c.classes = reflector[class](c, classesPath, url.Values{"labelSelector": {classLabel}})
+	c.maps = reflector[configMap](c, namespace+"/configmaps", nil)
+	c.trials = reflector[pod](c, trialsPath, url.Values{"labelSelector": {validationSelector}})
+	c.policies.Optional, c.others.Optional, c.maps.Optional, c.trials.Optional = true, true, true, true
 	c.drains = newDrains(o.API, o.Log, c.poke)
-	if c.metrics, err = newMetrics(o.Registry, c.ready); err != nil {
-		return nil, err
-	}
 	return c, nil
 }
 
-// String names the task.
-func (c *Controller) String() string { return "policies" }
+// reflector returns one that requests a pass after each change.
+func reflector[T any, P kube.Object[T]](c *Controller, path string, query url.Values) *kube.Reflector[T, P] {
+	return &kube.Reflector[T, P]{API: c.o.API, Path: path, Query: query, Changed: c.poke}
+}
 
 // Ready is closed when the objects of the cluster have been read and the first decision has been carried out.
 func (c *Controller) Ready() <-chan struct{} { return c.ready }
@@ -134,15 +123,13 @@ func (c *Controller) Run(ctx context.Context) error {
 		group.Go(func() { _ = run(ctx) }) // it ends only with ctx
 	}
 	defer c.drains.end()
-	timer := time.NewTimer(0)
-	<-timer.C
-	defer timer.Stop()
+	var due <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-c.wake:
-		case <-timer.C:
+		case <-due:
 		}
 		if pace.Sleep(ctx, settle) != nil {
 			return nil
@@ -151,9 +138,9 @@ func (c *Controller) Run(ctx context.Context) error {
 		case <-c.wake:
 		default:
 		}
-		timer.Stop()
+		due = nil
 		if wait := c.pass(ctx); wait > 0 {
-			timer.Reset(wait)
+			due = time.After(wait)
 		}
 	}
 }
@@ -175,18 +162,17 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 		c.o.Log.Warn("policies are not up to date; what was read last holds", "error", c.policies.Err())
 	}
 	if len(policies) == 0 && apierrors.IsForbidden(c.policies.Err()) {
-		c.once.Do(func() { close(c.ready) })
+		c.started()
 		return 0 // it is unknown whether there are policies, so what they did stays
 	}
 	c.again.Store(false)
 	c.denied.Store(false)
 	v := view{
-		now: time.Now(), nodes: nodes, rivals: recognise(c.rivals, others), hindered: c.drains.hindered(),
-		defined: map[string]defined{},
+		now: time.Now(), nodes: nodes, policies: ordered(policies), rivals: recognise(c.rivals, others),
+		hindered: c.drains.hindered(), defined: map[string]defined{},
 	}
-	for _, p := range policies {
-		v.policies = append(v.policies, p)
-		v.defined[p.Meta.Name] = c.define(p, texts)
+	for name, p := range policies {
+		v.defined[name] = c.define(p, texts)
 	}
 	v.unmade = c.makeClasses(ctx, v.policies, classes)
 	due := &due{now: v.now}
@@ -200,13 +186,10 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	c.validate(ctx, v, verdicts, held, due)
 	c.clearAway(ctx, nodes, agents, due)
 	for _, d := range verdicts {
-		c.release(ctx, d)
-		if d.policy.Meta.DeletionTimestamp == nil {
-			c.mark(ctx, c.policy(d.policy))
-		}
+		c.mark(ctx, d.policy)
 	}
 	c.metrics.show(verdicts)
-	c.once.Do(func() { close(c.ready) })
+	c.started()
 	c.retry(due)
 	maps.DeleteFunc(c.lastWritten, func(name string, _ time.Time) bool { return policies[name] == nil })
 	return due.wait()

@@ -1,12 +1,10 @@
 package policy
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -16,12 +14,9 @@ import (
 
 // configMap holds the fields that are read of a config map.
 type configMap struct {
-	Meta kube.Meta         `json:"metadata"`
-	Data map[string]string `json:"data,omitempty"`
+	kube.Meta `json:"metadata"`
+	Data      map[string]string `json:"data,omitempty"`
 }
-
-// ObjectMeta returns the metadata.
-func (c *configMap) ObjectMeta() *kube.Meta { return &c.Meta }
 
 // Same reports whether two versions of a config map are equal for this package.
 func (c *configMap) Same(o *configMap) bool { return maps.Equal(c.Data, o.Data) }
@@ -140,48 +135,14 @@ func (d *defined) keep(c *Controller, before []accel.NamedDefinition, from accel
 	}
 }
 
-// condition says whether the definitions are valid; ok is false if the policy has none.
-func (d defined) condition(p *Policy) (c Condition, ok bool) {
-	if len(p.Spec.Definitions)+len(p.Spec.DefinitionsFrom) == 0 {
-		return Condition{}, false
+// digest identifies definitions; it is empty if there are none.
+func digest(named []accel.NamedDefinition) string {
+	if len(named) == 0 {
+		return ""
 	}
-	if len(d.problems) > 0 {
-		return Condition{
-			Type: ConditionDefined, Status: "False", Reason: string(accel.DefinitionInvalid),
-			Message: shorten(strings.Join(d.problems, "; ")),
-		}, true
+	sum := sha256.New()
+	for _, x := range named {
+		fmt.Fprintf(sum, "%q %q\n", x.Name, x.Text)
 	}
-	return Condition{Type: ConditionDefined, Status: "True", Reason: "Valid"}, true
-}
-
-// mark sets the annotation of a policy to the digest of the definitions in its status, so that agents notice a
-// change. The status is written first.
-func (c *Controller) mark(ctx context.Context, p *Policy) {
-	want := ""
-	if len(p.Status.Definitions) > 0 {
-		sum := sha256.New()
-		for _, x := range p.Status.Definitions {
-			fmt.Fprintf(sum, "%q %q\n", x.Name, x.Text)
-		}
-		want = hex.EncodeToString(sum.Sum(nil)[:8])
-	}
-	if p.Meta.Annotations[accel.DefinitionsAnnotation] == want {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	value := any(want)
-	if want == "" {
-		value = nil
-	}
-	patch := map[string]any{"metadata": map[string]any{
-		"resourceVersion": p.Meta.ResourceVersion,
-		"annotations":     map[string]any{accel.DefinitionsAnnotation: value},
-	}}
-	answer := &Policy{}
-	if err := c.o.API.Do(ctx, http.MethodPatch, kube.PoliciesPath+"/"+p.Meta.Name, query(), patch, answer); err != nil {
-		c.failed(ctx, "marking the definitions of a policy", p.Meta.Name, err)
-		return
-	}
-	c.policies.Put(answer)
+	return hex.EncodeToString(sum.Sum(nil)[:8])
 }

@@ -23,7 +23,7 @@ import (
 
 // drains are the nodes that are being drained. The state is in memory only: a new controller lists the pods again.
 type drains struct {
-	api  kube.API
+	api  client
 	log  *slog.Logger
 	poke func()
 
@@ -47,7 +47,7 @@ type draining struct {
 const refusedAgain = 10 * time.Second
 
 func newDrains(api kube.API, log *slog.Logger, poke func()) *drains {
-	return &drains{api: api, log: log, poke: poke, nodes: map[string]*draining{}}
+	return &drains{api: client{api}, log: log, poke: poke, nodes: map[string]*draining{}}
 }
 
 // done reports whether all pods that must leave the node have left. It starts the drain if none is running, and starts
@@ -126,26 +126,12 @@ func (d *drains) note(x *draining, stays string, done bool) {
 	}
 }
 
-// pod holds the fields that are read of a pod.
-type pod struct {
-	Meta   kube.Meta `json:"metadata"`
-	Status struct {
-		Phase string `json:"phase"`
-	} `json:"status"`
-}
-
 // stays reports whether a pod is left alone: it has ended, or its DaemonSet or the kubelet would create it again.
 func (p *pod) stays() bool {
-	if p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" ||
-		p.Meta.Annotations["kubernetes.io/config.mirror"] != "" {
-		return true
-	}
-	for _, o := range p.Meta.OwnerReferences {
-		if o.Controller && o.Kind == "DaemonSet" {
-			return true
-		}
-	}
-	return false
+	return p.over() || p.Annotations["kubernetes.io/config.mirror"] != "" ||
+		slices.ContainsFunc(p.OwnerReferences, func(o kube.Owner) bool {
+			return o.Controller && o.Kind == "DaemonSet"
+		})
 }
 
 // round evicts the pods and waits for the next event. It reports whether all have left.
@@ -157,10 +143,7 @@ func (d *drains) round(ctx context.Context, node string, x *draining) bool {
 		} `json:"metadata"`
 		Items []pod `json:"items"`
 	}
-	limited, cancel := context.WithTimeout(ctx, deadline)
-	err := d.api.Do(limited, http.MethodGet, "/api/v1/pods", on, nil, &list)
-	cancel()
-	if err != nil {
+	if err := d.api.get(ctx, "/api/v1/pods", on, &list); err != nil {
 		d.note(x, fmt.Sprintf("cannot list its pods: %v", err), false)
 		_ = pace.Sleep(ctx, refusedAgain)
 		return false
@@ -173,7 +156,7 @@ func (d *drains) round(ctx context.Context, node string, x *draining) bool {
 	}
 	slices.Sort(left)
 	d.note(x, strings.Join(left, "; "), false)
-	ctx, cancel = context.WithTimeout(ctx, until)
+	ctx, cancel := context.WithTimeout(ctx, until)
 	defer cancel()
 	on.Set("resourceVersion", list.Metadata.ResourceVersion)
 	d.await(ctx, on)
@@ -185,11 +168,11 @@ func (d *drains) evict(ctx context.Context, pods []pod, x *draining) (left []str
 	again = time.Hour
 	limit, _ := time.ParseDuration(x.how.WaitTimeout) // the policy was checked
 	for _, p := range pods {
-		labels, name := p.Meta.Labels, p.Meta.Key()
+		labels, name := p.Labels, p.Key()
 		if p.stays() || !accel.Has(labels, x.how.PodSelector) {
 			continue
 		}
-		if p.Meta.DeletionTimestamp != nil {
+		if p.DeletionTimestamp != nil {
 			left = append(left, name+" ends")
 			continue
 		}
@@ -214,18 +197,14 @@ func (d *drains) evict(ctx context.Context, pods []pod, x *draining) (left []str
 
 // ask evicts one pod. The text says why the API server refused.
 func (d *drains) ask(ctx context.Context, p pod) string {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	body := map[string]any{
-		"apiVersion": "policy/v1", "kind": "Eviction", "metadata": map[string]any{
-			"name":      p.Meta.Name,
-			"namespace": p.Meta.Namespace,
-		},
+	body := object{
+		"apiVersion": "policy/v1", "kind": "Eviction",
+		"metadata": object{"name": p.Name, "namespace": p.Namespace},
 		// another pod may have this name by now
-		"deleteOptions": map[string]any{"preconditions": map[string]any{"uid": p.Meta.UID}},
+		"deleteOptions": object{"preconditions": object{"uid": p.UID}},
 	}
-	err := d.api.Do(ctx, http.MethodPost, "/api/v1/namespaces/"+p.Meta.Namespace+"/pods/"+p.Meta.Name+"/eviction", nil,
-		body, nil)
+	path := "/api/v1/namespaces/" + p.Namespace + "/pods/" + p.Name + "/eviction"
+	err := d.api.Do(ctx, http.MethodPost, path, nil, body, nil)
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return ""
 	}
@@ -240,10 +219,6 @@ func (d *drains) await(ctx context.Context, on url.Values) {
 		return
 	}
 	defer stream.Close()
-	var e json.RawMessage
-	if json.NewDecoder(stream).Decode(&e) != nil {
-		_ = pace.Sleep(ctx, settle)
-		return
-	}
-	_ = pace.Sleep(ctx, settle) // pods often end together
+	_ = json.NewDecoder(stream).Decode(new(json.RawMessage)) // an event, or the end of the watch
+	_ = pace.Sleep(ctx, settle)                              // pods often end together
 }

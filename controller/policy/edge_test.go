@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/acceld/acceld/accel"
@@ -227,7 +229,7 @@ func TestFinalizerStays(t *testing.T) {
 		for range slots {
 			p.Status.Slots = append(p.Status.Slots, Slot{Node: "a", Kind: kind, Version: "2"})
 		}
-		stopped(t, s).release(t.Context(), &verdict{policy: p})
+		stopped(t, s).mark(t.Context(), p)
 		got := 0
 		if o := s.get(policyPath); o != nil {
 			got = len(list(part(o, "metadata")["finalizers"]))
@@ -240,20 +242,19 @@ func TestFinalizerStays(t *testing.T) {
 
 // TestHeld: init containers run one after the other, sidecars beside everything that starts after them.
 func TestHeld(t *testing.T) {
-	is := func(policy, n string) holder {
-		h := holder{RestartPolicy: policy}
-		h.Resources.Limits = map[string]string{"a/b": n}
-		return h
+	is := func(policy corev1.ContainerRestartPolicy, n int64) (c corev1.Container) {
+		c.RestartPolicy, c.Resources.Limits = &policy, corev1.ResourceList{"a/b": *resource.NewQuantity(n, "")}
+		return c
 	}
 	for _, c := range []struct {
-		inits, containers []holder
+		inits, containers []corev1.Container
 		want              int
 	}{
 		{nil, nil, 0},
-		{nil, []holder{is("", "2"), is("", "1"), is("", "")}, 3},
-		{[]holder{is("", "4"), is("", "3")}, []holder{is("", "2")}, 4},
-		{[]holder{is("", "4"), is("Always", "3")}, []holder{is("", "2")}, 5},
-		{[]holder{is("Always", "3"), is("", "4")}, []holder{is("", "2")}, 7},
+		{nil, []corev1.Container{is("", 2), is("", 1), is("", 0)}, 3},
+		{[]corev1.Container{is("", 4), is("", 3)}, []corev1.Container{is("", 2)}, 4},
+		{[]corev1.Container{is("", 4), is("Always", 3)}, []corev1.Container{is("", 2)}, 5},
+		{[]corev1.Container{is("Always", 3), is("", 4)}, []corev1.Container{is("", 2)}, 7},
 	} {
 		if got := held(c.containers, c.inits, "a/b"); got != c.want {
 			t.Errorf("init %+v, containers %+v: %d, want %d", c.inits, c.containers, got, c.want)

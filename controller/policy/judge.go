@@ -18,7 +18,7 @@ import (
 // view is what is known at one moment. Nothing in it is changed.
 type view struct {
 	now      time.Time
-	policies []*Policy
+	policies []*Policy // in the order of precedence
 	nodes    map[string]*Node
 	// rivals says which other operator serves a kind on a node; empty when none does.
 	rivals func(n *Node, kind string) string
@@ -36,7 +36,7 @@ type verdict struct {
 	// members are the kinds that the policy governs, by node that has one.
 	members   map[string][]string
 	conflicts map[accel.PolicyConflict]string // the value is an example node
-	rolls     map[string]roll
+	plans     map[string]rollout.Plan         // by kind
 	// slots are those that remain valid. ended are the slots that must be withdrawn, with the reason. given are new
 	// slots, which are written only after all ended ones have been withdrawn.
 	slots []Slot
@@ -45,62 +45,60 @@ type verdict struct {
 	next  time.Time
 }
 
-// roll is the upgrade of one kind.
-type roll struct {
-	version string
-	plan    rollout.Plan
-}
-
 // judge derives the verdicts, in the order of precedence.
 func judge(v view) []*verdict {
-	asked := make([]accel.Policy, 0, len(v.policies))
+	var asked []accel.Policy
+	var out []*verdict
 	verdicts := map[string]*verdict{}
 	for _, p := range v.policies {
-		if p.Meta.DeletionTimestamp == nil {
+		if p.DeletionTimestamp == nil {
 			asked = append(asked, p.asked())
 		}
-		verdicts[p.Meta.Name] = &verdict{
-			policy: p, members: map[string][]string{},
-			conflicts: map[accel.PolicyConflict]string{}, rolls: map[string]roll{}, ended: map[Slot]rollout.Why{},
+		d := &verdict{
+			policy: p, members: map[string][]string{}, conflicts: map[accel.PolicyConflict]string{},
+			plans: map[string]rollout.Plan{}, ended: map[Slot]rollout.Why{},
 		}
+		verdicts[p.Name], out = d, append(out, d)
 	}
-	v.assign(asked, verdicts, func(*Policy) bool { return true })
+	v.assign(asked, verdicts)
 	for i, p := range asked { // what a policy in dry run would govern if it were in force
 		if p.Spec.DryRun {
 			real := slices.Clone(asked)
 			real[i].Spec.DryRun = false
-			v.assign(real, verdicts, func(x *Policy) bool { return x.Meta.Name == p.Name })
+			v.assign(real, map[string]*verdict{p.Name: verdicts[p.Name]})
 		}
 	}
-	var out []*verdict
-	for _, p := range accel.Precedence(all(v.policies)) {
-		d := verdicts[p.Name]
+	for _, d := range out {
 		v.decide(d)
-		out = append(out, d)
 	}
 	return out
 }
 
-func all(policies []*Policy) []accel.Policy {
-	out := make([]accel.Policy, len(policies))
-	for i, p := range policies {
-		out[i] = p.asked()
+// ordered returns the policies in the order of precedence.
+func ordered(policies map[string]*Policy) []*Policy {
+	var asked []accel.Policy
+	for _, p := range policies {
+		asked = append(asked, p.asked())
+	}
+	var out []*Policy
+	for _, p := range accel.Precedence(asked) {
+		out = append(out, policies[p.Name])
 	}
 	return out
 }
 
-// assign finds the nodes and kinds that each wanted policy governs.
-func (v view) assign(policies []accel.Policy, verdicts map[string]*verdict, wanted func(*Policy) bool) {
+// assign finds the nodes and kinds that each policy with a verdict governs.
+func (v view) assign(policies []accel.Policy, verdicts map[string]*verdict) {
 	for _, name := range slices.Sorted(maps.Keys(v.nodes)) {
 		n := v.nodes[name]
-		by, conflicts := accel.Governing(policies, n.Meta.Labels)
+		by, conflicts := accel.Governing(policies, n.Labels)
 		for _, kind := range slices.Sorted(maps.Keys(by)) {
-			if d := verdicts[by[kind].Name]; n.has(kind) && wanted(d.policy) {
+			if d := verdicts[by[kind].Name]; d != nil && n.has(kind) {
 				d.members[name] = append(d.members[name], kind)
 			}
 		}
 		for _, c := range conflicts {
-			if d := verdicts[c.Policy]; n.has(c.Kind) && wanted(d.policy) && d.conflicts[c] == "" {
+			if d := verdicts[c.Policy]; d != nil && n.has(c.Kind) && d.conflicts[c] == "" {
 				d.conflicts[c] = name
 			}
 		}
@@ -110,11 +108,11 @@ func (v view) assign(policies []accel.Policy, verdicts map[string]*verdict, want
 // decide gives and ends the slots of a policy.
 func (v view) decide(d *verdict) {
 	p := d.policy
-	byKind := map[string][]rollout.Slot{}
+	byKind := map[string][]Slot{}
 	for _, s := range p.Status.Slots {
-		byKind[s.Kind] = append(byKind[s.Kind], rollout.Slot{Node: s.Node, Version: s.Version, Since: s.Since})
+		byKind[s.Kind] = append(byKind[s.Kind], s)
 	}
-	ordered := p.Spec.Upgrade != nil && p.Meta.DeletionTimestamp == nil && !p.Spec.DryRun
+	ordered := p.Spec.Upgrade != nil && p.DeletionTimestamp == nil && !p.Spec.DryRun
 	var l rollout.Limits // for all kinds together
 	teams := map[string][]rollout.Node{}
 	if ordered {
@@ -131,25 +129,24 @@ func (v view) decide(d *verdict) {
 	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
 		team, named := teams[kind]
 		if !named {
-			v.wind(d, kind, byKind[kind])
+			v.wind(d, byKind[kind])
 			continue
 		}
-		version := p.Spec.Kinds[kind].Driver.Version
 		l.Busy = v.busy(d, kind)
-		plan := rollout.Decide(v.now, version, l, team, byKind[kind])
-		d.rolls[kind] = roll{version, plan}
+		plan := rollout.Decide(v.now, p.Spec.Kinds[kind].Driver.Version, l, team, byKind[kind])
+		d.plans[kind] = plan
 		for _, s := range byKind[kind] {
 			if why, over := plan.Ended[s.Node]; over {
-				d.ended[slot(kind, s)] = why
+				d.ended[s] = why
 			}
 		}
 		for _, s := range plan.Slots {
 			if slices.Contains(plan.Given, s.Node) {
-				s.Since = v.since(p, kind, s)
-				d.given = append(d.given, slot(kind, s))
+				s.Kind, s.Since = kind, v.since(p, kind, s)
+				d.given = append(d.given, s)
 				continue
 			}
-			d.slots = append(d.slots, slot(kind, s))
+			d.slots = append(d.slots, s)
 		}
 		if !plan.Next.IsZero() && (d.next.IsZero() || plan.Next.Before(d.next)) {
 			d.next = plan.Next
@@ -183,21 +180,19 @@ func (v view) busy(d *verdict, kind string) map[string]bool {
 
 // wind ends the slots of a kind whose upgrades the policy no longer orders. A slot that its node acts on stays,
 // unless the policy is being deleted.
-func (v view) wind(d *verdict, kind string, slots []rollout.Slot) {
+func (v view) wind(d *verdict, slots []Slot) {
 	for _, s := range slots {
-		if n := v.nodes[s.Node]; n != nil && n.acts(kind) && d.policy.Meta.DeletionTimestamp == nil {
-			d.slots = append(d.slots, slot(kind, s))
+		if n := v.nodes[s.Node]; n != nil && n.acts(s.Kind) && d.policy.DeletionTimestamp == nil {
+			d.slots = append(d.slots, s)
 			continue
 		}
-		d.ended[slot(kind, s)] = rollout.Gone
+		d.ended[s] = rollout.Gone
 	}
 }
 
-func slot(kind string, s rollout.Slot) Slot { return Slot{s.Node, kind, s.Version, s.Since} }
-
 // since is the start of a slot that is given now: later than every slot before it and later than the node's last
 // grant.
-func (v view) since(p *Policy, kind string, s rollout.Slot) time.Time {
+func (v view) since(p *Policy, kind string, s Slot) time.Time {
 	at := v.now.UTC().Truncate(time.Microsecond)
 	for _, before := range []time.Time{p.Status.LastSlot, v.nodes[s.Node].granted(kind).Since} {
 		if !at.After(before) {
@@ -208,21 +203,16 @@ func (v view) since(p *Policy, kind string, s rollout.Slot) time.Time {
 }
 
 // team returns the nodes of a rollout. It includes nodes that no longer belong to it but still act on their slot.
-func (v view) team(d *verdict, kind, version string, slots []rollout.Slot) []rollout.Node {
+func (v view) team(d *verdict, kind, version string, slots []Slot) []rollout.Node {
 	var out []rollout.Node
-	for name, kinds := range d.members {
-		if slices.Contains(kinds, kind) {
-			m := v.nodes[name].member(kind, version, *d.policy.Spec.Upgrade)
-			m.Skip = m.Skip || v.rivals(v.nodes[name], kind) != ""
-			out = append(out, m)
+	for name, n := range v.nodes {
+		belongs := slices.Contains(d.members[name], kind)
+		if !belongs && !(n.acts(kind) && slices.ContainsFunc(slots, func(s Slot) bool { return s.Node == name })) {
+			continue
 		}
-	}
-	for _, s := range slots {
-		if n := v.nodes[s.Node]; n != nil && !slices.Contains(d.members[s.Node], kind) && n.acts(kind) {
-			m := n.member(kind, version, *d.policy.Spec.Upgrade)
-			m.Skip = true
-			out = append(out, m)
-		}
+		m := n.member(kind, version, *d.policy.Spec.Upgrade)
+		m.Skip = m.Skip || !belongs || v.rivals(n, kind) != ""
+		out = append(out, m)
 	}
 	return out
 }
@@ -318,14 +308,14 @@ func shorten(s string) string {
 // tally counts the nodes of a policy and says why nodes are blocked.
 func (v view) tally(d *verdict, slots []Slot) (Nodes, []Blocked) {
 	counts, b := Nodes{Matched: len(d.members)}, blocks{}
-	if why := v.unmade[d.policy.Meta.Name]; why != "" {
+	if why := v.unmade[d.policy.Name]; why != "" {
 		b.add("PriorityClassTaken", why, "")
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.members)) {
 		n := v.nodes[name]
 		failed, upgrading, waiting, ready := false, false, false, true
 		for _, kind := range d.members[name] {
-			w, why := n.upgradeReport(kind), d.rolls[kind].plan.Waits[name]
+			w, why := n.upgradeReport(kind), d.plans[kind].Waits[name]
 			holds := slices.ContainsFunc(slots, func(s Slot) bool { return s.Node == name && s.Kind == kind })
 			rival := v.rivals(n, kind)
 			switch {

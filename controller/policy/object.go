@@ -22,31 +22,28 @@ const (
 
 // Policy is an AcceleratorPolicy.
 type Policy struct {
-	Meta   kube.Meta        `json:"metadata"`
-	Spec   accel.PolicySpec `json:"spec"`
-	Status Status           `json:"status"`
+	kube.Meta `json:"metadata"`
+	Spec      accel.PolicySpec `json:"spec"`
+	Status    Status           `json:"status"`
 }
-
-// ObjectMeta returns the metadata.
-func (p *Policy) ObjectMeta() *kube.Meta { return &p.Meta }
 
 func (p *Policy) asked() accel.Policy {
-	return accel.Policy{Name: p.Meta.Name, Created: p.Meta.CreationTimestamp, Spec: p.Spec, Named: p.Status.Definitions}
+	return accel.Policy{Name: p.Name, Created: p.CreationTimestamp, Spec: p.Spec, Named: p.Status.Definitions}
 }
 
-// Status is the status of a policy, as the controller writes it.
+// Status is the status of a policy, as the controller writes it: a null removes an empty list.
 type Status struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	Nodes              Nodes `json:"nodes"`
 	// Blocked says why nodes are not as the policy asks, the most frequent reason first, with an example of each.
-	Blocked []Blocked `json:"blocked,omitempty"`
+	Blocked []Blocked `json:"blocked"`
 	// Slots are the nodes that may replace a driver now. Only the controller writes them.
-	Slots []Slot `json:"slots,omitempty"`
+	Slots []Slot `json:"slots"`
 	// LastSlot is the start of the newest slot ever given. The next one begins later.
 	LastSlot   time.Time   `json:"lastSlot,omitzero"`
 	Conditions []Condition `json:"conditions,omitempty"`
 	// Definitions are those that the policy names, each as it was when last found valid.
-	Definitions []accel.NamedDefinition `json:"definitions,omitempty"`
+	Definitions []accel.NamedDefinition `json:"definitions"`
 }
 
 // Nodes counts the nodes that the policy governs, in total and by progress.
@@ -66,18 +63,7 @@ type Blocked struct {
 }
 
 // Slot is the permission of a node to replace the driver of a kind.
-type Slot struct {
-	Node    string    `json:"node"`
-	Kind    string    `json:"kind"`
-	Version string    `json:"version"`
-	Since   time.Time `json:"since"`
-}
-
-func (s Slot) grant() accel.Grant { return accel.Grant{Version: s.Version, Since: s.Since} }
-
-func (s Slot) equal(o Slot) bool {
-	return s.Node == o.Node && s.Kind == o.Kind && s.Version == o.Version && s.Since.Equal(o.Since)
-}
+type Slot = rollout.Slot
 
 // Condition is a condition of a policy, in the form that the API uses for conditions.
 type Condition struct {
@@ -91,9 +77,9 @@ type Condition struct {
 
 // Node holds the fields that are read of a node.
 type Node struct {
-	Meta   kube.Meta  `json:"metadata"`
-	Spec   nodeSpec   `json:"spec"`
-	Status nodeStatus `json:"status"`
+	kube.Meta `json:"metadata"`
+	Spec      nodeSpec   `json:"spec"`
+	Status    nodeStatus `json:"status"`
 }
 
 type nodeSpec struct {
@@ -102,8 +88,11 @@ type nodeSpec struct {
 }
 
 type nodeStatus struct {
-	Conditions []nodeCondition `json:"conditions,omitempty"`
+	Conditions conditions `json:"conditions,omitempty"`
 }
+
+// conditions are the conditions of a node or a pod.
+type conditions []nodeCondition
 
 type nodeCondition struct {
 	Type    string `json:"type"`
@@ -118,17 +107,14 @@ type taint struct {
 	TimeAdded string `json:"timeAdded,omitempty"`
 }
 
-// ObjectMeta returns the metadata.
-func (n *Node) ObjectMeta() *kube.Meta { return &n.Meta }
-
 // UnmarshalJSON reads a node and drops what this package does not use: there are thousands of nodes.
 func (n *Node) UnmarshalJSON(b []byte) error {
 	type plain Node
 	if err := json.Unmarshal(b, (*plain)(n)); err != nil {
 		return err
 	}
-	n.Meta.Finalizers = nil
-	maps.DeleteFunc(n.Meta.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, kube.Prefix) })
+	n.Finalizers = nil
+	maps.DeleteFunc(n.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, kube.Prefix) })
 	n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c nodeCondition) bool {
 		return c.Type != "Ready" && c.Type != kube.ConditionType
 	})
@@ -145,8 +131,8 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 // report every few minutes, Kubernetes' own controllers write annotations, which UnmarshalJSON drops, and remove
 // their taints by the thousand when a cluster grows.
 func (n *Node) Same(o *Node) bool {
-	return n.Meta.UID == o.Meta.UID && maps.Equal(n.Meta.Labels, o.Meta.Labels) && maps.Equal(n.Meta.Annotations,
-		o.Meta.Annotations) &&
+	return n.UID == o.UID && maps.Equal(n.Labels, o.Labels) && maps.Equal(n.Annotations,
+		o.Annotations) &&
 		n.Spec.Unschedulable == o.Spec.Unschedulable && slices.Equal(chosen(n.Spec.Taints), chosen(o.Spec.Taints)) &&
 		slices.Equal(n.Status.Conditions, o.Status.Conditions)
 }
@@ -167,30 +153,34 @@ func consequences() []string {
 	}
 }
 
-func (n *Node) condition(kind string) nodeCondition {
-	i := slices.IndexFunc(n.Status.Conditions, func(c nodeCondition) bool { return c.Type == kind })
-	if i < 0 {
-		return nodeCondition{}
+// of returns the condition of a type; the zero value if there is none.
+func (all conditions) of(kind string) nodeCondition {
+	for _, c := range all {
+		if c.Type == kind {
+			return c
+		}
 	}
-	return n.Status.Conditions[i]
+	return nodeCondition{}
 }
 
+func (n *Node) condition(kind string) nodeCondition { return n.Status.Conditions.of(kind) }
+
 func (n *Node) label(p accel.Published, kind string) string {
-	return n.Meta.Labels[kube.Prefix+string(p)+"-"+kind]
+	return n.Labels[kube.Prefix+string(p)+"-"+kind]
 }
 
 // has reports whether the node has a kind of accelerator or reports something about one.
 func (n *Node) has(kind string) bool {
-	return n.label(accel.DriverContainer, kind) != "" || n.Meta.Labels[kube.Prefix+kind+".count"] != "" ||
+	return n.label(accel.DriverContainer, kind) != "" || n.Labels[kube.Prefix+kind+".count"] != "" ||
 		n.upgradeReport(kind) != accel.UpgradeReport{}
 }
 
 func (n *Node) upgradeReport(kind string) accel.UpgradeReport {
-	return accel.ParseUpgradeReport(n.Meta.Annotations[accel.ReportAnnotation+kind])
+	return accel.ParseUpgradeReport(n.Annotations[accel.ReportAnnotation+kind])
 }
 
 func (n *Node) granted(kind string) accel.Grant {
-	return accel.ParseGrant(n.Meta.Annotations[accel.GrantAnnotation+kind])
+	return accel.ParseGrant(n.Annotations[accel.GrantAnnotation+kind])
 }
 
 // acts reports whether the node may be replacing the driver of a kind.
@@ -206,17 +196,17 @@ func (n *Node) serves(kind string) bool {
 // up reports whether the node runs pods and takes new ones. A cordon by acceld does not count.
 func (n *Node) up() bool {
 	return n.condition("Ready").Status == "True" && (!n.Spec.Unschedulable ||
-		n.Meta.Annotations[cordonAnnotation] != "")
+		n.Annotations[cordonAnnotation] != "")
 }
 
 // member returns the node as a member of the rollout of version.
 func (n *Node) member(kind, version string, r accel.Rollout) rollout.Node {
 	w := n.upgradeReport(kind)
 	m := rollout.Node{
-		Name: n.Meta.Name, Version: n.Meta.Labels[kube.Prefix+kind+".driver-version"], Serving: n.serves(kind),
+		Name: n.Name, Version: n.Labels[kube.Prefix+kind+".driver-version"], Serving: n.serves(kind),
 		Ready: n.up(), Phase: w.Phase, For: w.Version,
-		Canary: r.Canary != nil && accel.Has(n.Meta.Labels, r.Canary.NodeSelector),
-		Skip:   slices.ContainsFunc(r.SkipLabels, func(key string) bool { return n.Meta.Labels[key] == "true" }),
+		Canary: r.Canary != nil && accel.Has(n.Labels, r.Canary.NodeSelector),
+		Skip:   slices.ContainsFunc(r.SkipLabels, func(key string) bool { return n.Labels[key] == "true" }),
 	}
 	if version != "" && m.Version == kube.LabelValue(version) {
 		m.Version = version

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -62,19 +63,14 @@ func (c *Controller) Overview() (Overview, bool) {
 		return Overview{}, false
 	}
 	var out Overview
-	for _, err := range []error{c.nodes.Err(), c.policies.Err()} {
-		if err != nil && out.Problem == "" {
-			out.Problem = err.Error()
-		}
+	if err := cmp.Or(c.nodes.Err(), c.policies.Err()); err != nil {
+		out.Problem = err.Error()
 	}
-	asked := make([]accel.Policy, 0, len(policies))
-	for _, p := range policies {
+	var asked []accel.Policy
+	for _, p := range ordered(policies) {
 		asked = append(asked, p.asked())
-	}
-	for _, p := range accel.Precedence(asked) {
 		out.Policies = append(out.Policies, PolicyView{
-			Name: p.Name, Kinds: slices.Sorted(maps.Keys(p.Spec.Kinds)), DryRun: p.Spec.DryRun,
-			Status: policies[p.Name].Status,
+			Name: p.Name, Kinds: slices.Sorted(maps.Keys(p.Spec.Kinds)), DryRun: p.Spec.DryRun, Status: p.Status,
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
@@ -89,19 +85,19 @@ func (c *Controller) Overview() (Overview, bool) {
 func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 	c := n.condition(kube.ConditionType)
 	v := NodeView{
-		Name: n.Meta.Name, Up: n.condition("Ready").Status == "True", Cordoned: n.Spec.Unschedulable,
-		CordonedBy: n.Meta.Annotations[cordonAnnotation],
+		Name: n.Name, Up: n.condition("Ready").Status == "True", Cordoned: n.Spec.Unschedulable,
+		CordonedBy: n.Annotations[cordonAnnotation],
 		Ready:      c.Status, Reason: c.Reason, Message: c.Message,
 	}
-	by, _ := accel.Governing(policies, n.Meta.Labels)
+	by, _ := accel.Governing(policies, n.Labels)
 	for _, kind := range n.kinds() {
 		k := KindView{
-			Kind: kind, Count: n.Meta.Labels[kube.Prefix+kind+".count"],
-			Version: n.Meta.Labels[kube.Prefix+kind+".driver-version"],
+			Kind: kind, Count: n.Labels[kube.Prefix+kind+".count"],
+			Version: n.Labels[kube.Prefix+kind+".driver-version"],
 			States:  map[accel.Published]accel.Phase{}, UpgradeReport: n.upgradeReport(kind),
 			Granted: n.granted(kind).Version,
 		}
-		for _, p := range publishedStates() {
+		for _, p := range PublishedStates() {
 			if phase := n.label(p, kind); phase != "" {
 				k.States[p] = accel.Phase(phase)
 			}
@@ -117,7 +113,7 @@ func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 // kinds returns the kinds that the node has or reports something about.
 func (n *Node) kinds() []string {
 	found := map[string]bool{}
-	for key := range n.Meta.Labels {
+	for key := range n.Labels {
 		name, ours := strings.CutPrefix(key, kube.Prefix)
 		if !ours {
 			continue
@@ -125,13 +121,13 @@ func (n *Node) kinds() []string {
 		if kind, ok := strings.CutSuffix(name, ".count"); ok {
 			found[kind] = true
 		}
-		for _, p := range publishedStates() {
+		for _, p := range PublishedStates() {
 			if kind, ok := strings.CutPrefix(name, string(p)+"-"); ok {
 				found[kind] = true
 			}
 		}
 	}
-	for key := range n.Meta.Annotations {
+	for key := range n.Annotations {
 		if kind, ok := strings.CutPrefix(key, accel.ReportAnnotation); ok &&
 			n.upgradeReport(kind) != (accel.UpgradeReport{}) {
 			found[kind] = true
@@ -140,8 +136,8 @@ func (n *Node) kinds() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// publishedStates returns the published states in the order in which a node reaches them.
-func publishedStates() []accel.Published {
+// PublishedStates returns the published states in the order in which a node reaches them.
+func PublishedStates() []accel.Published {
 	return []accel.Published{
 		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring,
 		accel.FeatureDiscovery,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
@@ -32,57 +32,25 @@ const purgeSelector = "app.kubernetes.io/component=acceld-purge"
 type removal struct {
 	*Controller
 	sets  *kube.Reflector[purgeSet, *purgeSet]
-	purge *kube.Reflector[purgePod, *purgePod]
+	purge *kube.Reflector[pod, *pod]
 }
 
 // purgeSet is the DaemonSet that restores nodes.
 type purgeSet struct {
-	Meta   kube.Meta `json:"metadata"`
-	Status struct {
+	kube.Meta `json:"metadata"`
+	Status    struct {
 		ObservedGeneration     int64 `json:"observedGeneration,omitempty"`
 		DesiredNumberScheduled int   `json:"desiredNumberScheduled"`
 		NumberReady            int   `json:"numberReady"`
 	} `json:"status"`
 }
 
-// ObjectMeta returns the metadata.
-func (s *purgeSet) ObjectMeta() *kube.Meta { return &s.Meta }
-
-// purgePod is one of its pods.
-type purgePod struct {
-	Meta kube.Meta `json:"metadata"`
-	Spec struct {
-		NodeName string `json:"nodeName,omitempty"`
-	} `json:"spec"`
-	Status struct {
-		Conditions []nodeCondition   `json:"conditions,omitempty"`
-		Init       []containerStatus `json:"initContainerStatuses,omitempty"`
-	} `json:"status"`
-}
-
-type containerStatus struct {
-	State     containerState `json:"state"`
-	LastState containerState `json:"lastState"`
-}
-
-type containerState struct {
-	Terminated *struct {
-		ExitCode int    `json:"exitCode"`
-		Message  string `json:"message,omitempty"`
-	} `json:"terminated,omitempty"`
-}
-
-// ObjectMeta returns the metadata.
-func (p *purgePod) ObjectMeta() *kube.Meta { return &p.Meta }
-
-// why says why the pod's node is not restored; empty if it is.
-func (p *purgePod) why() string {
-	for _, c := range p.Status.Conditions {
-		if c.Type == "Ready" && c.Status == "True" {
-			return ""
-		}
+// unrestored says why the node of one of its pods is not restored; empty if it is.
+func (p *pod) unrestored() string {
+	if p.Status.Conditions.of("Ready").Status == "True" {
+		return ""
 	}
-	for _, c := range p.Status.Init {
+	for _, c := range p.Status.Inits {
 		for _, s := range []containerState{c.State, c.LastState} {
 			if s.Terminated != nil && s.Terminated.ExitCode != 0 {
 				return strings.TrimSpace(s.Terminated.Message)
@@ -101,17 +69,12 @@ func Remove(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	inNamespace := func(group, resource string) string { return group + "/namespaces/" + o.Namespace + "/" + resource }
 	r := &removal{
 		Controller: c,
-		sets: &kube.Reflector[purgeSet, *purgeSet]{
-			API: o.API, Path: inNamespace("/apis/apps/v1", "daemonsets"), Changed: c.poke,
-			Query: url.Values{"fieldSelector": {"metadata.name=" + RemovalName}},
-		},
-		purge: &kube.Reflector[purgePod, *purgePod]{
-			API: o.API, Path: inNamespace("/api/v1", "pods"), Changed: c.poke,
-			Query: url.Values{"labelSelector": {purgeSelector}},
-		},
+		sets: reflector[purgeSet](c, "/apis/apps/v1/namespaces/"+o.Namespace+"/daemonsets",
+			url.Values{"fieldSelector": {"metadata.name=" + RemovalName}}),
+		purge: reflector[pod](c, "/api/v1/namespaces/"+o.Namespace+"/pods",
+			url.Values{"labelSelector": {purgeSelector}}),
 	}
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -215,14 +178,11 @@ func (r *removal) policiesGo(ctx context.Context, nodes map[string]*Node, polici
 	for _, name := range slices.Sorted(maps.Keys(policies)) {
 		p := policies[name]
 		left = append(left, "the policy "+name)
-		if p.Meta.DeletionTimestamp != nil {
+		if p.DeletionTimestamp != nil {
 			v.policies = append(v.policies, p)
 			continue
 		}
-		limited, cancel := context.WithTimeout(ctx, deadline)
-		err := r.o.API.Do(limited, http.MethodDelete, kube.PoliciesPath+"/"+name, nil, nil, nil)
-		cancel()
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err := r.api.delete(ctx, kube.PoliciesPath+"/"+name, ""); err != nil {
 			r.failed(ctx, "deleting a policy", name, err)
 		}
 	}
@@ -234,7 +194,7 @@ func (r *removal) policiesGo(ctx context.Context, nodes map[string]*Node, polici
 	r.upkeep(ctx, verdicts, held)
 	r.forget(ctx, v, nil)
 	for _, d := range verdicts {
-		r.release(ctx, d)
+		r.mark(ctx, d.policy)
 	}
 	return left
 }
@@ -248,17 +208,17 @@ func (r *removal) agentsLeft(agents map[string]*agent) (left []string) {
 }
 
 // notTaken returns the nodes that are not restored yet, if there is a DaemonSet that restores them.
-func notTaken(set *purgeSet, pods map[string]*purgePod) (left []string) {
+func notTaken(set *purgeSet, pods map[string]*pod) (left []string) {
 	switch {
 	case set == nil:
 		return nil
-	case set.Status.ObservedGeneration < set.Meta.Generation:
+	case set.Status.ObservedGeneration < set.Generation:
 		return []string{"the nodes: DaemonSet " + RemovalName + " has not begun"}
 	case set.Status.NumberReady == set.Status.DesiredNumberScheduled:
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(pods)) {
-		if why := pods[name].why(); why != "" {
+		if why := pods[name].unrestored(); why != "" {
 			left = append(left, fmt.Sprintf("node %s: %s", pods[name].Spec.NodeName, why))
 		}
 	}
@@ -272,16 +232,16 @@ func notTaken(set *purgeSet, pods map[string]*purgePod) (left []string) {
 // traces reports whether a node has leftovers of agents or grants. If the agent of a node runs as a systemd unit, the
 // node is left to that agent.
 func traces(n *Node) bool {
-	origin := n.Meta.Annotations[kube.OriginAnnotation]
+	origin := n.Annotations[kube.OriginAnnotation]
 	if origin == kube.OriginUnit {
 		return false
 	}
-	for key := range n.Meta.Annotations {
+	for key := range n.Annotations {
 		if passing(key) {
 			return true
 		}
 	}
-	for key := range n.Meta.Labels {
+	for key := range n.Labels {
 		if kube.Ours(key) {
 			return true
 		}
@@ -297,13 +257,11 @@ func passing(key string) bool {
 // clearNode removes everything of acceld from a node. That includes labels that others may write too, unless somebody
 // else has written them.
 func (r *removal) clearNode(ctx context.Context, n *Node) error {
-	limited, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
 	whole := &corev1.Node{}
-	if err := r.o.API.Do(limited, http.MethodGet, nodesPath+"/"+n.Meta.Name, nil, nil, whole); err != nil {
+	if err := r.api.get(ctx, nodesPath+"/"+n.Name, nil, whole); err != nil {
 		return err
 	}
-	labels, annotations := map[string]any{}, map[string]any{}
+	labels, annotations := object{}, object{}
 	for _, key := range kube.Left(whole) {
 		labels[key] = nil
 	}
@@ -312,16 +270,12 @@ func (r *removal) clearNode(ctx context.Context, n *Node) error {
 			annotations[key] = nil
 		}
 	}
-	answer := &Node{}
-	patch := map[string]any{"metadata": map[string]any{
-		"resourceVersion": whole.ResourceVersion, "labels": labels,
-		"annotations": annotations,
-	}}
-	if err := r.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+n.Meta.Name, query(), patch, answer); err != nil {
+	read := &Node{Meta: kube.Meta{Name: whole.Name, ResourceVersion: whole.ResourceVersion}}
+	cleared, err := r.patchNode(ctx, read, object{"labels": labels, "annotations": annotations}, nil)
+	if err != nil {
 		return err
 	}
-	r.nodes.Put(answer)
-	return r.clear(ctx, answer)
+	return r.clear(ctx, cleared)
 }
 
 // sweep deletes the other objects of acceld: leases of builds, the ResourceSlices and DeviceClasses of claims, and the
@@ -329,31 +283,24 @@ func (r *removal) clearNode(ctx context.Context, n *Node) error {
 func (r *removal) sweep(ctx context.Context) error {
 	leases := "/apis/coordination.k8s.io/v1/namespaces/" + r.o.Namespace + "/leases"
 	const resources = "/apis/resource.k8s.io/v1/"
+	err := r.api.delete(ctx, definitionPath, "") // no policies exist at this point
+	if err != nil {
+		err = fmt.Errorf("cannot delete the definition of policies: %w", err)
+	}
 	return errors.Join(
-		r.undefine(ctx),
-		r.drop(ctx, leases, func(m *made) bool { return strings.HasPrefix(m.Meta.Name, "acceld-") }),
+		err,
+		r.drop(ctx, leases, func(m *made) bool { return strings.HasPrefix(m.Name, "acceld-") }),
 		r.drop(ctx, resources+"resourceslices", func(m *made) bool {
 			return strings.HasSuffix(m.Spec.Driver, ofDriver)
 		}),
 		r.drop(ctx, resources+"deviceclasses", func(m *made) bool {
 			// one that an administrator created stays
-			return strings.HasSuffix(m.Meta.Name, ofDriver) && m.by(kube.FieldManager)
+			return strings.HasSuffix(m.Name, ofDriver) && m.by(kube.FieldManager)
 		}),
 		r.drop(ctx, classesPath, func(m *made) bool {
-			return m.Meta.Name == validationClass && m.by(fieldManager)
+			return m.Name == validationClass && m.by(fieldManager)
 		}),
 	)
-}
-
-// undefine deletes the CustomResourceDefinition of policies. No policies exist at this point.
-func (r *removal) undefine(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	err := r.o.API.Do(limited, http.MethodDelete, definitionPath, nil, nil, nil)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("cannot delete the definition of policies: %w", err)
-	}
-	return nil
 }
 
 // ofDriver is the suffix of the names of acceld's drivers for claims, and of their classes.
@@ -361,35 +308,25 @@ const ofDriver = ".acceld.dev"
 
 // made holds the fields that are read of an object that acceld may have created.
 type made struct {
-	Meta struct {
-		Name    string `json:"name"`
-		Managed []struct {
-			Manager string `json:"manager"`
-		} `json:"managedFields,omitempty"`
-	} `json:"metadata"`
-	Spec struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
 		Driver string `json:"driver,omitempty"`
 	} `json:"spec"`
 }
 
 // by reports whether the field manager has written part of the object.
 func (m *made) by(name string) bool {
-	for _, f := range m.Meta.Managed {
-		if f.Manager == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == name
+	})
 }
 
 // drop deletes acceld's objects of a collection. If the API server does not serve the collection, there are none.
 func (r *removal) drop(ctx context.Context, collection string, ours func(*made) bool) error {
-	limited, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
 	var list struct {
 		Items []made `json:"items"`
 	}
-	err := r.o.API.Do(limited, http.MethodGet, collection, nil, nil, &list)
+	err := r.api.get(ctx, collection, nil, &list)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -401,9 +338,8 @@ func (r *removal) drop(ctx context.Context, collection string, ours func(*made) 
 		if !ours(m) {
 			continue
 		}
-		err := r.o.API.Do(limited, http.MethodDelete, collection+"/"+m.Meta.Name, nil, nil, nil)
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("cannot delete %s/%s: %w", collection, m.Meta.Name, err)
+		if err := r.api.delete(ctx, collection+"/"+m.Name, ""); err != nil {
+			return fmt.Errorf("cannot delete %s/%s: %w", collection, m.Name, err)
 		}
 	}
 	return nil

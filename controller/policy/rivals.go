@@ -32,8 +32,8 @@ func rivalTable() ([]rival, error) {
 
 // daemonSet holds the fields that are read of a DaemonSet.
 type daemonSet struct {
-	Meta kube.Meta `json:"metadata"`
-	Spec struct {
+	kube.Meta `json:"metadata"`
+	Spec      struct {
 		Template struct {
 			Spec struct {
 				NodeSelector map[string]string `json:"nodeSelector,omitempty"`
@@ -41,9 +41,6 @@ type daemonSet struct {
 		} `json:"template"`
 	} `json:"spec"`
 }
-
-// ObjectMeta returns the metadata.
-func (s *daemonSet) ObjectMeta() *kube.Meta { return &s.Meta }
 
 // Same reports whether two versions of a DaemonSet are equal for this package.
 func (s *daemonSet) Same(o *daemonSet) bool {
@@ -60,19 +57,19 @@ func recognise(table []rival, sets map[string]*daemonSet) func(*Node, string) st
 	var present []found
 	for _, r := range table {
 		for _, s := range sets {
-			if slices.ContainsFunc(r.Sets, func(upgradeReport string) bool {
-				return strings.Contains(s.Meta.Name, upgradeReport)
+			if slices.ContainsFunc(r.Sets, func(part string) bool {
+				return strings.Contains(s.Name, part)
 			}) {
 				present = append(present, found{r, s})
 			}
 		}
 	}
-	slices.SortFunc(present, func(a, b found) int { return strings.Compare(a.set.Meta.Key(), b.set.Meta.Key()) })
+	slices.SortFunc(present, func(a, b found) int { return strings.Compare(a.set.Key(), b.set.Key()) })
 	return func(n *Node, kind string) string {
 		for _, f := range present {
 			served := slices.ContainsFunc(f.Kinds, func(prefix string) bool { return strings.HasPrefix(kind, prefix) })
-			if served && accel.Has(n.Meta.Labels, f.set.Spec.Template.Spec.NodeSelector) {
-				return fmt.Sprintf("%s: DaemonSet %s serves %s", f.Name, f.set.Meta.Key(), kind)
+			if served && accel.Has(n.Labels, f.set.Spec.Template.Spec.NodeSelector) {
+				return fmt.Sprintf("%s: DaemonSet %s serves %s", f.Name, f.set.Key(), kind)
 			}
 		}
 		return ""

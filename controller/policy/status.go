@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +22,7 @@ const (
 
 // status returns the status that the policy should have with these slots.
 func (v view) status(d *verdict, slots []Slot) Status {
-	s := Status{ObservedGeneration: d.policy.Meta.Generation, Slots: slots, LastSlot: d.policy.Status.LastSlot}
+	s := Status{ObservedGeneration: d.policy.Generation, Slots: slots, LastSlot: d.policy.Status.LastSlot}
 	slices.SortFunc(s.Slots, func(a, b Slot) int { return strings.Compare(a.Kind+" "+a.Node, b.Kind+" "+b.Node) })
 	for _, x := range slots {
 		if x.Since.After(s.LastSlot) {
@@ -31,18 +30,12 @@ func (v view) status(d *verdict, slots []Slot) Status {
 		}
 	}
 	s.Nodes, s.Blocked = v.tally(d, slots)
-	accepted := Condition{Type: ConditionAccepted, Status: "True", Reason: "Valid"}
-	if problems := d.policy.problems(); len(problems) > 0 {
-		accepted = Condition{
-			Type: ConditionAccepted, Status: "False", Reason: string(accel.PolicyInvalid),
-			Message: shorten(strings.Join(problems, "; ")),
-		}
-	}
+	accepted := valid(ConditionAccepted, accel.PolicyInvalid, d.policy.problems())
 	conditions := []Condition{accepted, v.ready(d, s), conflict(d)}
-	defs := v.defined[d.policy.Meta.Name]
+	defs := v.defined[d.policy.Name]
 	s.Definitions = defs.named
-	if c, has := defs.condition(d.policy); has {
-		conditions = append(conditions, c)
+	if len(d.policy.Spec.Definitions)+len(d.policy.Spec.DefinitionsFrom) > 0 {
+		conditions = append(conditions, valid(ConditionDefined, accel.DefinitionInvalid, defs.problems))
 	}
 	if d.policy.Spec.DryRun {
 		conditions = append(conditions, Condition{
@@ -62,20 +55,30 @@ func (v view) status(d *verdict, slots []Slot) Status {
 	return s
 }
 
+// valid is a condition that says whether there are problems, and which.
+func valid(kind string, otherwise accel.Reason, problems []string) Condition {
+	if len(problems) == 0 {
+		return Condition{Type: kind, Status: "True", Reason: "Valid"}
+	}
+	return Condition{
+		Type: kind, Status: "False", Reason: string(otherwise), Message: shorten(strings.Join(problems, "; ")),
+	}
+}
+
 // ready is the condition that people look at first.
 func (v view) ready(d *verdict, s Status) Condition {
 	c := Condition{Type: ConditionReady, Status: "False"}
 	var failures, late []string
 	failed := map[string]bool{}
-	for _, kind := range slices.Sorted(maps.Keys(d.rolls)) {
-		r := d.rolls[kind]
-		if n := len(r.plan.Failures); n > 0 {
+	for _, kind := range slices.Sorted(maps.Keys(d.plans)) {
+		plan := d.plans[kind]
+		if n := len(plan.Failures); n > 0 {
 			failures = append(failures, fmt.Sprintf("%s: %d failed", kind, n))
 		}
-		for _, name := range r.plan.Failures {
+		for _, name := range plan.Failures {
 			failed[name] = true
 		}
-		late = append(late, r.plan.Late...)
+		late = append(late, plan.Late...)
 	}
 	n := s.Nodes
 	c.Message = fmt.Sprintf("%d of %d nodes are as asked, %d upgrading, %d waiting, %d failed", n.Ready, n.Matched,
@@ -129,7 +132,7 @@ func (v view) wouldChange(d *verdict) string {
 	for name, has := range d.members {
 		for _, kind := range has {
 			want := d.policy.Spec.Kinds[kind].Driver.Version
-			have := v.nodes[name].Meta.Labels[kube.Prefix+kind+".driver-version"]
+			have := v.nodes[name].Labels[kube.Prefix+kind+".driver-version"]
 			if want == "" || kube.LabelValue(want) == have {
 				continue
 			}
@@ -160,22 +163,15 @@ func (v view) wouldChange(d *verdict) string {
 
 // sameSlots reports whether two statuses have the same slots. A change of slots is written at once.
 func sameSlots(a, b Status) bool {
-	return slices.EqualFunc(a.Slots, b.Slots, Slot.equal)
+	return slices.EqualFunc(a.Slots, b.Slots, Slot.Equal)
 }
 
 // same reports whether two statuses say the same.
 func same(a, b Status) bool {
 	return sameSlots(a, b) && a.ObservedGeneration == b.ObservedGeneration && a.Nodes == b.Nodes &&
 		slices.Equal(a.Blocked, b.Blocked) && slices.Equal(a.Definitions, b.Definitions) &&
-		reflect.DeepEqual(texts(a.Conditions), texts(b.Conditions))
-}
-
-// texts returns conditions without their times.
-func texts(all []Condition) []Condition {
-	out := make([]Condition, len(all))
-	for i, c := range all {
-		c.LastTransitionTime = time.Time{}
-		out[i] = c
-	}
-	return out
+		slices.EqualFunc(a.Conditions, b.Conditions, func(x, y Condition) bool {
+			x.LastTransitionTime = y.LastTransitionTime
+			return x == y
+		})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/acceld/acceld/kube"
 )
@@ -16,7 +17,7 @@ import (
 // Accepted, Defined or Conflict.
 func (c *Controller) report(ctx context.Context, p *Policy, now Status) {
 	for _, x := range now.Conditions {
-		key := p.Meta.UID + "/" + x.Type
+		key := p.UID + "/" + x.Type
 		was, known := c.news[key]
 		for _, y := range p.Status.Conditions {
 			if !known && y.Type == x.Type {
@@ -33,7 +34,10 @@ func (c *Controller) report(ctx context.Context, p *Policy, now Status) {
 		if x.bad() {
 			kind = "Warning"
 		}
-		c.event(ctx, p, kind, x)
+		about := object{
+			"apiVersion": "acceld.dev/v1alpha1", "kind": "AcceleratorPolicy", "name": p.Name, "uid": p.UID,
+		}
+		c.emit(ctx, about, kind, x.Type, x.Type+x.Reason, x.Message)
 	}
 }
 
@@ -48,32 +52,18 @@ func (x Condition) bad() bool {
 	return x.Reason == "Stopped"
 }
 
-// event emits an event about a condition of a policy.
-func (c *Controller) event(ctx context.Context, p *Policy, kind string, x Condition) {
-	about := object{
-		"apiVersion": "acceld.dev/v1alpha1", "kind": "AcceleratorPolicy", "name": p.Meta.Name,
-		"uid": p.Meta.UID,
-	}
-	c.emit(ctx, about, kind, x.Type, x.Type+x.Reason, x.Message)
-}
-
 // emit sends an event. A failure is only logged: events are informational.
 func (c *Controller) emit(ctx context.Context, about object, kind, action, reason, note string) {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	body := map[string]any{
+	body := object{
 		"apiVersion": "events.k8s.io/v1", "kind": "Event", "type": kind, "action": action, "reason": reason,
-		"note": note,
-		"metadata": map[string]any{
-			"generateName": fmt.Sprintf("%s-", about["name"]),
-			"namespace":    kube.EventNamespace,
-		},
+		"note":                note,
+		"metadata":            object{"generateName": fmt.Sprintf("%s-", about["name"]), "namespace": kube.EventNamespace},
 		"eventTime":           time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00"), // MicroTime
 		"reportingController": kube.Prefix + "controller", "reportingInstance": "acceld-controller",
 		"regarding": about,
 	}
-	if err := c.o.API.Do(ctx, http.MethodPost, "/apis/events.k8s.io/v1/namespaces/"+kube.EventNamespace+"/events", nil,
-		body, nil); err != nil {
+	path := "/apis/events.k8s.io/v1/namespaces/" + kube.EventNamespace + "/events"
+	if err := c.api.Do(ctx, http.MethodPost, path, nil, body, nil); err != nil {
 		c.o.Log.Debug("an event was not told", "about", about["name"], "error", err)
 	}
 }
@@ -86,12 +76,13 @@ type metrics struct {
 
 // newMetrics registers the metrics, and a gauge that is 1 when the cluster has been read and policies are carried
 // out.
-func newMetrics(r prometheus.Registerer, ready <-chan struct{}) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, ready <-chan struct{}) *metrics {
+	register := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "acceld_controller_" + name, Help: help})
+		return register.NewCounter(prometheus.CounterOpts{Name: "acceld_controller_" + name, Help: help})
 	}
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "acceld_policy_" + name, Help: help}, labels)
+		return register.NewGaugeVec(prometheus.GaugeOpts{Name: "acceld_policy_" + name, Help: help}, labels)
 	}
 	m := &metrics{
 		nodes: gauge("nodes", "Nodes of a policy, by state: matched, ready, upgrading, waiting, failed.", "policy",
@@ -106,7 +97,7 @@ func newMetrics(r prometheus.Registerer, ready <-chan struct{}) (*metrics, error
 		conflicts: counter("conflicts_total", "Writes that were refused because something newer was there."),
 		failures:  counter("write_failures_total", "Writes that the API server did not take for another reason."),
 	}
-	read := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	register.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "acceld_controller_policies_ready",
 		Help: "1 when the leader has read the cluster and carries out policies, 0 while it does not.",
 	}, func() float64 {
@@ -117,18 +108,7 @@ func newMetrics(r prometheus.Registerer, ready <-chan struct{}) (*metrics, error
 			return 0
 		}
 	})
-	if r == nil {
-		return m, nil
-	}
-	for _, x := range []prometheus.Collector{
-		m.nodes, m.blocked, m.held, m.problems, m.slots, m.writes, m.conflicts,
-		m.failures, read,
-	} {
-		if err := r.Register(x); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return m
 }
 
 // show sets the gauges to what the statuses say.
@@ -138,7 +118,7 @@ func (m *metrics) show(verdicts []*verdict) {
 	m.held.Reset()
 	m.problems.Reset()
 	for _, d := range verdicts {
-		name, s := d.policy.Meta.Name, d.policy.Status
+		name, s := d.policy.Name, d.policy.Status
 		for _, x := range []struct {
 			state string
 			count int

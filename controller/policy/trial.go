@@ -2,34 +2,18 @@ package policy
 
 import (
 	"context"
-	"net/http"
-	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// object is an object of the API in its JSON form.
-type object = map[string]any
-
 // trialsPath is the path of the pods of validations.
 const trialsPath = "/api/v1/namespaces/" + ValidationNamespace + "/pods"
 
-// whole parses a number of devices, which is a whole number.
-func whole(text string) int {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return n
-}
-
 // create creates the pod of a validation. Alone is the result of the check without the resource.
 func (c *Controller) create(ctx context.Context, x task, does check, alone string) {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
 	if !c.classed {
 		// A validation preempts nobody, and any other pod may preempt it.
-		err := c.o.API.Do(ctx, http.MethodPost, classesPath, query(), object{
+		err := c.api.create(ctx, classesPath, object{
 			"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": object{"name": validationClass},
 			"value": -1000, "preemptionPolicy": "Never",
 			"description": "Of the pods with which acceld validates nodes.",
@@ -40,12 +24,12 @@ func (c *Controller) create(ctx context.Context, x task, does check, alone strin
 		}
 		c.classed = true
 	}
-	answer := &trial{}
-	err := c.o.API.Do(ctx, http.MethodPost, trialsPath, query(), x.manifest(does, alone), answer)
+	answer := &pod{}
+	err := c.api.create(ctx, trialsPath, x.manifest(does, alone), answer)
 	switch {
 	case err == nil:
 		c.trials.Put(answer)
-		c.o.Log.Info("node is being validated", "node", x.node.Meta.Name, "kind", x.kind, "check", does)
+		c.o.Log.Info("node is being validated", "node", x.node.Name, "kind", x.kind, "check", does)
 	case apierrors.IsAlreadyExists(err): // the previous one is still being deleted
 	case apierrors.IsForbidden(err) && does == checkAlone: // the namespace admits no privileged pods
 		c.create(ctx, x, checkDevice, shorten("skipped: "+err.Error()))
@@ -79,7 +63,7 @@ func (x task) manifest(does check, alone string) object {
 		"metadata": object{
 			"name": x.pod(does), "namespace": ValidationNamespace,
 			"labels":      object{"app.kubernetes.io/name": "acceld-validation", "acceld.dev/kind": x.kind},
-			"annotations": object{"of": x.of, "check": string(does), "alone": alone, "node": x.node.Meta.Name},
+			"annotations": object{"of": x.of, "check": string(does), "alone": alone, "node": x.node.Name},
 		},
 		"spec": object{
 			"restartPolicy": "Never", "terminationGracePeriodSeconds": 5,
@@ -92,7 +76,7 @@ func (x task) manifest(does check, alone string) object {
 				"requiredDuringSchedulingIgnoredDuringExecution": object{"nodeSelectorTerms": []object{{
 					"matchFields": []object{{
 						"key": "metadata.name", "operator": "In",
-						"values": []string{x.node.Meta.Name},
+						"values": []string{x.node.Name},
 					}},
 				}}},
 			}},

@@ -4,43 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
+
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
 )
-
-// fieldManager owns the fields that the controller writes.
-const fieldManager = "acceld-controller"
-
-func query() url.Values { return url.Values{"fieldManager": {fieldManager}} }
-
-// orNull returns nil for an empty value, which removes the field in a merge patch.
-func orNull[T any](x T) any {
-	switch v := any(x).(type) {
-	case time.Time:
-		if v.IsZero() {
-			return nil
-		}
-	case []Slot:
-		if len(v) == 0 {
-			return nil
-		}
-	case []Blocked:
-		if len(v) == 0 {
-			return nil
-		}
-	case []accel.NamedDefinition:
-		if len(v) == 0 {
-			return nil
-		}
-	}
-	return x
-}
 
 // upkeep adds the taints of the policies that govern each node, removes taints that it added for policies that no
 // longer do, and ends cordons of nodes without a slot.
@@ -48,7 +20,7 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 	want := map[string][]accel.Taint{}
 	for _, d := range verdicts {
 		p := d.policy
-		if p.Spec.Partition == nil || p.Spec.DryRun || p.Meta.DeletionTimestamp != nil || p.broken("partition") {
+		if p.Spec.Partition == nil || p.Spec.DryRun || p.DeletionTimestamp != nil || p.broken("partition") {
 			continue
 		}
 		for name := range d.members {
@@ -63,16 +35,16 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 	}
 	nodes, _ := c.nodes.All()
 	names := slices.Sorted(maps.Keys(nodes))
-	each(len(names), func(i int) {
+	workqueue.ParallelizeUntil(ctx, together, len(names), func(i int) {
 		n := nodes[names[i]]
 		annotations, spec := keepTaints(n, want[names[i]])
-		if n.Meta.Annotations[cordonAnnotation] != "" && !held[names[i]] {
+		if n.Annotations[cordonAnnotation] != "" && !held[names[i]] {
 			annotations[cordonAnnotation], spec["unschedulable"] = nil, nil
 		}
-		if len(annotations) == 0 && len(spec) == 0 || ctx.Err() != nil {
+		if len(annotations) == 0 && len(spec) == 0 {
 			return
 		}
-		if err := c.patchNode(ctx, n, annotations, spec); err != nil {
+		if _, err := c.patchNode(ctx, n, object{"annotations": annotations}, spec); err != nil {
 			c.failed(ctx, "keeping a node", names[i], err)
 		}
 	})
@@ -80,16 +52,16 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 
 // added returns the taints that acceld added to the node.
 func (n *Node) added() (taints []accel.Taint) {
-	_ = json.Unmarshal([]byte(n.Meta.Annotations[taintsAnnotation]), &taints) // unreadable counts as none
+	_ = json.Unmarshal([]byte(n.Annotations[taintsAnnotation]), &taints) // unreadable counts as none
 	return taints
 }
 
 // keepTaints returns the annotations and fields to change so that a node has the wanted taints, and none that acceld
 // added earlier and no longer wants. A taint that somebody else added or changed is left alone.
-func keepTaints(n *Node, want []accel.Taint) (annotations, spec map[string]any) {
-	annotations, spec = map[string]any{}, map[string]any{}
+func keepTaints(n *Node, want []accel.Taint) (annotations, spec object) {
+	annotations, spec = object{}, object{}
 	mine := n.added()
-	text, marked := n.Meta.Annotations[taintsAnnotation]
+	text, marked := n.Annotations[taintsAnnotation]
 	is := func(t accel.Taint) func(taint) bool {
 		return func(x taint) bool { return x.Key == t.Key && x.Effect == t.Effect }
 	}
@@ -122,33 +94,38 @@ func keepTaints(n *Node, want []accel.Taint) (annotations, spec map[string]any) 
 	return annotations, spec
 }
 
-// release adds the finalizer to policies that leave traces on nodes. It removes the finalizer from deleted policies
-// whose traces are gone.
-func (c *Controller) release(ctx context.Context, d *verdict) {
-	p := d.policy
-	marked := slices.Contains(p.Meta.Finalizers, finalizer)
+// mark adds the finalizer to policies that leave traces on nodes, and removes it from deleted policies whose traces
+// are gone. It also sets the annotation to the digest of the definitions in the status, which was written first, so
+// that agents notice a change.
+func (c *Controller) mark(ctx context.Context, p *Policy) {
+	changes := object{}
+	marked := slices.Contains(p.Finalizers, finalizer)
 	leaves := !p.Spec.DryRun && (p.Spec.Partition != nil || p.Spec.Upgrade != nil)
-	finalizers := slices.Clone(p.Meta.Finalizers)
 	switch {
-	case p.Meta.DeletionTimestamp == nil && leaves && !marked:
-		finalizers = append(finalizers, finalizer)
-	case p.Meta.DeletionTimestamp != nil && marked && len(p.Status.Slots) == 0 && (!c.again.Load() || c.undone(p)):
-		finalizers = slices.DeleteFunc(finalizers, func(s string) bool { return s == finalizer })
-	default:
+	case p.DeletionTimestamp == nil && leaves && !marked:
+		changes["finalizers"] = append(slices.Clone(p.Finalizers), finalizer)
+	case p.DeletionTimestamp != nil && marked && len(p.Status.Slots) == 0 && (!c.again.Load() || c.undone(p)):
+		changes["finalizers"] = slices.DeleteFunc(slices.Clone(p.Finalizers), func(s string) bool {
+			return s == finalizer
+		})
+	}
+	want := digest(p.Status.Definitions)
+	if p.DeletionTimestamp == nil && p.Annotations[accel.DefinitionsAnnotation] != want {
+		changes["annotations"] = object{accel.DefinitionsAnnotation: want}
+		if want == "" {
+			changes["annotations"] = object{accel.DefinitionsAnnotation: nil}
+		}
+	}
+	if len(changes) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	patch := map[string]any{"metadata": map[string]any{
-		"resourceVersion": p.Meta.ResourceVersion,
-		"finalizers":      finalizers,
-	}}
+	changes["resourceVersion"] = p.ResourceVersion
 	answer := &Policy{}
-	if err := c.o.API.Do(ctx, http.MethodPatch, kube.PoliciesPath+"/"+p.Meta.Name, query(), patch, answer); err != nil {
-		c.failed(ctx, "marking a policy", p.Meta.Name, err)
+	if err := c.api.patch(ctx, kube.PoliciesPath+"/"+p.Name, object{"metadata": changes}, answer); err != nil {
+		c.failed(ctx, "marking a policy", p.Name, err)
 		return
 	}
-	if answer.Meta.DeletionTimestamp == nil {
+	if answer.DeletionTimestamp == nil {
 		c.policies.Put(answer)
 	}
 }
@@ -168,7 +145,7 @@ func (c *Controller) undone(p *Policy) bool {
 	nodes, _ := c.nodes.All()
 	for _, n := range nodes {
 		added := n.added()
-		if n.Meta.Annotations[cordonAnnotation] == p.Meta.Name ||
+		if n.Annotations[cordonAnnotation] == p.Name ||
 			slices.ContainsFunc(taints, func(t accel.Taint) bool { return slices.Contains(added, t) }) {
 			return false
 		}
@@ -178,17 +155,14 @@ func (c *Controller) undone(p *Policy) bool {
 
 // agent is the pod of an agent.
 type agent struct {
-	Meta kube.Meta `json:"metadata"`
-	Spec struct {
+	kube.Meta `json:"metadata"`
+	Spec      struct {
 		NodeName string `json:"nodeName,omitempty"`
 	} `json:"spec"`
 }
 
 // agentSelector selects the pods of agents in their namespace.
 const agentSelector = "app.kubernetes.io/name=acceld"
-
-// ObjectMeta returns the metadata.
-func (a *agent) ObjectMeta() *kube.Meta { return &a.Meta }
 
 // Same reports whether two versions of a pod are equal for this package.
 func (a *agent) Same(o *agent) bool { return a.Spec.NodeName == o.Spec.NodeName }
@@ -205,7 +179,7 @@ func (c *Controller) clearAway(ctx context.Context, nodes map[string]*Node, agen
 		has[a.Spec.NodeName] = true
 	}
 	for name, n := range nodes {
-		if has[name] || n.Meta.Annotations[kube.OriginAnnotation] != kube.OriginPod {
+		if has[name] || n.Annotations[kube.OriginAnnotation] != kube.OriginPod {
 			delete(c.missing, name)
 			continue
 		}
@@ -231,27 +205,24 @@ func (c *Controller) clearAway(ctx context.Context, nodes map[string]*Node, agen
 // clear cleans up one node. The origin annotation goes last, so that an interrupted cleanup is repeated.
 func (c *Controller) clear(ctx context.Context, n *Node) error {
 	if n.condition(kube.ConditionType).Type != "" {
-		limited, cancel := context.WithTimeout(ctx, deadline)
-		defer cancel()
-		body := kube.StrategicPatch{"status": map[string]any{
-			"conditions": []any{map[string]any{"type": kube.ConditionType, "$patch": "delete"}},
+		body := kube.StrategicPatch{"status": object{
+			"conditions": []object{{"type": kube.ConditionType, "$patch": "delete"}},
 		}}
 		answer := &Node{}
-		if err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+n.Meta.Name+"/status", query(), body,
-			answer); err != nil {
+		if err := c.api.patch(ctx, nodesPath+"/"+n.Name+"/status", body, answer); err != nil {
 			return err
 		}
 		c.nodes.Put(answer)
 		n = answer
 	}
-	labels := map[string]any{}
-	for key := range n.Meta.Labels {
+	labels := object{}
+	for key := range n.Labels {
 		if kube.Ours(key) {
 			labels[key] = nil
 		}
 	}
-	annotations := map[string]any{kube.OriginAnnotation: nil, accel.CardsAnnotation: nil}
-	for key, text := range n.Meta.Annotations {
+	annotations := object{kube.OriginAnnotation: nil, accel.CardsAnnotation: nil}
+	for key, text := range n.Annotations {
 		// If the agent vanished during an upgrade, its report stays, and with it the slot: the state of the driver is
 		// unknown.
 		if strings.HasPrefix(key, accel.ReportAnnotation) &&
@@ -259,22 +230,12 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 			annotations[key] = nil
 		}
 	}
-	patch := map[string]any{"metadata": map[string]any{
-		"resourceVersion": n.Meta.ResourceVersion, "labels": labels,
-		"annotations": annotations,
-	}}
+	spec := object{}
 	if taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool {
 		return t.Key == kube.TaintKey
 	}); len(taints) < len(n.Spec.Taints) {
-		patch["spec"] = map[string]any{"taints": taints}
+		spec["taints"] = taints
 	}
-	limited, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	answer := &Node{}
-	if err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+n.Meta.Name, query(), patch, answer); err != nil {
-		return err
-	}
-	c.metrics.writes.Inc()
-	c.nodes.Put(answer)
-	return nil
+	_, err := c.patchNode(ctx, n, object{"labels": labels, "annotations": annotations}, spec)
+	return err
 }

@@ -8,13 +8,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
@@ -61,7 +60,7 @@ type validated struct {
 }
 
 func (n *Node) validated(kind string) (v validated) {
-	_ = json.Unmarshal([]byte(n.Meta.Annotations[validationAnnotation+kind]), &v) // unreadable counts as none
+	_ = json.Unmarshal([]byte(n.Annotations[validationAnnotation+kind]), &v) // unreadable counts as none
 	return v
 }
 
@@ -72,37 +71,6 @@ const (
 	checkAlone  check = "alone"  // runs without the resource, in a privileged container
 	checkDevice check = "device" // runs on a device that was allocated to it
 )
-
-// trial is a pod that validates a node.
-type trial struct {
-	Meta kube.Meta `json:"metadata"`
-	Spec struct {
-		NodeName string `json:"nodeName,omitempty"`
-	} `json:"spec"`
-	Status struct {
-		Phase      string `json:"phase,omitempty"`
-		Reason     string `json:"reason,omitempty"`
-		Message    string `json:"message,omitempty"`
-		Conditions []struct {
-			Type    string `json:"type"`
-			Status  string `json:"status"`
-			Message string `json:"message,omitempty"`
-		} `json:"conditions,omitempty"`
-		ContainerStatuses []struct {
-			State struct {
-				Running    *struct{} `json:"running,omitempty"`
-				Terminated *struct {
-					ExitCode int    `json:"exitCode"`
-					Reason   string `json:"reason,omitempty"`
-					Message  string `json:"message,omitempty"`
-				} `json:"terminated,omitempty"`
-			} `json:"state"`
-		} `json:"containerStatuses,omitempty"`
-	} `json:"status"`
-}
-
-// ObjectMeta returns the metadata.
-func (p *trial) ObjectMeta() *kube.Meta { return &p.Meta }
 
 // task is a kind on a node that must be validated.
 type task struct {
@@ -115,12 +83,12 @@ type task struct {
 
 // pod returns the name of the pod of a check.
 func (x task) pod(does check) string {
-	sum := sha256.Sum256([]byte(x.node.Meta.Name + "\n" + x.kind))
+	sum := sha256.Sum256([]byte(x.node.Name + "\n" + x.kind))
 	return "validate-" + string(does) + "-" + hex.EncodeToString(sum[:8])
 }
 
 // offer names the resource of the task on its node, as "node resource".
-func (x task) offer() string { return x.node.Meta.Name + " " + x.workload.Resource }
+func (x task) offer() string { return x.node.Name + " " + x.workload.Resource }
 
 // of identifies a driver and a workload.
 func of(n *Node, kind string, w accel.Workload) string {
@@ -129,7 +97,7 @@ func of(n *Node, kind string, w accel.Workload) string {
 		return ""
 	}
 	sum := sha256.Sum256(b)
-	return cmp.Or(n.Meta.Labels[kube.Prefix+kind+".driver-version"], "unknown") + " " + hex.EncodeToString(sum[:4])
+	return cmp.Or(n.Labels[kube.Prefix+kind+".driver-version"], "unknown") + " " + hex.EncodeToString(sum[:4])
 }
 
 // tasks returns what to validate now: the kinds for which policies ask for validation, on nodes where they serve.
@@ -138,7 +106,7 @@ func (v view) tasks(verdicts []*verdict, held map[string]bool) (all []task, aske
 	asked, parallel = map[string]bool{}, validationParallel
 	for _, d := range verdicts {
 		p := d.policy
-		if p.Spec.Validation == nil || p.Spec.DryRun || p.Meta.DeletionTimestamp != nil || p.broken("validation") {
+		if p.Spec.Validation == nil || p.Spec.DryRun || p.DeletionTimestamp != nil || p.broken("validation") {
 			continue
 		}
 		if n := p.Spec.Validation.MaxParallel; n > 0 {
@@ -160,7 +128,7 @@ func (v view) tasks(verdicts []*verdict, held map[string]bool) (all []task, aske
 		}
 	}
 	slices.SortFunc(all, func(a, b task) int {
-		return cmp.Or(cmp.Compare(a.node.Meta.Name, b.node.Meta.Name), cmp.Compare(a.kind, b.kind))
+		return cmp.Or(cmp.Compare(a.node.Name, b.node.Name), cmp.Compare(a.kind, b.kind))
 	})
 	return all, asked, parallel
 }
@@ -171,16 +139,16 @@ func (c *Controller) validate(ctx context.Context, v view, verdicts []*verdict, 
 	tasks, asked, parallel := v.tasks(verdicts, held)
 	c.forget(ctx, v, asked)
 	needed, running, serving := map[string]bool{}, 0, map[string]bool{}
-	current := make([]*trial, len(tasks))
+	current := make([]*pod, len(tasks))
 	for i, x := range tasks {
 		serving[x.offer()] = true
 		// The pod with a device is the second step: once it exists, the pod of the first step is not needed.
 		for _, does := range []check{checkDevice, checkAlone} {
 			p := trials[ValidationNamespace+"/"+x.pod(does)]
-			if p == nil || current[i] != nil || p.Meta.Annotations["of"] != x.of {
+			if p == nil || current[i] != nil || p.Annotations["of"] != x.of {
 				continue
 			}
-			current[i], needed[p.Meta.Name] = p, true
+			current[i], needed[p.Name] = p, true
 			if !p.over() {
 				running++
 			}
@@ -189,7 +157,7 @@ func (c *Controller) validate(ctx context.Context, v view, verdicts []*verdict, 
 	// A node that stops serving starts its wait for devices from zero when it serves again.
 	maps.DeleteFunc(c.bare, func(offer string, _ time.Time) bool { return !serving[offer] })
 	for _, p := range trials {
-		if !needed[p.Meta.Name] && p.Meta.DeletionTimestamp == nil {
+		if !needed[p.Name] && p.DeletionTimestamp == nil {
 			c.drop(ctx, p)
 		}
 	}
@@ -212,9 +180,13 @@ func (c *Controller) validate(ctx context.Context, v view, verdicts []*verdict, 
 
 // forget removes the outcomes of validations from nodes for which no policy asks for one any more.
 func (c *Controller) forget(ctx context.Context, v view, asked map[string]bool) {
-	for _, name := range slices.Sorted(maps.Keys(v.nodes)) {
-		n, labels, annotations := v.nodes[name], object{}, object{}
-		for key := range n.Meta.Labels {
+	nodes, _ := c.nodes.All()
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		if v.nodes[name] == nil {
+			continue // it has come since asked was found out
+		}
+		n, labels, annotations := nodes[name], object{}, object{}
+		for key := range n.Labels {
 			if kind, is := strings.CutPrefix(key, validationLabel); is && !asked[name+" "+kind] {
 				labels[key], annotations[validationAnnotation+kind] = nil, nil
 			}
@@ -222,20 +194,11 @@ func (c *Controller) forget(ctx context.Context, v view, asked map[string]bool) 
 		if len(labels) == 0 || ctx.Err() != nil {
 			continue
 		}
-		limited, cancel := context.WithTimeout(ctx, deadline)
-		answer := &Node{}
-		err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+name, query(),
-			object{"metadata": object{"labels": labels, "annotations": annotations}}, answer)
-		cancel()
-		if err != nil {
+		if _, err := c.patchNode(ctx, n, object{"labels": labels, "annotations": annotations}, nil); err != nil {
 			c.failed(ctx, "forgetting a validation", name, err)
-			continue
 		}
-		c.nodes.Put(answer)
 	}
 }
-
-func (p *trial) over() bool { return p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" }
 
 // begin creates the first pod of a validation, or skips the validation if the node has no free device. The kubelet
 // reports its devices to the API server later than the agent reports that it serves, so begin first waits for them.
@@ -257,7 +220,7 @@ func (c *Controller) begin(ctx context.Context, x task, due *due) {
 	due.in(settle) // its own writes make no event
 	switch {
 	case err != nil:
-		c.failed(ctx, "looking for a free device", x.node.Meta.Name, err)
+		c.failed(ctx, "looking for a free device", x.node.Name, err)
 	case total == 0:
 		c.conclude(ctx, x, validated{Outcome: validationSkipped, Why: "the kubelet offers no " + x.workload.Resource})
 	case used >= total:
@@ -274,45 +237,32 @@ func (c *Controller) begin(ctx context.Context, x task, due *due) {
 }
 
 // follow acts on the state of a validation's pod.
-func (c *Controller) follow(ctx context.Context, x task, p *trial, due *due) {
-	alone := p.Meta.Annotations["alone"]
-	if p.Meta.DeletionTimestamp != nil {
+func (c *Controller) follow(ctx context.Context, x task, p *pod, due *due) {
+	if p.DeletionTimestamp != nil {
 		return
 	}
-	age := due.now.Sub(p.Meta.CreationTimestamp)
-	was := check(p.Meta.Annotations["check"])
+	age := due.now.Sub(p.CreationTimestamp)
+	alone := check(p.Annotations["check"]) == checkAlone
+	result, stays := validated{Outcome: validationSkipped, Alone: p.Annotations["alone"]}, false
 	switch {
-	case p.Status.Phase == "Succeeded" && was == checkAlone:
+	case p.Status.Phase == "Succeeded" && alone:
 		c.create(ctx, x, checkDevice, "passed")
+		due.in(settle)
+		return
 	case p.Status.Phase == "Succeeded":
-		if c.conclude(ctx, x, validated{Outcome: validationPassed, Alone: alone}) {
-			c.drop(ctx, p)
-		}
+		result.Outcome = validationPassed
 	case p.Status.Phase == "Failed" && (p.ending() == "" || p.disturbed()):
 		// the kubelet rejected it, because another pod took the device, or Kubernetes ended it
-		if c.conclude(ctx, x, validated{
-			Outcome: validationSkipped,
-			Why:     cmp.Or(strings.TrimSpace(p.Status.Reason+" "+p.Status.Message), p.ending()), Alone: alone,
-		}) {
-			c.drop(ctx, p)
-		}
+		result.Why = cmp.Or(strings.TrimSpace(p.Status.Reason+" "+p.Status.Message), p.ending())
 	case p.Status.Phase == "Failed":
-		if was == checkAlone {
-			alone = "failed"
+		result.Outcome, result.Why, stays = validationFailed, p.ending(), true
+		if alone {
+			result.Alone = "failed"
 		}
-		c.conclude(ctx, x, validated{Outcome: validationFailed, Why: p.ending(), Alone: alone})
 	case p.Spec.NodeName == "" && age >= unscheduled:
-		if c.conclude(ctx, x, validated{
-			Outcome: validationSkipped, Why: "no device was free: " + p.unscheduled(),
-			Alone: alone,
-		}) {
-			c.drop(ctx, p)
-		}
+		result.Why = "no device was free: " + p.unscheduled()
 	case age >= x.timeout+unscheduled: // a running kubelet ends it earlier
-		if c.conclude(ctx, x, validated{Outcome: validationFailed, Why: fmt.Sprintf("it has not ended after %s",
-			x.timeout), Alone: alone}) {
-			c.drop(ctx, p)
-		}
+		result.Outcome, result.Why = validationFailed, fmt.Sprintf("it has not ended after %s", x.timeout)
 	default:
 		for _, d := range []time.Duration{unscheduled, x.timeout + unscheduled} {
 			if d > age {
@@ -321,15 +271,18 @@ func (c *Controller) follow(ctx context.Context, x task, p *trial, due *due) {
 		}
 		return
 	}
+	if c.conclude(ctx, x, result) && !stays {
+		c.drop(ctx, p)
+	}
 	due.in(settle) // its own writes make no event
 }
 
 // ending says how a container of the pod ended; empty if none ran.
-func (p *trial) ending() string {
+func (p *pod) ending() string {
 	if p.Status.Reason == "DeadlineExceeded" {
 		return "it took too long"
 	}
-	for _, s := range p.Status.ContainerStatuses {
+	for _, s := range p.Status.Containers {
 		if t := s.State.Terminated; t != nil {
 			return fmt.Sprintf("exit status %d: %s", t.ExitCode, cmp.Or(strings.Join(strings.Fields(t.Message), " "),
 				t.Reason))
@@ -340,14 +293,12 @@ func (p *trial) ending() string {
 
 // disturbed reports whether the pod ended for a reason that says nothing about the node's devices: the node restarted,
 // Kubernetes needed its place, or its image did not come.
-func (p *trial) disturbed() bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == "DisruptionTarget" && c.Status == "True" {
-			return true
-		}
+func (p *pod) disturbed() bool {
+	if p.Status.Conditions.of("DisruptionTarget").Status == "True" {
+		return true
 	}
 	ran := false
-	for _, s := range p.Status.ContainerStatuses {
+	for _, s := range p.Status.Containers {
 		t := s.State.Terminated
 		if t != nil && (t.Reason == "ContainerStatusUnknown" || t.Reason == "Unknown") {
 			return true // what the kubelet and containerd say of a container that did not survive a restart of the node
@@ -364,11 +315,9 @@ func (p *trial) disturbed() bool {
 }
 
 // unscheduled returns the scheduler's message.
-func (p *trial) unscheduled() string {
-	for _, c := range p.Status.Conditions {
-		if c.Type == "PodScheduled" && c.Status == "False" {
-			return c.Message
-		}
+func (p *pod) unscheduled() string {
+	if c := p.Status.Conditions.of("PodScheduled"); c.Status == "False" {
+		return c.Message
 	}
 	return "the scheduler has said nothing"
 }
@@ -385,22 +334,14 @@ func (c *Controller) conclude(ctx context.Context, x task, v validated) bool {
 	if err != nil {
 		return false
 	}
-	limited, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	patch := map[string]any{"metadata": map[string]any{
-		"resourceVersion": x.node.Meta.ResourceVersion,
-		"annotations":     map[string]any{validationAnnotation + x.kind: string(b)},
-		"labels":          map[string]any{validationLabel + x.kind: string(v.Outcome)},
-	}}
-	answer := &Node{}
-	if err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+x.node.Meta.Name, query(), patch,
-		answer); err != nil {
-		c.failed(ctx, "noting a validation", x.node.Meta.Name, err)
+	if _, err := c.patchNode(ctx, x.node, object{
+		"annotations": object{validationAnnotation + x.kind: string(b)},
+		"labels":      object{validationLabel + x.kind: v.Outcome},
+	}, nil); err != nil {
+		c.failed(ctx, "noting a validation", x.node.Name, err)
 		return false
 	}
-	c.metrics.writes.Inc()
-	c.nodes.Put(answer)
-	c.o.Log.Info("node validated", "node", x.node.Meta.Name, "kind", x.kind, "outcome", v.Outcome, "why", v.Why)
+	c.o.Log.Info("node validated", "node", x.node.Name, "kind", x.kind, "outcome", v.Outcome, "why", v.Why)
 	kind := "Normal"
 	if v.Outcome == validationFailed {
 		kind = "Warning"
@@ -409,7 +350,7 @@ func (c *Controller) conclude(ctx context.Context, x task, v validated) bool {
 	if v.Why != "" {
 		note += ": " + v.Why
 	}
-	about := object{"apiVersion": "v1", "kind": "Node", "name": x.node.Meta.Name, "uid": x.node.Meta.UID}
+	about := object{"apiVersion": "v1", "kind": "Node", "name": x.node.Name, "uid": x.node.UID}
 	c.emit(ctx, about, kind, "Validation", "Validation"+strings.ToUpper(string(v.Outcome[:1]))+string(v.Outcome[1:]),
 		note)
 	return true
@@ -417,72 +358,50 @@ func (c *Controller) conclude(ctx context.Context, x task, v validated) bool {
 
 // devices counts the devices that the node offers and those that its pods hold or wait for.
 func (c *Controller) devices(ctx context.Context, x task) (total, used int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	var n struct {
-		Status struct {
-			Allocatable map[string]string `json:"allocatable"`
-		} `json:"status"`
-	}
-	if err := c.o.API.Do(ctx, http.MethodGet, nodesPath+"/"+x.node.Meta.Name, nil, nil, &n); err != nil {
+	var n corev1.Node
+	if err := c.api.get(ctx, nodesPath+"/"+x.node.Name, nil, &n); err != nil {
 		return 0, 0, err
 	}
-	var list struct {
-		Items []struct {
-			Spec struct {
-				Containers, InitContainers []holder
-			} `json:"spec"`
-			Status struct {
-				Phase string `json:"phase"`
-			} `json:"status"`
-		} `json:"items"`
-	}
-	own := url.Values{"fieldSelector": {"spec.nodeName=" + x.node.Meta.Name}}
-	if err := c.o.API.Do(ctx, http.MethodGet, "/api/v1/pods", own, nil, &list); err != nil {
+	var list corev1.PodList
+	own := url.Values{"fieldSelector": {"spec.nodeName=" + x.node.Name}}
+	if err := c.api.get(ctx, "/api/v1/pods", own, &list); err != nil {
 		return 0, 0, err
 	}
 	for _, p := range list.Items {
-		if p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" {
-			continue
+		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			used += held(p.Spec.Containers, p.Spec.InitContainers, x.workload.Resource)
 		}
-		used += held(p.Spec.Containers, p.Spec.InitContainers, x.workload.Resource)
 	}
-	return whole(n.Status.Allocatable[x.workload.Resource]), used, nil
+	return devices(n.Status.Allocatable, x.workload.Resource), used, nil
 }
 
-// holder is a container as far as its devices go.
-type holder struct {
-	RestartPolicy string `json:"restartPolicy"`
-	Resources     struct {
-		Limits map[string]string `json:"limits"`
-	} `json:"resources"`
+// devices returns an amount of an extended resource, which is a whole number.
+func devices(all corev1.ResourceList, resource string) int {
+	q := all[corev1.ResourceName(resource)]
+	return int(q.Value())
 }
 
 // held returns how many devices a pod holds at most at one time: its containers and sidecars together, or an init
 // container and the sidecars that started before it (KEP-753).
-func held(containers, inits []holder, resource string) int {
+func held(containers, inits []corev1.Container, resource string) int {
 	sidecars, most := 0, 0
 	for _, k := range inits {
-		n := whole(k.Resources.Limits[resource])
+		n := devices(k.Resources.Limits, resource)
 		most = max(most, sidecars+n)
-		if k.RestartPolicy == "Always" {
+		if k.RestartPolicy != nil && *k.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			sidecars += n
 		}
 	}
 	sum := sidecars
 	for _, k := range containers {
-		sum += whole(k.Resources.Limits[resource])
+		sum += devices(k.Resources.Limits, resource)
 	}
 	return max(sum, most)
 }
 
 // drop removes a pod.
-func (c *Controller) drop(ctx context.Context, p *trial) {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	body := map[string]any{"preconditions": map[string]any{"uid": p.Meta.UID}}
-	err := c.o.API.Do(ctx, http.MethodDelete, trialsPath+"/"+p.Meta.Name, nil, body, nil)
-	if err != nil && !apierrors.IsNotFound(err) {
-		c.failed(ctx, "removing a pod of a validation", p.Meta.Name, err)
+func (c *Controller) drop(ctx context.Context, p *pod) {
+	if err := c.api.delete(ctx, trialsPath+"/"+p.Name, p.UID); err != nil {
+		c.failed(ctx, "removing a pod of a validation", p.Name, err)
 	}
 }

@@ -300,7 +300,7 @@ func TestDisturbed(t *testing.T) {
 		"it failed": ended("", "", "Error"),
 	} {
 		b, err := json.Marshal(o)
-		p := &trial{}
+		p := &pod{}
 		if err == nil {
 			err = json.Unmarshal(b, p)
 		}

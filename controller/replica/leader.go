@@ -6,46 +6,28 @@ import (
 	"os"
 	"strconv"
 
-	"k8s.io/client-go/tools/leaderelection"
-
 	"github.com/acceld/acceld/controller/leader"
 )
 
 // service is the name of the controller's Service.
 const service = "acceld-controller"
 
-// elected sets the current election; nil means that the current one has read the lease.
-func (o *Replica) elected(by *leaderelection.LeaderElector) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if by == nil {
-		o.seen = true
-		return
-	}
-	o.elector = by
-}
-
 // leader returns the name of the leader, as far as it is known.
 func (o *Replica) leader() string {
-	o.mu.Lock()
-	by := o.elector
-	o.mu.Unlock()
-	if by == nil {
-		return ""
+	if by := o.elector.Load(); by != nil {
+		return by.GetLeader()
 	}
-	return by.GetLeader()
+	return ""
 }
 
 // wants says what this replica still needs to be ready; empty if it is ready. The leader needs its caches. Another
 // replica can be elected at any time, which takes the API server and certificates.
 func (o *Replica) wants() string {
-	o.mu.Lock()
-	seen, p := o.seen, o.policies
-	o.mu.Unlock()
+	p := o.policies.Load()
 	switch {
 	case o.keeper != nil && !o.keeper.Has():
 		return "there is no certificate yet"
-	case !seen:
+	case !o.seen.Load():
 		return "the lease has not been read yet"
 	case o.leader() != o.identity:
 		return ""

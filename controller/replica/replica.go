@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,14 +52,17 @@ type Replica struct {
 	log       *slog.Logger
 	identity  string
 
-	mu sync.Mutex
 	// elector knows who the leader is. seen is whether it has read the lease.
-	elector *leaderelection.LeaderElector
-	seen    bool
-	// policies runs the policies while this replica leads, and metrics are its metrics; both are nil while another
-	// one leads.
-	policies *policy.Controller
-	metrics  *prometheus.Registry
+	elector atomic.Pointer[leaderelection.LeaderElector]
+	seen    atomic.Bool
+	// policies are carried out while this replica leads; nil while another one leads.
+	policies atomic.Pointer[policies]
+}
+
+// policies are the policies of one term of leadership, and their metrics.
+type policies struct {
+	*policy.Controller
+	metrics *prometheus.Registry
 }
 
 // Run serves as c says until ctx ends. If identity is empty, the replica stands for election under a generated name.
@@ -101,7 +105,7 @@ func Run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 		}
 		tasks.Go(func() error { return extender.Serve(ctx, watched, o.watchedHandler(), nil, log) })
 	}
-	tasks.Go(func() error { return o.stand(ctx, o.identity) })
+	tasks.Go(func() error { return o.stand(ctx) })
 	return tasks.Wait()
 }
 
@@ -111,15 +115,10 @@ func (o *Replica) tls() (*tls.Config, error) {
 		return o.config.TLS.TLS(o.log)
 	}
 	namespace := o.config.Lease.Namespace
-	var names []string
-	for _, name := range []string{
-		"." + namespace + ".svc", "." + namespace + ".svc.cluster.local", "." + namespace,
-		"",
-	} {
-		names = append(names, service+name)
-	}
+	short := service + "." + namespace
 	o.keeper = &certificate.Manager{
-		API: o.documents, Namespace: namespace, Name: o.config.TLS.Secret, Names: names, Log: o.log,
+		API: o.documents, Namespace: namespace, Name: o.config.TLS.Secret, Log: o.log,
+		Names: []string{short + ".svc", short + ".svc.cluster.local", short, service},
 	}
 	return o.keeper.TLS(), nil
 }
@@ -141,18 +140,12 @@ func (o *Replica) term(ctx context.Context) {
 		if err != nil {
 			o.log.Error("policies are not carried out", "error", err)
 		} else {
-			o.setTerm(p, registry)
-			defer o.setTerm(nil, nil)
+			o.policies.Store(&policies{p, registry})
+			defer o.policies.Store(nil)
 			group.Go(func() { _ = p.Run(ctx) }) // it ends only with ctx
 		}
 	}
 	group.Wait()
-}
-
-func (o *Replica) setTerm(p *policy.Controller, metrics *prometheus.Registry) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.policies, o.metrics = p, metrics
 }
 
 func newClient(kubeconfig string) (*kubernetes.Clientset, error) {
@@ -207,11 +200,11 @@ func name(identity string) string {
 
 // stand stands for election repeatedly until ctx ends, and does the leader's work while elected. It stops that work
 // before it releases the lease, so that two replicas never bind at the same time.
-func (o *Replica) stand(ctx context.Context, identity string) error {
+func (o *Replica) stand(ctx context.Context) error {
 	l, log := o.config.Lease, o.log
 	lock := &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}, Client: o.client.CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		LockConfig: resourcelock.ResourceLockConfig{Identity: o.identity},
 	}
 	lease, deadline, retry := l.durations()
 	for ctx.Err() == nil {
@@ -227,22 +220,22 @@ func (o *Replica) stand(ctx context.Context, identity string) error {
 				OnStartedLeading: func(term context.Context) {
 					defer end()
 					defer close(left)
-					log.Info("became the leader", "identity", identity)
+					log.Info("became the leader", "identity", o.identity)
 					term, leave := context.WithCancel(term)
 					defer leave()
 					defer context.AfterFunc(ctx, leave)()
 					o.term(term)
-					log.Info("no longer the leader", "identity", identity)
+					log.Info("no longer the leader", "identity", o.identity)
 				},
 				OnStoppedLeading: func() {},
-				OnNewLeader:      func(string) { o.elected(nil) },
+				OnNewLeader:      func(string) { o.seen.Store(true) },
 			},
 		})
 		if err != nil {
 			end()
 			return fmt.Errorf("cannot stand for election: %w", err)
 		}
-		o.elected(elector)
+		o.elector.Store(elector)
 		unelected := context.AfterFunc(ctx, func() {
 			if !elector.IsLeader() {
 				end()
@@ -287,13 +280,10 @@ func (o *Replica) fleet() http.Handler {
 	f := fleet.Options{Identity: o.identity, Holder: o.leader}
 	if o.config.Policies {
 		f.Overview = func() (policy.Overview, bool) {
-			o.mu.Lock()
-			p := o.policies
-			o.mu.Unlock()
-			if p == nil {
-				return policy.Overview{}, false
+			if p := o.policies.Load(); p != nil {
+				return p.Overview()
 			}
-			return p.Overview()
+			return policy.Overview{}, false
 		}
 	}
 	if o.extender != nil {
@@ -312,11 +302,9 @@ func (o *Replica) watchedHandler() http.Handler {
 	}
 	gather := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		all := prometheus.Gatherers{always}
-		o.mu.Lock()
-		if o.metrics != nil {
-			all = append(all, o.metrics)
+		if p := o.policies.Load(); p != nil {
+			all = append(all, p.metrics)
 		}
-		o.mu.Unlock()
 		return all.Gather()
 	})
 	mux := http.NewServeMux()

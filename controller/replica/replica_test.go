@@ -118,7 +118,7 @@ func candidate(t *testing.T, s *apiServer) (stop context.CancelFunc, done <-chan
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	result := make(chan error, 1)
-	go func() { result <- o.stand(ctx, o.identity) }()
+	go func() { result <- o.stand(ctx) }()
 	return stop, result
 }
 

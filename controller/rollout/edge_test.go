@@ -11,7 +11,7 @@ import (
 // TestSlotHolds: a slot stays with its node while the node may be without a driver, whatever version is wanted by
 // now.
 func TestSlotHolds(t *testing.T) {
-	slot := Slot{"a", "2", start}
+	slot := Slot{Node: "a", Version: "2", Since: start}
 	for name, n := range map[string]Node{
 		"silent and without a driver": {Name: "a", Version: "2", Ready: true, Phase: ""},
 		"serves the one before": {

@@ -52,9 +52,16 @@ type Node struct {
 
 // Slot is the permission of a node to replace its driver with a version.
 type Slot struct {
-	Node    string    `json:"node"`
+	Node string `json:"node"`
+	// Kind is the kind of the driver. It means nothing here, and is empty in a new slot.
+	Kind    string    `json:"kind"`
 	Version string    `json:"version"`
 	Since   time.Time `json:"since"`
+}
+
+// Equal reports whether two slots are the same.
+func (s Slot) Equal(o Slot) bool {
+	return s.Node == o.Node && s.Kind == o.Kind && s.Version == o.Version && s.Since.Equal(o.Since)
 }
 
 // Why says why a node waits, or how its slot ended.

@@ -25,7 +25,7 @@ func with(n Node, change func(*Node)) Node {
 }
 
 func TestDecide(t *testing.T) {
-	slot := func(name string) Slot { return Slot{name, "2", start.Add(-time.Minute)} }
+	slot := func(name string) Slot { return Slot{Node: name, Version: "2", Since: start.Add(-time.Minute)} }
 	upgrading := func(n *Node) { n.Phase = accel.ReportUpgrading }
 	failed := func(n *Node) { n.Phase = accel.ReportFailed }
 	done := func(n *Node) { n.Phase, n.For, n.Version = "", "", "2" }
@@ -149,11 +149,11 @@ func TestDecide(t *testing.T) {
 				waits("knows"), with(waits("silent"), func(n *Node) { n.Phase, n.For = "", "" }),
 			},
 			slots: []Slot{
-				{"acts", "3", start},
-				{"may", "3", start},
-				{"knows", "3", start},
-				{"silent", "3", start},
-				{"gone", "3", start},
+				{Node: "acts", Version: "3", Since: start},
+				{Node: "may", Version: "3", Since: start},
+				{Node: "knows", Version: "3", Since: start},
+				{Node: "silent", Version: "3", Since: start},
+				{Node: "gone", Version: "3", Since: start},
 			},
 			ended: map[string]Why{"gone": Gone, "knows": Withdrawn, "silent": Withdrawn}, given: []string{"knows"},
 			waits: map[string]Why{"silent": NotReported},
@@ -168,7 +168,7 @@ func TestDecide(t *testing.T) {
 					n.Phase, n.For = accel.ReportFailed, "key-2"
 				}), with(waits("d"), done), with(waits("e"), upgrading),
 			},
-			slots: []Slot{{"d", "key-2", start}}, ended: map[string]Why{"d": Done}, given: []string{"a", "b"},
+			slots: []Slot{{Node: "d", Version: "key-2", Since: start}}, ended: map[string]Why{"d": Done}, given: []string{"a", "b"},
 			waits: map[string]Why{"c": DidFail},
 			none:  true,
 		},

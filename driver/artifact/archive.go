@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -94,7 +96,8 @@ func newExtraction(h *host.Host, dir string, limits Limits) *extraction {
 // ArtifactInvalid; an error of the reader r is returned unchanged.
 func (x *extraction) each(r io.Reader, do func(*tar.Header, string, io.Reader) error) error {
 	source := &remembering{r: r}
-	closed := func() {}
+	content, closed, err := decompressor(source)
+	defer closed()
 	invalid := func(err error) error {
 		closed() // a decoder reads ahead on a goroutine of its own, which writes source.err
 		if source.err != nil {
@@ -104,14 +107,11 @@ func (x *extraction) each(r io.Reader, do func(*tar.Header, string, io.Reader) e
 		if errors.As(err, &p) {
 			return err
 		}
-		return accel.Problemf(accel.ArtifactInvalid, "its layer cannot be unpacked: %v", err)
+		return invalidf("its layer cannot be unpacked: %v", err)
 	}
-	content, done, err := decompressor(source)
 	if err != nil {
 		return invalid(err)
 	}
-	closed = done
-	defer closed()
 	archive := tar.NewReader(bounded{content, &x.left})
 	for {
 		header, err := archive.Next()
@@ -122,24 +122,23 @@ func (x *extraction) each(r io.Reader, do func(*tar.Header, string, io.Reader) e
 			return invalid(err)
 		}
 		if x.count++; x.count > x.limits.Files {
-			return accel.Problemf(accel.ArtifactInvalid, "its layer has more than %d files", x.limits.Files)
+			return invalidf("its layer has more than %d files", x.limits.Files)
 		}
 		name := strings.TrimSuffix(strings.TrimPrefix(header.Name, "./"), "/")
 		if name == "" || name == "." {
 			continue
 		}
 		if !local(name) {
-			return accel.Problemf(accel.ArtifactInvalid, "its layer has an entry named %q", header.Name)
+			return invalidf("its layer has an entry named %q", header.Name)
 		}
 		if err := do(header, name, archive); err != nil {
 			return invalid(err)
 		}
 	}
-	if _, err := io.Copy(io.Discard, bounded{content, &x.left}); err != nil { // the digest covers the whole layer
-		return invalid(err)
-	}
-	if _, err := io.Copy(io.Discard, source); err != nil {
-		return invalid(err)
+	for _, rest := range []io.Reader{bounded{content, &x.left}, source} { // the digest covers the whole layer
+		if _, err := io.Copy(io.Discard, rest); err != nil {
+			return invalid(err)
+		}
 	}
 	return nil
 }
@@ -201,22 +200,20 @@ func writeProblem(err error, name string) *accel.Problem {
 // native unpacks the only layer of an artifact. It must contain exactly the files that the configuration names, with
 // their digests.
 func (x *extraction) native(r io.Reader, c Config) error {
-	want, have := c.files(), map[string]bool{}
+	want := c.files()
 	err := x.each(r, func(header *tar.Header, name string, content io.Reader) error {
 		switch header.Typeflag {
 		case tar.TypeDir:
 			return nil // directories are created when a file needs them
 		case tar.TypeReg:
 		default:
-			return accel.Problemf(accel.ArtifactInvalid, "its layer has %q, which is neither a file nor a directory",
-				name)
+			return invalidf("its layer has %q, which is neither a file nor a directory", name)
 		}
 		digest, known := want[name]
-		if !known || have[name] {
-			return accel.Problemf(accel.ArtifactInvalid,
-				"its layer has the file %q, which its configuration does not name or has twice", name)
+		if !known {
+			return invalidf("its layer has the file %q, which its configuration does not name or has twice", name)
 		}
-		have[name] = true
+		delete(want, name)
 		got, err := x.write(name, content)
 		if err != nil {
 			return err
@@ -227,15 +224,10 @@ func (x *extraction) native(r io.Reader, c Config) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
+	if err == nil && len(want) > 0 {
+		err = invalidf("its layer lacks the file %q", slices.Sorted(maps.Keys(want))[0])
 	}
-	for name := range want {
-		if !have[name] {
-			return accel.Problemf(accel.ArtifactInvalid, "its layer lacks the file %q", name)
-		}
-	}
-	return nil
+	return err
 }
 
 // pack writes the layer of an artifact; the same files always yield the same bytes. The paths map says where to read
@@ -264,12 +256,16 @@ func packFile(archive *tar.Writer, h *host.Host, name, from string) error {
 	if err != nil {
 		return err
 	}
+	return addFile(archive, name, 0o600, st.Size(), io.LimitReader(f, st.Size()))
+}
+
+// addFile adds a file to an archive. It has no owner and no time: the same content always yields the same bytes.
+func addFile(archive *tar.Writer, name string, mode, size int64, r io.Reader) error {
 	if err := archive.WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: name, Size: st.Size(), Mode: 0o600,
-		Format: tar.FormatPAX,
+		Typeflag: tar.TypeReg, Name: name, Size: size, Mode: mode, Format: tar.FormatPAX,
 	}); err != nil {
 		return err
 	}
-	_, err = io.Copy(archive, io.LimitReader(f, st.Size()))
+	_, err := io.Copy(archive, r)
 	return err
 }

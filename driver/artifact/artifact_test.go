@@ -20,12 +20,14 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -406,7 +408,7 @@ func TestReferredSignature(t *testing.T) {
 				"_type": "https://in-toto.io/Statement/v1", "predicateType": row.predicate,
 				"subject": []any{map[string]any{"digest": map[string]string{"sha256": about}}},
 			})
-			signed, _ := (&Key{private}).sign(encoded(statementType, statement))
+			signed, _ := (&Key{private}).sign(encoded(statement))
 			text, _ := json.Marshal(map[string]any{"mediaType": bundleType, "dsseEnvelope": map[string]any{
 				"payload": statement, "payloadType": statementType,
 				"signatures": []any{map[string]string{"sig": base64.StdEncoding.EncodeToString(signed)}},
@@ -433,7 +435,7 @@ func (b *workbench) image(s accel.Source, tag string, files map[string]string) v
 	b.t.Helper()
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
-	for _, name := range sortedKeys(files) {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(files[name])), Mode: 0o644})
 		if err == nil {
 			_, err = w.Write([]byte(files[name]))

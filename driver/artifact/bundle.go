@@ -198,18 +198,19 @@ func (c *Client) PullBundle(ctx context.Context, s accel.Source, w Wanted, dir s
 	defer cancel()
 	keys, err := readPublic(c.h, s.Keys)
 	if err != nil {
-		return Pulled{}, asProblem(err)
+		return Pulled{}, explain(err)
 	}
 	b, err := openBundle(c.h, s.Path, c.o.Limits)
 	if err != nil {
-		return Pulled{}, asProblem(err)
+		return Pulled{}, explain(err)
 	}
 	defer b.close()
 	refs := b.refs()
 	if s.Digest != "" {
 		refs = []string{s.Digest}
 	}
-	out, problem := c.pullPlace(ctx, b, s.Path, refs, s.Digest != "", w, keys, dir)
+	p := pull{Client: c, wanted: w, keys: keys, pinned: s.Digest != "", dir: dir}
+	out, problem := p.place(ctx, b, s.Path, refs)
 	if problem != nil {
 		problem.Message = s.Path + ": " + problem.Message
 	}
@@ -227,7 +228,7 @@ type Bundled struct {
 func (c *Client) ListBundle(ctx context.Context, file string) ([]Bundled, *accel.Problem) {
 	b, err := openBundle(c.h, file, c.o.Limits)
 	if err != nil {
-		return nil, asProblem(err)
+		return nil, explain(err)
 	}
 	defer b.close()
 	var out []Bundled
@@ -258,19 +259,16 @@ func (c *Client) Export(file string, contents []Content, dir string, key *Key) (
 	for _, content := range contents {
 		made, err := c.prepare(content, dir)
 		if err != nil {
-			return nil, asProblem(err)
+			return nil, explain(err)
 		}
 		config := content.Config
 		w := Wanted{Version: config.version(), Arch: config.Arch, KernelRelease: config.KernelRelease}
 		all, names = append(all, made), append(names, tag(config.Profile, w.Tags()[0]))
-		out = append(out, Pushed{
-			Reference: file + "@" + made.manifest.digest.String(),
-			Digest:    made.manifest.digest.String(),
-		})
+		out = append(out, made.pushed(file))
 		if key != nil {
 			signed, err := signature(key, config.Profile, made.manifest.digest)
 			if err != nil {
-				return nil, asProblem(err)
+				return nil, explain(err)
 			}
 			all, names = append(all, signed), append(names, signatureTag(made.manifest.digest))
 		}
@@ -296,14 +294,14 @@ func (c *Client) writeBundle(file string, all []assembled, names []string) error
 	}
 	index := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex}
 	archive, seen := tar.NewWriter(f), map[v1.Hash]bool{}
-	err = addFile(archive, layoutFile, int64(len(layoutText)), strings.NewReader(layoutText))
+	err = addFile(archive, layoutFile, 0o644, int64(len(layoutText)), strings.NewReader(layoutText))
 	for i, a := range all {
 		own := memoryBlob(a.manifest.kind, a.manifest.raw)
 		for _, b := range append(a.blobs, own) {
-			if err != nil || seen[b.Descriptor.Digest] {
+			if err != nil || seen[b.Digest] {
 				continue
 			}
-			seen[b.Descriptor.Digest] = true
+			seen[b.Digest] = true
 			err = addBlob(archive, b)
 		}
 		d := own.Descriptor
@@ -312,7 +310,7 @@ func (c *Client) writeBundle(file string, all []assembled, names []string) error
 	}
 	text, marshalErr := json.Marshal(index)
 	if err = errors.Join(err, marshalErr); err == nil {
-		err = addFile(archive, indexFile, int64(len(text)), bytes.NewReader(text))
+		err = addFile(archive, indexFile, 0o644, int64(len(text)), bytes.NewReader(text))
 	}
 	return errors.Join(err, archive.Close(), f.Sync(), f.Close())
 }
@@ -323,16 +321,5 @@ func addBlob(archive *tar.Writer, b blob) error {
 		return err
 	}
 	defer r.Close()
-	return addFile(archive, blobName(b.Descriptor.Digest), b.Descriptor.Size, r)
-}
-
-func addFile(archive *tar.Writer, name string, size int64, r io.Reader) error {
-	if err := archive.WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644,
-		Format: tar.FormatPAX,
-	}); err != nil {
-		return err
-	}
-	_, err := io.Copy(archive, r)
-	return err
+	return addFile(archive, blobName(b.Digest), 0o644, b.Size, r)
 }

@@ -1,8 +1,8 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -12,7 +12,6 @@ import (
 
 // Options of a [Client]. The zero value of each field is usable.
 type Options struct {
-	Log *slog.Logger
 	// Progress receives progress reports of each transfer, a few times a second, from several goroutines. It must
 	// return quickly. The kind is empty, because only the caller knows it. Nil discards the reports.
 	Progress func(accel.Progress)
@@ -38,24 +37,13 @@ type Client struct {
 
 // New returns a client that reads keys, certificates, credentials and bundles from h, and writes to it.
 func New(h *host.Host, o Options) *Client {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	if o.Progress == nil {
 		o.Progress = func(accel.Progress) {}
 	}
-	if o.Limits == (Limits{}) {
-		o.Limits = defaultLimits()
-	}
-	if o.Backoff == 0 {
-		o.Backoff = time.Second
-	}
-	if o.Stall == 0 {
-		o.Stall = 30 * time.Second
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 10 * time.Minute
-	}
+	o.Limits = cmp.Or(o.Limits, defaultLimits())
+	o.Backoff = cmp.Or(o.Backoff, time.Second)
+	o.Stall = cmp.Or(o.Stall, 30*time.Second)
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Minute)
 	return &Client{h: h, o: o}
 }
 
@@ -76,12 +64,4 @@ func (c *Client) try(ctx context.Context, t *transfer, f func() error) error {
 		}
 		pause *= 3
 	}
-}
-
-// asProblem converts an error to the result of an exported method; a nil error stays nil.
-func asProblem(err error) *accel.Problem {
-	if err == nil {
-		return nil
-	}
-	return explain(err)
 }

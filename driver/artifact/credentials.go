@@ -56,9 +56,7 @@ func serverOf(entry string) string {
 	}
 	rest = strings.TrimSuffix(rest, "/")
 	if isURL {
-		for _, version := range []string{"/v1", "/v2"} {
-			rest = strings.TrimSuffix(rest, version)
-		}
+		rest = strings.TrimSuffix(strings.TrimSuffix(rest, "/v1"), "/v2")
 	}
 	if rest == "docker.io" {
 		return name.DefaultRegistry

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -21,28 +22,34 @@ type foreign struct {
 	n       int
 }
 
-const whiteout = ".wh." // OCI image specification 1.1, layer.md
+// The names of files that remove what lower layers have (OCI image specification 1.1, layer.md).
+const (
+	whiteout = ".wh."
+	opaque   = whiteout + whiteout + ".opq"
+)
 
 // layer applies one layer on top of the layers below it.
 func (f *foreign) layer(r io.Reader) error {
 	return f.x.each(r, func(header *tar.Header, name string, content io.Reader) error {
-		if base := path.Base(name); strings.HasPrefix(base, whiteout) {
-			return f.remove(path.Join(path.Dir(name), strings.TrimPrefix(base, whiteout)),
-				base == whiteout+whiteout+".opq", path.Dir(name))
+		dir, base := path.Split(name)
+		if base == opaque {
+			return f.remove(path.Clean(dir))
+		}
+		if hidden, ok := strings.CutPrefix(base, whiteout); ok {
+			return f.remove(path.Join(dir, hidden))
 		}
 		if !f.wants(name) || header.Typeflag == tar.TypeDir {
 			return nil
 		}
 		if header.Typeflag != tar.TypeReg {
-			return accel.Problemf(accel.ArtifactInvalid, "its layer has %q, which is neither a file nor a directory",
-				name)
+			return invalidf("its layer has %q, which is neither a file nor a directory", name)
 		}
 		f.n++
 		file := fmt.Sprintf("layered-%d", f.n)
 		if _, err := f.x.write(file, content); err != nil {
 			return err
 		}
-		if err := f.remove(name, false, ""); err != nil {
+		if err := f.remove(name); err != nil {
 			return err
 		}
 		f.files[name] = file
@@ -59,14 +66,10 @@ func (f *foreign) wants(name string) bool {
 		func(s string) bool { return strings.HasSuffix(name, s) })
 }
 
-// remove removes name and everything below it, or, if the layer marks dir as opaque, everything in dir.
-func (f *foreign) remove(name string, opaque bool, dir string) error {
+// remove removes name and everything below it.
+func (f *foreign) remove(name string) error {
 	for have, file := range f.files {
-		below := have == name || strings.HasPrefix(have, name+"/")
-		if opaque {
-			below = strings.HasPrefix(have, dir+"/")
-		}
-		if !below {
+		if have != name && !strings.HasPrefix(have, name+"/") {
 			continue
 		}
 		if err := f.x.h.Remove(path.Join(f.x.dir, file)); err != nil {
@@ -80,7 +83,7 @@ func (f *foreign) remove(name string, opaque bool, dir string) error {
 // finish gives the files their final names: modules in the directory itself, firmware below "firmware".
 func (f *foreign) finish() error {
 	modules := 0
-	for _, name := range sortedKeys(f.files) {
+	for _, name := range slices.Sorted(maps.Keys(f.files)) {
 		to := name
 		if !strings.HasPrefix(name, firmwareDir) {
 			to = path.Base(name)
@@ -88,7 +91,7 @@ func (f *foreign) finish() error {
 		}
 		to = path.Join(f.x.dir, to)
 		if f.x.h.Exists(to) {
-			return accel.Problemf(accel.ArtifactInvalid, "it has two module files %q", path.Base(name))
+			return invalidf("it has two module files %q", path.Base(name))
 		}
 		if err := f.x.h.MkdirAll(path.Dir(to), 0o700); err != nil {
 			return writeProblem(err, to)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -160,8 +161,7 @@ const firmwareDir = "firmware/"
 
 // local reports whether name is a clean relative path that stays below its directory.
 func local(name string) bool {
-	return name != "" && name != "." && !path.IsAbs(name) && path.Clean(name) == name && name != ".." &&
-		!strings.HasPrefix(name, "../") && !strings.ContainsAny(name, "\x00\n")
+	return filepath.IsLocal(name) && path.Clean(name) == name && name != "." && !strings.ContainsAny(name, "\x00\n")
 }
 
 // files returns the digests of all files in the layer, by name.

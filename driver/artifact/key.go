@@ -55,13 +55,9 @@ func parsePrivate(text []byte) (crypto.Signer, error) {
 	if err != nil {
 		return nil, errors.New("not a private key") // the parser's error may contain part of the key
 	}
-	switch k := key.(type) {
-	case *ecdsa.PrivateKey:
-		return k, nil
-	case ed25519.PrivateKey:
-		return k, nil
-	case *rsa.PrivateKey:
-		return k, nil
+	switch key.(type) {
+	case *ecdsa.PrivateKey, ed25519.PrivateKey, *rsa.PrivateKey:
+		return key.(crypto.Signer), nil
 	}
 	return nil, errors.New("neither ECDSA, Ed25519 nor RSA")
 }

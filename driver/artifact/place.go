@@ -1,16 +1,15 @@
 package artifact
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"hash"
 	"io"
 	"io/fs"
-	"maps"
 	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -38,16 +37,16 @@ type manifest struct {
 }
 
 func newManifest(raw []byte, kind types.MediaType) manifest {
-	sum := sha256.Sum256(raw)
-	return manifest{raw: raw, digest: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}, kind: kind}
+	digest, _, _ := v1.SHA256(bytes.NewReader(raw)) // reading from memory never fails
+	return manifest{raw: raw, digest: digest, kind: kind}
 }
 
 // open opens a blob for reading once. At the end, the reader fails with a DigestMismatch if the bytes do not match
 // the descriptor.
 func open(ctx context.Context, from place, d v1.Descriptor, limit int64) (io.ReadCloser, error) {
 	if d.Digest.Algorithm != "sha256" || d.Size < 0 || d.Size > limit {
-		return nil, accel.Problemf(accel.ArtifactInvalid,
-			"its blob %q of %d bytes is not one of sha256 and at most %d bytes", d.Digest, d.Size, limit)
+		return nil, invalidf("its blob %q of %d bytes is not one of sha256 and at most %d bytes", d.Digest, d.Size,
+			limit)
 	}
 	r, err := from.blob(ctx, d)
 	if err != nil {
@@ -77,13 +76,10 @@ func (c *checking) Read(p []byte) (int, error) {
 		return n, err
 	}
 	got := hex.EncodeToString(c.sum.Sum(nil))
-	switch {
-	case errors.Is(err, io.EOF) && (c.n != c.want.Size || got != c.want.Digest.Hex):
-		return n, accel.Problemf(accel.DigestMismatch, "its blob %s is %d bytes with SHA-256 %s, wanted are %d",
-			c.want.Digest, c.n, got, c.want.Size)
-	case !errors.Is(err, io.EOF) && c.n == c.want.Size && got == c.want.Digest.Hex:
+	if c.n == c.want.Size && got == c.want.Digest.Hex {
 		return n, io.EOF // all bytes arrived: how the connection ended does not matter
-	case !errors.Is(err, io.EOF) && !network(err): // the registry library compares the digest too
+	}
+	if errors.Is(err, io.EOF) || !network(err) { // the registry library compares the digest too
 		return n, accel.Problemf(accel.DigestMismatch, "its blob %s is %d bytes with SHA-256 %s, wanted are %d",
 			c.want.Digest, c.n, got, c.want.Size)
 	}
@@ -120,7 +116,7 @@ func image(ctx context.Context, from place, m manifest, arch string) (v1.Manifes
 		}
 	}
 	if !m.kind.IsImage() {
-		return v1.Manifest{}, m, accel.Problemf(accel.ArtifactInvalid, "is no image but %q", m.kind)
+		return v1.Manifest{}, m, invalidf("is no image but %q", m.kind)
 	}
 	out, err := decode[v1.Manifest](m)
 	return out, m, err
@@ -129,14 +125,12 @@ func image(ctx context.Context, from place, m manifest, arch string) (v1.Manifes
 func decode[T any](m manifest) (T, error) {
 	var out T
 	if err := json.Unmarshal(m.raw, &out); err != nil {
-		return out, accel.Problemf(accel.ArtifactInvalid, "its manifest cannot be read: %v", err)
+		return out, invalidf("its manifest cannot be read: %v", err)
 	}
 	return out, nil
 }
 
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
 // invalidf returns an ArtifactInvalid problem.
 func invalidf(format string, args ...any) error {
-	return accel.Problemf(accel.ArtifactInvalid, "%s", fmt.Sprintf(format, args...))
+	return accel.Problemf(accel.ArtifactInvalid, format, args...)
 }

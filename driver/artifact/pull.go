@@ -1,12 +1,12 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -32,50 +32,27 @@ func (c *Client) Pull(ctx context.Context, s accel.Source, w Wanted, dir string)
 	defer cancel()
 	keys, err := readPublic(c.h, s.Keys)
 	if err != nil {
-		return Pulled{}, asProblem(err)
+		return Pulled{}, explain(err)
 	}
 	r, err := parseReference(s)
 	if err != nil {
-		return Pulled{}, asProblem(err)
+		return Pulled{}, explain(err)
 	}
+	p := pull{Client: c, wanted: w, keys: keys, pinned: r.digest != "", dir: dir}
 	var asked []*accel.Problem
-	for i, repository := range r.repositories(s.Mirrors) {
-		to := path.Join(dir, fmt.Sprint(i))
-		if err := c.h.MkdirAll(to, 0o700); err != nil {
-			return Pulled{}, writeProblem(err, to)
-		}
-		out, problem := c.pullFrom(ctx, s, repository, r, w, keys, to)
+	for _, repository := range r.repositories(s.Mirrors) {
+		out, problem := p.registry(ctx, s, repository, r.refs(w))
 		if problem == nil {
-			return out, c.settle(to, dir)
+			return out, nil
 		}
 		problem.Message = repository + ": " + problem.Message
 		asked = append(asked, problem)
-		if err := c.h.RemoveAll(to); err != nil {
-			return Pulled{}, writeProblem(err, to)
-		}
 		if local := problem.Reason; local == accel.NoSpace || local == accel.ReadOnly || local == accel.InternalError ||
 			ctx.Err() != nil {
 			break // another registry would not help
 		}
 	}
 	return Pulled{}, worst(asked)
-}
-
-// settle moves the unpacked files to the caller's directory.
-func (c *Client) settle(from, dir string) *accel.Problem {
-	entries, err := c.h.ReadDir(from)
-	for _, e := range entries {
-		if err == nil {
-			err = c.h.Rename(path.Join(from, e.Name()), path.Join(dir, e.Name()))
-		}
-	}
-	if err == nil {
-		err = c.h.Remove(from)
-	}
-	if err != nil {
-		return writeProblem(err, dir)
-	}
-	return nil
 }
 
 // worst chooses the reason if all registries of a source failed. A defective artifact outranks a missing one; of the
@@ -102,48 +79,58 @@ func worst(all []*accel.Problem) *accel.Problem {
 	return accel.Problemf(chosen, "%s", strings.Join(texts, "; "))
 }
 
-// pullFrom is Pull from one repository.
-func (c *Client) pullFrom(ctx context.Context, s accel.Source, repository string, r reference, w Wanted,
-	keys []crypto.PublicKey, dir string,
-) (Pulled, *accel.Problem) {
-	from, err := dial(ctx, c.h, s, repository, c.o.Stall, c.o.Limits)
-	if err != nil {
-		return Pulled{}, asProblem(err)
-	}
-	defer from.close()
-	return c.pullPlace(ctx, from, repository, r.refs(w), r.digest != "", w, keys, dir)
+// pull is one pull in progress.
+type pull struct {
+	*Client
+	wanted Wanted
+	keys   []crypto.PublicKey // of the accepted signers; if there are none, no signature is needed
+	pinned bool               // to a digest
+	dir    string
 }
 
-// pullPlace takes the first of refs that matches this machine.
-func (c *Client) pullPlace(ctx context.Context, from place, where string, refs []string, pinned bool, w Wanted,
-	keys []crypto.PublicKey, dir string,
-) (Pulled, *accel.Problem) {
+// registry pulls from one repository.
+func (p pull) registry(ctx context.Context, s accel.Source, repository string, refs []string) (Pulled,
+	*accel.Problem,
+) {
+	from, err := dial(ctx, p.h, s, repository, p.o.Stall, p.o.Limits)
+	if err != nil {
+		return Pulled{}, explain(err)
+	}
+	defer from.close()
+	return p.place(ctx, from, repository, refs)
+}
+
+// place takes the first of refs that matches this machine.
+func (p pull) place(ctx context.Context, from place, where string, refs []string) (Pulled, *accel.Problem) {
 	var texts []string
 	for _, ref := range refs {
 		var out Pulled
-		t := c.begin(accel.StagePull, named(where, ref))
-		err := c.try(ctx, t, func() error {
-			err := c.empty(dir)
-			if err == nil {
-				out, err = c.take(ctx, t, from, where, ref, w, keys, dir)
+		t := p.begin(accel.StagePull, named(where, ref))
+		err := p.try(ctx, t, func() error {
+			// Nothing may stay of an earlier attempt, or of a mirror.
+			err := errors.Join(p.h.RemoveAll(p.dir), p.h.MkdirAll(p.dir, 0o700))
+			if err != nil {
+				return writeProblem(err, p.dir)
 			}
+			out, err = p.take(ctx, t, from, where, ref)
 			return err
 		})
 		t.end(err)
 		if err == nil {
 			return out, nil
 		}
-		p := explain(err)
-		switch {
-		case !pinned && (p.Reason == accel.KernelMismatch || p.Reason == accel.ArchMismatch):
-			p.Reason = accel.ArtifactNotFound // a tag is only an index: somebody may still push what is needed
-		case p.Reason == accel.RegistryUnreachable && errors.Is(ctx.Err(), context.DeadlineExceeded):
-			p.Message = fmt.Sprintf("did not deliver within %v", c.o.Timeout)
+		problem := explain(err)
+		switch reason := problem.Reason; {
+		case !p.pinned && (reason == accel.KernelMismatch || reason == accel.ArchMismatch):
+			problem.Reason = accel.ArtifactNotFound // a tag is only an index: somebody may still push what is needed
+		case reason == accel.RegistryUnreachable && errors.Is(ctx.Err(), context.DeadlineExceeded):
+			problem.Message = fmt.Sprintf("did not deliver within %v", p.o.Timeout)
 		}
-		if p.Reason != accel.ArtifactNotFound {
-			return Pulled{}, accel.Problemf(p.Reason, "%s %s", ref, p.Message)
+		problem.Message = ref + " " + problem.Message
+		if problem.Reason != accel.ArtifactNotFound {
+			return Pulled{}, problem
 		}
-		texts = append(texts, ref+" "+p.Message)
+		texts = append(texts, problem.Message)
 	}
 	if len(texts) == 0 {
 		texts = []string{"nothing is in it"}
@@ -159,65 +146,49 @@ func named(where, ref string) string {
 	return where + ":" + ref
 }
 
-// empty empties dir for another attempt.
-func (c *Client) empty(dir string) error {
-	entries, err := c.h.ReadDir(dir)
-	if err != nil {
-		return writeProblem(err, dir)
-	}
-	for _, e := range entries {
-		if err := c.h.RemoveAll(path.Join(dir, e.Name())); err != nil {
-			return writeProblem(err, dir)
-		}
-	}
-	return nil
-}
-
 // take checks and unpacks what a place has under a tag or a digest.
-func (c *Client) take(ctx context.Context, t *transfer, from place, where, ref string, w Wanted,
-	keys []crypto.PublicKey, dir string,
-) (Pulled, error) {
+func (p pull) take(ctx context.Context, t *transfer, from place, where, ref string) (Pulled, error) {
 	top, err := from.manifest(ctx, ref)
 	if err != nil {
 		return Pulled{}, err
 	}
-	img, m, err := image(ctx, from, top, accel.GoArch(w.Arch))
+	img, m, err := image(ctx, from, top, accel.GoArch(p.wanted.Arch))
 	if err != nil {
 		return Pulled{}, err
 	}
 	out := Pulled{Reference: where + "@" + m.digest.String(), Digest: m.digest.String()}
 	native := img.ArtifactType == ArtifactType || string(img.Config.MediaType) == ConfigType
 	if native { // before the signature: an artifact for another kernel needs none
-		if out.Config, err = c.config(ctx, from, img); err != nil {
+		if out.Config, err = p.config(ctx, from, img); err != nil {
 			return out, err
 		}
-		if p := w.mismatch(out.Config); p != nil {
-			return out, p
+		if problem := p.wanted.mismatch(out.Config); problem != nil {
+			return out, problem
 		}
 	}
-	if len(keys) > 0 {
-		err := authentic(ctx, from, m.digest, keys, c.o.Limits)
+	if len(p.keys) > 0 {
+		err := authentic(ctx, from, m.digest, p.keys, p.o.Limits)
 		if err != nil && top.digest != m.digest {
-			err = authentic(ctx, from, top.digest, keys, c.o.Limits) // an index may be signed as a whole
+			err = authentic(ctx, from, top.digest, p.keys, p.o.Limits) // an index may be signed as a whole
 		}
 		if err != nil {
 			return out, err
 		}
 	}
-	if c.o.Known != nil && c.o.Known(out) {
+	if p.o.Known != nil && p.o.Known(out) {
 		return out, nil
 	}
-	total, err := c.bounded(img)
+	total, err := p.bounded(img)
 	if err != nil {
 		return out, err
 	}
 	t.size(out.Reference, total)
-	x := newExtraction(c.h, dir, c.o.Limits)
+	x := newExtraction(p.h, p.dir, p.o.Limits)
 	if native {
-		return out, c.each(ctx, t, from, img.Layers, func(r io.Reader) error { return x.native(r, out.Config) })
+		return out, p.each(ctx, t, from, img.Layers, func(r io.Reader) error { return x.native(r, out.Config) })
 	}
-	f := &foreign{x: x, modules: "opt/lib/modules/" + w.KernelRelease + "/", files: map[string]string{}}
-	if err := c.each(ctx, t, from, img.Layers, func(r io.Reader) error { return f.layer(r) }); err != nil {
+	f := &foreign{x: x, modules: "opt/lib/modules/" + p.wanted.KernelRelease + "/", files: map[string]string{}}
+	if err := p.each(ctx, t, from, img.Layers, f.layer); err != nil {
 		return out, err
 	}
 	return out, f.finish()
@@ -282,9 +253,7 @@ type reference struct {
 
 func parseReference(s accel.Source) (reference, error) {
 	text, digest, _ := strings.Cut(s.Image, "@")
-	if s.Digest != "" {
-		digest = s.Digest
-	}
+	digest = cmp.Or(s.Digest, digest)
 	repository, tag := text, ""
 	if i := strings.LastIndexByte(text, ':'); i > strings.LastIndexByte(text, '/') {
 		repository, tag = text[:i], text[i+1:]

@@ -1,7 +1,9 @@
 package artifact
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,7 +31,7 @@ func TestMirrorBreaksOff(t *testing.T) {
 	if problem != nil || !strings.HasPrefix(pulled.Reference, s.Image) {
 		t.Fatalf("%+v %v", pulled, problem)
 	}
-	if diff := cmp.Diff([]string{"edu.ko", "firmware/a/edu.bin"}, sortedKeys(b.tree(dir))); diff != "" {
+	if diff := cmp.Diff([]string{"edu.ko", "firmware/a/edu.bin"}, slices.Sorted(maps.Keys(b.tree(dir)))); diff != "" {
 		t.Error(diff)
 	}
 }

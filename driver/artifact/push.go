@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -17,7 +19,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/host"
 )
 
 // Content describes an artifact to create: its configuration, and where the files that it names are on the host.
@@ -53,7 +54,7 @@ func (c *Client) Push(ctx context.Context, s accel.Source, w Wanted, content Con
 	defer cancel()
 	r, err := parseReference(s)
 	if err != nil {
-		return Pushed{}, asProblem(err)
+		return Pushed{}, explain(err)
 	}
 	if r.digest != "" {
 		return Pushed{}, accel.Problemf(accel.ConfigInvalid, "cannot push to %q, which is pinned to a digest", s.Image)
@@ -61,35 +62,33 @@ func (c *Client) Push(ctx context.Context, s accel.Source, w Wanted, content Con
 	repository := r.server + "/" + r.repository
 	to, err := dial(ctx, c.h, s, repository, c.o.Stall, c.o.Limits)
 	if err != nil {
-		return Pushed{}, asProblem(err)
+		return Pushed{}, explain(err)
 	}
 	defer to.close()
 	tags := r.refs(w)
+	where := repository + ":" + tags[0]
 	if o.Keep {
 		if digest, there := c.present(ctx, to, tags[0], w); there {
-			return Pushed{Reference: repository + ":" + tags[0] + "@" + digest, Digest: digest, Kept: true}, nil
+			return Pushed{Reference: where + "@" + digest, Digest: digest, Kept: true}, nil
 		}
 	}
 	made, err := c.prepare(content, dir)
 	if err != nil {
-		return Pushed{}, asProblem(err)
+		return Pushed{}, explain(err)
 	}
-	out := Pushed{
-		Reference: repository + ":" + tags[0] + "@" + made.manifest.digest.String(),
-		Digest:    made.manifest.digest.String(),
-	}
-	if err := c.send(ctx, to, repository, made, tags, o.Key); err != nil {
+	t := c.begin(accel.StagePush, where)
+	err = c.send(ctx, t, to, repository, made, tags, o.Key)
+	t.end(err)
+	if err != nil {
 		return Pushed{}, prefixed(repository, err)
 	}
-	return out, nil
+	return made.pushed(where), nil
 }
 
 // send uploads an artifact. The signature goes first, so that nobody finds the artifact without it.
-func (c *Client) send(ctx context.Context, to *registry, repository string, a assembled, tags []string,
+func (c *Client) send(ctx context.Context, t *transfer, to *registry, repository string, a assembled, tags []string,
 	key *Key,
-) (err error) {
-	t := c.begin(accel.StagePush, repository+":"+tags[0])
-	defer func() { t.end(err) }()
+) error {
 	if key == nil {
 		t.size(t.p.What, a.size())
 		return c.upload(ctx, t, to, a, tags...)
@@ -141,6 +140,12 @@ type assembled struct {
 	blobs    []blob
 }
 
+// pushed describes a, which is in a place now.
+func (a assembled) pushed(where string) Pushed {
+	digest := a.manifest.digest.String()
+	return Pushed{Reference: where + "@" + digest, Digest: digest}
+}
+
 // size is the total size of all blobs.
 func (a assembled) size() (n int64) {
 	for _, b := range a.blobs {
@@ -176,19 +181,20 @@ func (c *Client) prepare(content Content, dir string) (assembled, error) {
 	if err != nil {
 		return assembled{}, writeProblem(err, name)
 	}
-	sum, size := sha256.New(), &counting{}
+	sum := sha256.New()
 	w := &writing{w: f}
-	err = pack(io.MultiWriter(w, sum, size), c.h, sortedKeys(content.Config.files()), content.Paths)
-	if failed := errors.Join(w.err, f.Close()); failed != nil {
+	err = pack(io.MultiWriter(w, sum), c.h, slices.Sorted(maps.Keys(content.Config.files())), content.Paths)
+	size, seekErr := f.Seek(0, io.SeekCurrent)
+	if failed := errors.Join(w.err, seekErr, f.Close()); failed != nil {
 		return assembled{}, writeProblem(failed, name)
 	}
 	if err != nil {
 		return assembled{}, accel.Problemf(accel.ReasonForError(err, accel.InternalError), "%v", err)
 	}
-	layer := blob{v1.Descriptor{MediaType: LayerType, Size: size.n, Digest: v1.Hash{
+	layer := blob{v1.Descriptor{MediaType: LayerType, Size: size, Digest: v1.Hash{
 		Algorithm: "sha256",
 		Hex:       hex.EncodeToString(sum.Sum(nil)),
-	}}, opener(c.h, name)}
+	}}, func() (io.ReadCloser, error) { return c.h.Open(name) }}
 	annotations := map[string]string{"org.opencontainers.image.title": content.Config.Profile}
 	if t := content.Config.Created; !t.IsZero() {
 		annotations["org.opencontainers.image.created"] = t.UTC().Format(time.RFC3339)
@@ -197,17 +203,6 @@ func (c *Client) prepare(content Content, dir string) (assembled, error) {
 		SchemaVersion: 2, MediaType: types.OCIManifestSchema1, ArtifactType: ArtifactType,
 		Annotations: annotations,
 	}, memoryBlob(ConfigType, config), layer)
-}
-
-func opener(h *host.Host, name string) func() (io.ReadCloser, error) {
-	return func() (io.ReadCloser, error) { return h.Open(name) }
-}
-
-type counting struct{ n int64 }
-
-func (c *counting) Write(p []byte) (int, error) {
-	c.n += int64(len(p))
-	return len(p), nil
 }
 
 // upload sends the blobs of a, then its manifest under every tag.

@@ -95,12 +95,8 @@ func (r *registry) close() { r.http.CloseIdleConnections() }
 // loopback reports whether a repository is on this machine.
 func loopback(repository string) bool {
 	server, _, _ := strings.Cut(repository, "/")
-	hostname := server
-	if h, _, err := net.SplitHostPort(server); err == nil {
-		hostname = h
-	}
-	ip := net.ParseIP(strings.Trim(hostname, "[]"))
-	return hostname == "localhost" || ip != nil && ip.IsLoopback()
+	hostname := (&url.URL{Host: server}).Hostname()
+	return hostname == "localhost" || net.ParseIP(hostname).IsLoopback()
 }
 
 // guard blocks plain HTTP unless it is allowed. The registry library on its own would use it for private addresses.
@@ -150,15 +146,15 @@ func authorities(h *host.Host, file string) (*x509.CertPool, error) {
 }
 
 func (r *registry) manifest(ctx context.Context, ref string) (manifest, error) {
-	reference := r.reference(ref)
 	if strings.HasPrefix(ref, "sha256:") {
-		return r.get(ctx, reference)
+		return r.get(ctx, r.repo.Digest(ref))
 	}
 	if strings.Contains(ref, ":") { // no tag contains a colon
 		return manifest{}, invalidf("its digest %q is not sha256", ref)
 	}
 	// HEAD does not count against rate limits. A GET by the returned digest then gets exactly that manifest.
-	d, err := r.puller.Head(ctx, reference)
+	tag := r.repo.Tag(ref)
+	d, err := r.puller.Head(ctx, tag)
 	if err == nil {
 		return r.get(ctx, r.repo.Digest(d.Digest.String()))
 	}
@@ -170,20 +166,13 @@ func (r *registry) manifest(ctx context.Context, ref string) (manifest, error) {
 	if errors.As(err, &failed) {
 		return manifest{}, err
 	}
-	return r.get(ctx, reference) // the answer lacked a digest or a length
-}
-
-func (r *registry) reference(ref string) name.Reference {
-	if strings.HasPrefix(ref, "sha256:") {
-		return r.repo.Digest(ref)
-	}
-	return r.repo.Tag(ref)
+	return r.get(ctx, tag) // the answer lacked a digest or a length
 }
 
 func (r *registry) get(ctx context.Context, ref name.Reference) (manifest, error) {
+	want, byDigest := ref.(name.Digest)
 	d, err := r.puller.Get(ctx, ref)
 	if err != nil {
-		_, byDigest := ref.(name.Digest)
 		if byDigest && !network(err) {
 			return manifest{}, accel.Problemf(accel.DigestMismatch,
 				"the registry has another manifest under its digest: %v", err)
@@ -191,11 +180,10 @@ func (r *registry) get(ctx context.Context, ref name.Reference) (manifest, error
 		return manifest{}, err
 	}
 	if int64(len(d.Manifest)) > r.limits.Manifest {
-		return manifest{}, accel.Problemf(accel.ArtifactInvalid, "its manifest has more than %d bytes",
-			r.limits.Manifest)
+		return manifest{}, invalidf("its manifest has more than %d bytes", r.limits.Manifest)
 	}
 	m := newManifest(d.Manifest, d.MediaType)
-	if want, ok := ref.(name.Digest); ok && want.DigestStr() != m.digest.String() {
+	if byDigest && want.DigestStr() != m.digest.String() {
 		return manifest{}, accel.Problemf(accel.DigestMismatch, "its manifest has digest %s", m.digest)
 	}
 	return m, nil
@@ -278,10 +266,7 @@ func temporary(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	var name *net.DNSError
-	if errors.As(err, &certificate) || errors.As(err, &record) || errors.As(err, &name) && name.IsNotFound {
-		return false
-	}
-	return true
+	return !errors.As(err, &certificate) && !errors.As(err, &record) && (!errors.As(err, &name) || !name.IsNotFound)
 }
 
 // explain gives a registry error its reason. It drops the URL, which may contain a signature, and keeps only what
@@ -291,16 +276,15 @@ func explain(err error) *accel.Problem {
 	if errors.As(err, &p) {
 		return p
 	}
-	// If both TLS and plain HTTP were tried, there are two errors; the one about TLS is more useful.
 	var certificate *tls.CertificateVerificationError
-	if errors.As(err, &certificate) {
-		return accel.Problemf(accel.RegistryUnreachable, "cannot ask the registry: %v", certificate)
-	}
-	if errors.Is(err, errPlain) {
-		return accel.Problemf(accel.RegistryUnreachable, "cannot ask the registry: %v", errPlain)
-	}
 	var answered *transport.Error
-	if errors.As(err, &answered) {
+	var failed *url.Error
+	switch {
+	case errors.As(err, &certificate): // TLS and plain HTTP were tried; this error is more useful
+		err = certificate
+	case errors.Is(err, errPlain):
+		err = errPlain
+	case errors.As(err, &answered):
 		reason := accel.RegistryUnreachable
 		switch answered.StatusCode {
 		case http.StatusNotFound:
@@ -313,9 +297,7 @@ func explain(err error) *accel.Problem {
 			text += ", " + string(d.Code)
 		}
 		return accel.Problemf(reason, "the registry answers %s", strings.ToLower(text))
-	}
-	var failed *url.Error
-	if errors.As(err, &failed) {
+	case errors.As(err, &failed):
 		err = failed.Err
 	}
 	return accel.Problemf(accel.RegistryUnreachable, "cannot ask the registry: %v", err)

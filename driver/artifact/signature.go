@@ -109,9 +109,9 @@ func signedBy(ctx context.Context, from place, d v1.Descriptor, digest v1.Hash, 
 		}
 		return false, err
 	}
-	message, signatures, names := text, []string{d.Annotations[simpleAnnotation]}, simpleNames
+	payload, message, signatures, names := text, text, []string{d.Annotations[simpleAnnotation]}, simpleNames
 	if string(d.MediaType) == bundleType {
-		message, signatures = envelope(text)
+		payload, message, signatures = envelope(text)
 		names = statementNames
 	}
 	for _, s := range signatures {
@@ -121,7 +121,7 @@ func signedBy(ctx context.Context, from place, d v1.Descriptor, digest v1.Hash, 
 		}
 		if slices.ContainsFunc(keys, func(k crypto.PublicKey) bool {
 			return verifies(k, message, signature)
-		}) && names(text, digest) {
+		}) && names(payload, digest) {
 			return true, nil
 		}
 	}
@@ -144,9 +144,9 @@ type simplePayload struct {
 
 // simpleNames reports whether a payload is about the manifest. It does not compare the reference: mirrors have other
 // names.
-func simpleNames(text []byte, digest v1.Hash) bool {
+func simpleNames(payload []byte, digest v1.Hash) bool {
 	var p simplePayload
-	return json.Unmarshal(text, &p) == nil && p.Critical.Type == simpleType &&
+	return json.Unmarshal(payload, &p) == nil && p.Critical.Type == simpleType &&
 		p.Critical.Image.Digest == digest.String()
 }
 
@@ -161,36 +161,33 @@ type sigstoreBundle struct {
 	} `json:"dsseEnvelope"`
 }
 
-// envelope returns the signed message of a bundle and its signatures (DSSE v1, pre-authentication encoding).
-func envelope(text []byte) (message []byte, signatures []string) {
+// envelope returns what a bundle says, the message that was signed (DSSE v1, pre-authentication encoding) and its
+// signatures.
+func envelope(text []byte) (payload, message []byte, signatures []string) {
 	var b sigstoreBundle
 	if json.Unmarshal(text, &b) != nil || b.Envelope.PayloadType != statementType {
-		return nil, nil
+		return nil, nil, nil
 	}
 	for _, s := range b.Envelope.Signatures {
 		signatures = append(signatures, s.Sig)
 	}
-	return encoded(b.Envelope.PayloadType, b.Envelope.Payload), signatures
+	return b.Envelope.Payload, encoded(b.Envelope.Payload), signatures
 }
 
-func encoded(kind string, payload []byte) []byte {
-	return append(fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(kind), kind, len(payload)), payload...)
+func encoded(payload []byte) []byte {
+	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(statementType), statementType, len(payload), payload)
 }
 
 // statementNames reports whether a bundle's statement says that the manifest is signed. A statement of another type,
 // such as an SBOM, is not a signature.
-func statementNames(text []byte, digest v1.Hash) bool {
-	var b sigstoreBundle
-	if json.Unmarshal(text, &b) != nil {
-		return false
-	}
+func statementNames(payload []byte, digest v1.Hash) bool {
 	var statement struct {
 		PredicateType string `json:"predicateType"`
 		Subject       []struct {
 			Digest map[string]string `json:"digest"`
 		} `json:"subject"`
 	}
-	if json.Unmarshal(b.Envelope.Payload, &statement) != nil || statement.PredicateType != signPredicate {
+	if json.Unmarshal(payload, &statement) != nil || statement.PredicateType != signPredicate {
 		return false
 	}
 	for _, s := range statement.Subject {

@@ -39,7 +39,7 @@ type job struct {
 // Outcome is the result of working on a build source.
 type Outcome string
 
-// The outcomes.
+// The outcomes. Those of a build that failed are also verdicts of a source, by the same names.
 const (
 	Built       Outcome = "built"       // or the store had it already
 	Unavailable Outcome = "unavailable" // something that only an operator can provide is missing
@@ -73,9 +73,7 @@ func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.
 		if j.dkms, problem = b.readDKMS(source.Path); problem != nil {
 			return store.Entry{}, Refused, problem
 		}
-		if at, problem = j.dkms.work(); problem != nil {
-			return store.Entry{}, Failed, problem
-		}
+		at = j.dkms.work()
 	}
 	w, done, problem := b.store.Workspace(at)
 	if problem != nil {
@@ -92,30 +90,30 @@ func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.
 	}
 	id := store.Identity{
 		Kind: def.Kind, Signer: j.signer.Identity(), Version: def.Driver.Version, SourceDigest: tree,
-		Arch:          facts.Kernel.Arch,
-		KernelRelease: facts.Kernel.Release, KernelID: store.KernelID(facts.Kernel), Make: source.Make,
-		ModuleNames: store.ModuleNames(def),
+		Arch: facts.Kernel.Arch, KernelRelease: facts.Kernel.Release, KernelID: store.KernelID(facts.Kernel),
+		Make: source.Make, ModuleNames: store.ModuleNames(def),
 	}
-	release, problem := b.store.LockKey(ctx, def.Kind, id.Key())
+	m := store.Manifest{Schema: store.Schema, Key: id.Key(), Identity: id}
+	release, problem := b.store.LockKey(ctx, def.Kind, m.Key)
 	if problem != nil {
 		return store.Entry{}, Failed, problem
 	}
 	defer release()
-	if m, err := b.store.Manifest(id.Key()); err == nil {
-		return store.Entry{Manifest: m, Path: b.store.EntryDir(id.Key())}, Built, nil
+	dir := b.store.EntryDir(m.Key)
+	if m, err := b.store.Manifest(m.Key); err == nil {
+		return store.Entry{Manifest: m, Path: dir}, Built, nil
 	}
 	if problem := b.equip(ctx, j, s); problem != nil {
 		return store.Entry{}, Unavailable, problem
 	}
-	if gate != nil && !gate(ctx, id.Key()) {
+	if gate != nil && !gate(ctx, m.Key) {
 		return store.Entry{}, CalledOff, nil
 	}
-	m, problem := b.compile(ctx, j, id)
-	if problem != nil {
-		b.keepLog(j, id.Key(), problem)
+	if problem := b.compile(ctx, j, &m); problem != nil {
+		b.keepLog(j, m.Key, problem)
 		return store.Entry{}, Failed, problem
 	}
-	return store.Entry{Manifest: m, Path: b.store.EntryDir(m.Key)}, Built, nil
+	return store.Entry{Manifest: m, Path: dir}, Built, nil
 }
 
 // equip finds what else the build needs on the host, and checks whether the source is for this kernel.
@@ -137,40 +135,38 @@ func (b *Builder) equip(ctx context.Context, j *job, s accel.Source) (problem *a
 	return j.dkms.exclusive(j.facts.Kernel, config)
 }
 
-// compile runs the build and publishes its result.
-func (b *Builder) compile(ctx context.Context, j *job, id store.Identity) (store.Manifest, *accel.Problem) {
+// compile runs the build, completes m, which describes its result, and publishes that.
+func (b *Builder) compile(ctx context.Context, j *job, m *store.Manifest) *accel.Problem {
 	name := path.Join(j.Entry, "build.log")
 	log, err := b.h.Create(name, 0o600)
 	if err != nil {
-		return store.Manifest{}, accel.ProblemOf(err, "cannot make %q", name)
+		return accel.ProblemOf(err, "cannot make %q", name)
 	}
 	defer log.Close()
 	start := time.Now()
-	b.log.Info("driver build started", "kind", j.def.Kind, "source", j.source.Path, "headers", j.headers, "key",
-		id.Key())
+	b.log.Info("driver build started", "kind", j.def.Kind, "source", j.source.Path, "headers", j.headers, "key", m.Key)
 	closeScope := b.openScope(ctx, j)
 	defer closeScope()
 	problem := b.runCommands(ctx, j, log)
 	if problem != nil {
-		return store.Manifest{}, problem
+		return problem
 	}
-	m := store.Manifest{Schema: store.Schema, Identity: id, Built: b.o.Now().UTC(), Steps: j.counted}
+	m.Built, m.Steps = time.Now().UTC(), j.counted
 	if m.Modules, problem = b.harvestAll(ctx, j); problem != nil {
-		return store.Manifest{}, problem
+		return problem
 	}
-	m.Key = id.Key()
-	err = b.store.Describe(j.Workspace, m)
+	err = b.store.Describe(j.Workspace, *m)
 	if err == nil {
 		err = errors.Join(log.Sync(), b.store.Publish(j.Workspace, m.Key))
 	}
 	if err != nil {
-		return store.Manifest{}, accel.ProblemOf(err, "cannot put the build of %q into the store", j.def.Kind)
+		return accel.ProblemOf(err, "cannot put the build of %q into the store", j.def.Kind)
 	}
 	if err := b.h.Remove(b.store.FailedLog(m.Key)); err != nil {
 		b.log.Warn("cannot remove the log of an earlier build", "error", err)
 	}
 	b.log.Info("driver built", "kind", j.def.Kind, "key", m.Key, "took", time.Since(start).Round(time.Millisecond))
-	return m, nil
+	return nil
 }
 
 // harvestAll harvests every module of the definition.
@@ -212,7 +208,7 @@ func (b *Builder) harvest(ctx context.Context, j *job, want accel.Module) (store
 	}
 	if strip, err := b.h.Programs().LookPath("strip"); err == nil {
 		var out strings.Builder
-		if err := b.inScope(ctx, j, command{path: strip, args: []string{"-g", built}}, &out); err != nil {
+		if err := j.inScope(ctx, command{path: strip, args: []string{"-g", built}}, &out); err != nil {
 			b.log.Warn("cannot strip a module", "module", want.Name, "error", err, "output", out.String())
 		}
 	}
@@ -245,39 +241,39 @@ func (b *Builder) harvest(ctx context.Context, j *job, want accel.Module) (store
 // builtModule returns the file of a module that the build made, empty if there is none.
 func (b *Builder) builtModule(j *job, name string) (string, *accel.Problem) {
 	if j.dkms != nil {
-		file, ok, problem := j.dkms.module(name)
+		file, problem := j.dkms.module(name)
 		if problem != nil {
 			return "", problem
 		}
-		if st, err := b.h.Stat(path.Join(j.Work, file)); ok && err == nil && st.Mode().IsRegular() {
-			return path.Join(j.Work, file), nil
+		file = path.Join(j.Work, file)
+		if st, err := b.h.Stat(file); err == nil && st.Mode().IsRegular() {
+			return file, nil
 		}
 	}
-	built, _ := b.findModule(j.Work, name, 0)
-	return built, nil
+	return b.findModule(j.Work, name, 0), nil
 }
 
-// findModule finds a module's file below dir.
-func (b *Builder) findModule(dir, name string, depth int) (string, bool) {
+// findModule finds a module's file below dir; empty if there is none.
+func (b *Builder) findModule(dir, name string, depth int) string {
 	const deepest = 16
 	entries, err := b.h.ReadDir(dir)
 	if err != nil || depth > deepest {
-		return "", false
+		return ""
 	}
 	for _, e := range entries {
 		if base, ok := strings.CutSuffix(e.Name(), ".ko"); ok && e.Type().IsRegular() &&
 			kmod.Normal(base) == kmod.Normal(name) {
-			return path.Join(dir, e.Name()), true
+			return path.Join(dir, e.Name())
 		}
 	}
 	for _, e := range entries {
 		if e.IsDir() {
-			if found, ok := b.findModule(path.Join(dir, e.Name()), name, depth+1); ok {
-				return found, true
+			if found := b.findModule(path.Join(dir, e.Name()), name, depth+1); found != "" {
+				return found
 			}
 		}
 	}
-	return "", false
+	return ""
 }
 
 // keepLog keeps the log of a failed build and names it in the problem.

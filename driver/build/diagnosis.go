@@ -44,6 +44,13 @@ func symptoms() []symptom {
 	}
 }
 
+var (
+	// colours are SGR and erase-in-line, which compilers write if they mistake a pipe for a terminal (ECMA-48).
+	colours = regexp.MustCompile(`\x1b\[[0-9;]*[mK]`)
+	// step is a line of progress, such as "  CC [M]  edu.o".
+	step = regexp.MustCompile(`^  [A-Z]`)
+)
+
 // diagnosis reads a build's output as it arrives. It keeps the log, reports progress and remembers the first line of
 // each symptom.
 type diagnosis struct {
@@ -51,7 +58,6 @@ type diagnosis struct {
 	progress func(done int, command string)
 	work     string // the work directory, removed from messages for people
 	rows     []*regexp.Regexp
-	colours  *regexp.Regexp
 	first    []string // by row
 	last     string
 	part     []byte // an incomplete line
@@ -61,8 +67,7 @@ type diagnosis struct {
 }
 
 func newDiagnosis(log io.Writer, work string, progress func(int, string)) *diagnosis {
-	// SGR and erase-in-line, which compilers write if they mistake a pipe for a terminal (ECMA-48).
-	d := &diagnosis{log: log, work: work, progress: progress, colours: regexp.MustCompile(`\x1b\[[0-9;]*[mK]`)}
+	d := &diagnosis{log: log, work: work, progress: progress}
 	for _, s := range symptoms() {
 		d.rows = append(d.rows, regexp.MustCompile(s.pattern))
 	}
@@ -92,12 +97,12 @@ func (d *diagnosis) Write(b []byte) (int, error) {
 }
 
 func (d *diagnosis) line(line string) {
-	line = strings.TrimRight(d.colours.ReplaceAllString(line, ""), "\r ")
+	line = strings.TrimRight(colours.ReplaceAllString(line, ""), "\r ")
 	if line == "" {
 		return
 	}
 	clean := strings.ReplaceAll(strings.ReplaceAll(line, d.work+"/", ""), d.work, ".")
-	if strings.HasPrefix(clean, "  ") && len(clean) > 2 && clean[2] >= 'A' && clean[2] <= 'Z' {
+	if step.MatchString(clean) {
 		d.counted++
 		d.progress(d.counted, strings.Join(strings.Fields(clean), " "))
 		return

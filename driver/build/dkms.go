@@ -6,7 +6,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -18,8 +17,7 @@ const dkmsFile = "dkms.conf"
 // dkmsConf is a parsed dkms.conf. The file is a shell script that DKMS sources. Here only assignments are read, which
 // is all that it should contain, and everything else is refused: nothing of it runs outside the build's scope.
 type dkmsConf struct {
-	file  string // its path, for messages
-	names []string
+	file  string              // its path, for messages
 	texts map[string]dkmsText // by name, "MAKE[0]" for elements; "MAKE" alone is element 0, as in the shell
 	facts map[string]string   // variables that DKMS sets
 }
@@ -41,11 +39,11 @@ func dkmsArrays() []string {
 	}
 }
 
-// dkmsScalars are the directives without an index. Those that only concern what DKMS does to the host are read but
-// ignored: acceld installs nothing.
+// dkmsScalars are the directives without an index, except the name and version of the package. Those that only concern
+// what DKMS does to the host are read but ignored: acceld installs nothing.
 func dkmsScalars() []string {
 	return []string{
-		"PACKAGE_NAME", "PACKAGE_VERSION", "CLEAN", "AUTOINSTALL", "REMAKE_INITRD", "NO_WEAK_MODULES", "WEAK_UPDATES",
+		"CLEAN", "AUTOINSTALL", "REMAKE_INITRD", "NO_WEAK_MODULES", "WEAK_UPDATES",
 		"PRE_BUILD", "POST_BUILD", "PRE_INSTALL", "POST_INSTALL", "POST_ADD", "POST_REMOVE", "PRE_ADD", "SIGN_FILE",
 		"BUILD_EXCLUSIVE_KERNEL", "BUILD_EXCLUSIVE_KERNEL_MIN", "BUILD_EXCLUSIVE_KERNEL_MAX", "BUILD_EXCLUSIVE_ARCH",
 		"BUILD_EXCLUSIVE_CONFIG",
@@ -70,19 +68,20 @@ func parseDKMS(file string, data []byte) (*dkmsConf, *accel.Problem) {
 		if slices.Contains(dkmsArrays(), name) {
 			name += "[0]"
 		}
-		if _, again := c.texts[name]; !again {
-			c.names = append(c.names, name)
-		}
 		c.texts[name] = text
 	}
-	for _, name := range []string{"PACKAGE_NAME", "PACKAGE_VERSION"} {
-		value, problem := c.value(name)
+	for _, x := range []struct{ name, fact string }{
+		{"PACKAGE_NAME", "module"},
+		{"PACKAGE_VERSION", "module_version"},
+	} {
+		value, problem := c.value(x.name)
 		if problem != nil {
 			return nil, problem
 		}
 		if value == "" || value != path.Base(value) || value == ".." {
-			return nil, c.refuse(max(1, c.texts[name].line), "%s is %q", name, value)
+			return nil, c.refuse(max(1, c.texts[x.name].line), "%s is %q", x.name, value)
 		}
+		c.facts[x.fact] = value
 	}
 	return c, nil
 }
@@ -106,22 +105,7 @@ func (p *dkmsParser) take(n int) string {
 
 // skip skips everything between assignments.
 func (p *dkmsParser) skip() {
-	for p.rest != "" {
-		switch {
-		case strings.IndexByte(" \t\r\n;", p.rest[0]) >= 0:
-			p.take(1)
-		case strings.HasPrefix(p.rest, "\\\n"):
-			p.take(2)
-		case p.rest[0] == '#':
-			end := strings.IndexByte(p.rest, '\n')
-			if end < 0 {
-				end = len(p.rest)
-			}
-			p.take(end)
-		default:
-			return
-		}
-	}
+	p.take(len(regexp.MustCompile(`^(?:[ \t\r\n;]|\\\n|#[^\n]*)*`).FindString(p.rest)))
 }
 
 // assignment parses NAME=value or NAME[number]=value.
@@ -146,11 +130,8 @@ func (p *dkmsParser) assignment() (string, dkmsText, error) {
 func (p *dkmsParser) word() (dkmsText, error) {
 	var out strings.Builder
 	t := dkmsText{plain: strings.HasPrefix(p.rest, "'")}
-	for p.rest != "" {
+	for p.rest != "" && strings.IndexByte(" \t\r\n;", p.rest[0]) < 0 {
 		switch ch := p.rest[0]; {
-		case strings.IndexByte(" \t\r\n;", ch) >= 0:
-			t.text = out.String()
-			return t, nil
 		case ch == '\'':
 			end := strings.IndexByte(p.rest[1:], '\'')
 			if end < 0 {
@@ -265,10 +246,9 @@ func (c *dkmsConf) expand(t dkmsText, depth int) (string, *accel.Problem) {
 func (c *dkmsConf) elements(directive string) []int {
 	var out []int
 	for name := range c.texts {
-		if rest, ok := strings.CutPrefix(name, directive+"["); ok {
-			if i, err := strconv.Atoi(strings.TrimSuffix(rest, "]")); err == nil {
-				out = append(out, i)
-			}
+		var i int
+		if _, err := fmt.Sscanf(name, directive+"[%d]", &i); err == nil {
+			out = append(out, i)
 		}
 	}
 	slices.Sort(out)
@@ -283,10 +263,8 @@ func (c *dkmsConf) variables() ([]string, *accel.Problem) {
 	for _, name := range slices.Sorted(maps.Keys(c.facts)) {
 		out = append(out, name+"="+c.facts[name])
 	}
-	for _, name := range c.names {
-		directive, _, _ := strings.Cut(name, "[")
-		if name != "PACKAGE_NAME" && name != "PACKAGE_VERSION" && (slices.Contains(dkmsScalars(), directive) ||
-			slices.Contains(dkmsArrays(), directive)) || strings.Contains(name, "[") {
+	for _, name := range slices.Sorted(maps.Keys(c.texts)) {
+		if strings.Contains(name, "[") || slices.Contains(dkmsScalars(), name) {
 			continue
 		}
 		value, problem := c.value(name)

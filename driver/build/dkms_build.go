@@ -2,6 +2,7 @@ package build
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -22,64 +23,55 @@ func (b *Builder) readDKMS(tree string) (*dkmsConf, *accel.Problem) {
 	return parseDKMS(name, data)
 }
 
-// dkmsFacts sets the variables that DKMS provides to the file and its commands (dkms(8)).
+// dkmsFacts sets the other variables that DKMS provides to the file and its commands (dkms(8)).
 func (j *job) dkmsFacts(jobs int) {
-	name, version := j.dkms.texts["PACKAGE_NAME"], j.dkms.texts["PACKAGE_VERSION"]
-	j.dkms.facts = map[string]string{
+	maps.Copy(j.dkms.facts, map[string]string{
 		"kernelver": j.facts.Kernel.Release, "kernel_source_dir": j.headers, "arch": j.facts.Kernel.Arch,
 		"dkms_tree": path.Join(j.Dir, "dkms"), "source_tree": path.Dir(j.source.Path),
 		"parallel_jobs": strconv.Itoa(jobs),
-		"module":        name.text, "module_version": version.text,
-	}
+	})
 }
 
 // work is where DKMS puts the copy of the source within the build directory: some files refer to that path.
-func (c *dkmsConf) work() (string, *accel.Problem) {
-	name, problem := c.value("PACKAGE_NAME")
-	if problem != nil {
-		return "", problem
-	}
-	version, problem := c.value("PACKAGE_VERSION")
-	return path.Join("dkms", name, version, "build"), problem
+func (c *dkmsConf) work() string {
+	return path.Join("dkms", c.facts["module"], c.facts["module_version"], "build")
 }
 
 // exclusive says why the source is not for this kernel, nil if it is.
 func (c *dkmsConf) exclusive(k accel.Kernel, config string) *accel.Problem {
-	for _, d := range []struct {
-		directive string
-		fits      func(want string) (bool, error)
-		is        string
-	}{
-		{"BUILD_EXCLUSIVE_KERNEL", func(want string) (bool, error) { return matches(want, k.Release) }, k.Release},
-		{"BUILD_EXCLUSIVE_KERNEL_MIN", func(want string) (bool, error) {
-			return compareReleases(k.Release, want) >= 0,
-				nil
-		}, k.Release},
-		{"BUILD_EXCLUSIVE_KERNEL_MAX", func(want string) (bool, error) {
-			return compareReleases(k.Release, want) <= 0,
-				nil
-		}, k.Release},
-		{"BUILD_EXCLUSIVE_ARCH", func(want string) (bool, error) { return matches(want, k.Arch) }, k.Arch},
-		{
-			"BUILD_EXCLUSIVE_CONFIG", func(want string) (bool, error) { return configured(want, config), nil },
-			"its configuration",
-		},
+	for _, directive := range []string{
+		"BUILD_EXCLUSIVE_KERNEL", "BUILD_EXCLUSIVE_KERNEL_MIN", "BUILD_EXCLUSIVE_KERNEL_MAX", "BUILD_EXCLUSIVE_ARCH",
+		"BUILD_EXCLUSIVE_CONFIG",
 	} {
-		want, problem := c.value(d.directive)
+		want, problem := c.value(directive)
 		if problem != nil {
 			return problem
 		}
 		if want == "" {
 			continue
 		}
-		line := c.texts[d.directive].line
-		ok, err := d.fits(want)
-		if err != nil {
-			return c.refuse(line, "%s: %v", d.directive, err)
+		is, line := k.Release, c.texts[directive].line
+		var fits bool
+		var err error
+		switch directive {
+		case "BUILD_EXCLUSIVE_KERNEL":
+			fits, err = matches(want, is)
+		case "BUILD_EXCLUSIVE_KERNEL_MIN":
+			fits = compareReleases(is, want) >= 0
+		case "BUILD_EXCLUSIVE_KERNEL_MAX":
+			fits = compareReleases(is, want) <= 0
+		case "BUILD_EXCLUSIVE_ARCH":
+			is = k.Arch
+			fits, err = matches(want, is)
+		case "BUILD_EXCLUSIVE_CONFIG":
+			is, fits = "its configuration", configured(want, config)
 		}
-		if !ok {
+		if err != nil {
+			return c.refuse(line, "%s: %v", directive, err)
+		}
+		if !fits {
 			return accel.Problemf(accel.KernelMismatch, "%s:%d: the source is only for %s %q, and kernel %q has %s",
-				c.file, line, d.directive, want, k.Release, d.is)
+				c.file, line, directive, want, k.Release, is)
 		}
 	}
 	return nil
@@ -141,17 +133,15 @@ func (b *Builder) dkmsCommands(j *job) ([]command, *accel.Problem) {
 	if problem != nil {
 		return nil, problem
 	}
-	run := func(name, text string, more ...string) {
-		if text != "" {
-			commands = append(commands, command{
-				name: name, path: shell, args: []string{"-c", text},
-				env: slices.Concat(variables, more),
-			})
-		}
+	run := func(name, text string, makeVariables []string) {
+		commands = append(commands, command{
+			name: name, path: shell, args: []string{"-c", text},
+			env: append(slices.Clone(variables), "MAKEFLAGS="+makeFlags(b.o.Jobs, makeVariables)),
+		})
 	}
 	script := func(directive string) {
 		if text := j.dkms.texts[directive].text; text != "" {
-			run(directive, "./"+strings.TrimPrefix(text, "./"), "MAKEFLAGS="+makeFlags(b.o.Jobs, b.variables(j)))
+			run(directive, "./"+strings.TrimPrefix(text, "./"), j.variables())
 		}
 	}
 	script("PRE_BUILD")
@@ -159,11 +149,11 @@ func (b *Builder) dkmsCommands(j *job) ([]command, *accel.Problem) {
 	if problem != nil {
 		return nil, problem
 	}
-	all := b.variables(j)
+	all := j.variables()
 	if strings.HasPrefix(make, "make ") { // as DKMS does; sources that do not want this write 'make' (dkms(8))
 		all = append(all, "KERNELRELEASE="+j.facts.Kernel.Release)
 	}
-	run("MAKE", make, "MAKEFLAGS="+makeFlags(b.o.Jobs, all))
+	run("MAKE", make, all)
 	script("POST_BUILD")
 	return commands, nil
 }
@@ -227,18 +217,19 @@ func (b *Builder) dkmsPatches(j *job) ([]command, *accel.Problem) {
 	return commands, nil
 }
 
-// module returns where the build leaves a module of the definition; ok is false if the file does not say.
-func (c *dkmsConf) module(name string) (file string, ok bool, problem *accel.Problem) {
+// module returns where the build leaves a module of the definition; empty if the file does not say.
+func (c *dkmsConf) module(name string) (string, *accel.Problem) {
 	for _, i := range c.elements("BUILT_MODULE_NAME") {
 		var v [3]string
 		for n, directive := range []string{"BUILT_MODULE_NAME", "DEST_MODULE_NAME", "BUILT_MODULE_LOCATION"} {
+			var problem *accel.Problem
 			if v[n], problem = c.value(element(directive, i)); problem != nil {
-				return "", false, problem
+				return "", problem
 			}
 		}
 		if kmod.Normal(v[0]) == kmod.Normal(name) || v[1] != "" && kmod.Normal(v[1]) == kmod.Normal(name) {
-			return path.Clean("/" + path.Join(v[2], v[0]+".ko")), true, nil
+			return path.Clean("/" + path.Join(v[2], v[0]+".ko")), nil
 		}
 	}
-	return "", false, nil
+	return "", nil
 }

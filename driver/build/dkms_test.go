@@ -87,9 +87,9 @@ func TestDKMSForms(t *testing.T) {
 				}
 			}
 			if c.module != "" {
-				file, ok, problem := conf.module(c.module)
-				if !ok || problem != nil || file != c.file {
-					t.Errorf("%s is at %q, %t, %v, want %q", c.module, file, ok, problem, c.file)
+				file, problem := conf.module(c.module)
+				if problem != nil || file != c.file {
+					t.Errorf("%s is at %q, %v, want %q", c.module, file, problem, c.file)
 				}
 			}
 			all, problem := conf.variables()
@@ -129,7 +129,7 @@ func TestDKMSRefusals(t *testing.T) {
 		}
 	}
 	conf := parsed(t, named+"\nBUILT_MODULE_NAME[0]=\"$(ls)\"\nA=\"$B\"\nB=$A\n")
-	if _, _, problem := conf.module("x"); problem == nil || !strings.Contains(problem.Message, "dkms.conf:4:") {
+	if _, problem := conf.module("x"); problem == nil || !strings.Contains(problem.Message, "dkms.conf:4:") {
 		t.Error(problem)
 	}
 	if _, problem := conf.value("A"); problem == nil || !strings.Contains(problem.Message, "names itself") {
@@ -176,7 +176,18 @@ func FuzzParseDKMS(f *testing.F) {
 			return
 		}
 		_, _ = c.variables()
-		_, _, _ = c.module("x")
+		_, _ = c.module("x")
 		_, _ = c.makeText("6.1")
 	})
+}
+
+// TestDKMSVersionFromVariable: the directory that DKMS's own make command names is that of the expanded version.
+func TestDKMSVersionFromVariable(t *testing.T) {
+	c, problem := parseDKMS("/usr/src/x-2/dkms.conf", []byte("V=2\nPACKAGE_NAME=x\nPACKAGE_VERSION=\"$V\"\n"))
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	if got := c.work(); got != "dkms/x/2/build" {
+		t.Errorf("the source is copied to %q", got)
+	}
 }

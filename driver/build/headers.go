@@ -33,7 +33,7 @@ func headersPackage(os accel.OS, release string) string {
 }
 
 // headerDirs are the directories in which distributions install a kernel's build headers.
-func (b *Builder) headerDirs(k accel.Kernel) []string {
+func headerDirs(k accel.Kernel) []string {
 	r := k.Release
 	dirs := []string{
 		k.Headers, "/lib/modules/" + r + "/build", "/usr/lib/modules/" + r + "/build",
@@ -52,7 +52,7 @@ func (b *Builder) headers(facts accel.Facts) (string, *accel.Problem) {
 		return "", problem
 	}
 	install := headersPackage(facts.OS, facts.Kernel.Release)
-	for _, dir := range b.headerDirs(facts.Kernel) {
+	for _, dir := range headerDirs(facts.Kernel) {
 		if dir == "" || !b.h.Exists(path.Join(dir, "Makefile")) {
 			continue
 		}
@@ -109,10 +109,9 @@ func (b *Builder) toolkit(release string) *accel.Problem {
 		Kernel   string `json:"KERNEL_VERSION"`
 		RealTime string `json:"RT_KERNEL_VERSION"`
 	}
-	if text, err := b.h.ReadFile(toolkitFile); err != nil || json.Unmarshal(text, &t) != nil {
-		t.Kernel = "" // unknown
-	}
-	if t.Kernel == "" || release == t.Kernel || release == t.RealTime {
+	text, err := b.h.ReadFile(toolkitFile)
+	known := err == nil && json.Unmarshal(text, &t) == nil && t.Kernel != ""
+	if !known || release == t.Kernel || release == t.RealTime {
 		return nil
 	}
 	return accel.Problemf(accel.KernelMismatch,
@@ -138,17 +137,26 @@ func (b *Builder) compiler(ctx context.Context, facts accel.Facts, config string
 		arguments = append(arguments, "CC="+cc)
 		needs[1] = cc
 	}
-	for _, program := range needs {
-		if _, err := b.h.Programs().LookPath(program); err != nil && !path.IsAbs(program) {
+	for i, name := range needs {
+		file, err := b.find(name)
+		if err != nil {
 			return "", nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed: install package %q",
-				program, programPackage(facts.OS, program))
+				name, programPackage(facts.OS, name))
+		}
+		if i == 0 {
+			program = file
 		}
 	}
-	program, err := b.h.Programs().LookPath(needs[0])
-	if err != nil {
-		return "", nil, accel.ProblemOf(err, "cannot find make")
-	}
 	return program, arguments, nil
+}
+
+// find returns the path of a program, which may be an absolute one already.
+func (b *Builder) find(name string) (string, error) {
+	if path.IsAbs(name) {
+		_, err := b.h.Stat(name)
+		return name, err
+	}
+	return b.h.Programs().LookPath(name)
 }
 
 // matchingCompiler returns the installed compiler with the kernel's major version. With another one, kbuild warns and
@@ -200,14 +208,8 @@ func majorOf(text string) string {
 
 // compilerVersion asks a compiler for its version; empty if it is not installed.
 func (b *Builder) compilerVersion(ctx context.Context, name string) string {
-	program := name
-	if !path.IsAbs(name) {
-		found, err := b.h.Programs().LookPath(name)
-		if err != nil {
-			return ""
-		}
-		program = found
-	} else if !b.h.Exists(name) {
+	program, err := b.find(name)
+	if err != nil {
 		return ""
 	}
 	args := []string{"-dumpfullversion", "-dumpversion"} // as in the kernel's scripts/cc-version.sh

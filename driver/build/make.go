@@ -31,22 +31,20 @@ func (b *Builder) system(s template.BuildSource) accel.BuildSystem {
 
 // commands are the programs of a build, in order.
 func (b *Builder) commands(j *job) ([]command, *accel.Problem) {
+	args := []string{fmt.Sprintf("-j%d", b.o.Jobs)}
 	switch j.system {
 	case accel.BuildDKMS:
 		return b.dkmsCommands(j)
-	case accel.BuildMake:
-		return []command{{name: "make", path: j.make, args: slices.Concat([]string{fmt.Sprintf("-j%d", b.o.Jobs)},
-			b.variables(j), []string{"modules"})}}, nil
-	default:
-		args := []string{"-C", j.headers, "M=" + j.Work, fmt.Sprintf("-j%d", b.o.Jobs)}
-		return []command{{name: "make", path: j.make, args: slices.Concat(args, b.variables(j),
-			[]string{"modules"})}}, nil
+	case accel.BuildKbuild:
+		args = append(args, "-C", j.headers, "M="+j.Work)
 	}
+	args = slices.Concat(args, j.variables(), []string{"modules"})
+	return []command{{name: "make", path: j.make, args: args}}, nil
 }
 
 // variables are the variables for make: those for the kernel's compiler, those of the definition, and a flag that
 // keeps paths out of the result.
-func (b *Builder) variables(j *job) []string {
+func (j *job) variables() []string {
 	flags := "-ffile-prefix-map=" + j.Work + "=."
 	var rest []string
 	for _, a := range slices.Concat(j.extra, j.source.Make) {

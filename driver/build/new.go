@@ -11,12 +11,9 @@ import (
 
 // Options of a [Builder]; all but the limits are required.
 type Options struct {
-	StateDir string
-	Log      *slog.Logger
-	Store    *store.Store
-	Tell     progress.Teller
-	// Now is the clock for timestamps in the store.
-	Now func() time.Time
+	Log   *slog.Logger
+	Store *store.Store
+	Tell  progress.Teller
 	// Timeout bounds one build; Jobs is make's -j.
 	Timeout time.Duration
 	Jobs    int

@@ -42,8 +42,7 @@ func (b *Builder) openScope(ctx context.Context, j *job) (done func()) {
 	} else if err := b.tryUser(ctx, j, user); err != nil {
 		b.log.Info("a build keeps the agent's user: another cannot read what it needs", "kind", j.def.Kind, "headers",
 			j.headers, "error", err)
-	} else {
-		j.user = user
+		j.user = 0
 	}
 	return func() {
 		if err := scope.Close(); err != nil {
@@ -55,7 +54,7 @@ func (b *Builder) openScope(ctx context.Context, j *job) (done func()) {
 // hand gives the files of a job to the user and makes their parent directories passable. The store next to them stays
 // closed.
 func (b *Builder) hand(j *job, user int) error {
-	for _, dir := range []string{b.o.StateDir, b.store.BuildDir(), j.Dir} {
+	for _, dir := range []string{path.Dir(b.store.BuildDir()), b.store.BuildDir(), j.Dir} {
 		const pass = 0o011
 		st, err := b.h.Stat(dir)
 		if err != nil {
@@ -77,19 +76,15 @@ func (b *Builder) tryUser(ctx context.Context, j *job, user int) error {
 		return err
 	}
 	const look = `[ -w "$1" ] && [ -w "$TMPDIR" ] && [ -r "$2/Makefile" ]`
-	return j.scope.Run(ctx, host.Program{
-		Path: shell, Args: []string{
-			"-c", look, "sh", j.Work,
-			j.headers,
-		}, Env: j.environment(), Dir: j.Work, User: user, Output: io.Discard,
-	})
+	j.user = user
+	return j.inScope(ctx, command{path: shell, args: []string{"-c", look, "sh", j.Work, j.headers}}, io.Discard)
 }
 
 // inScope runs one program of a job.
-func (b *Builder) inScope(ctx context.Context, j *job, c command, output io.Writer) error {
+func (j *job) inScope(ctx context.Context, c command, output io.Writer) error {
 	return j.scope.Run(ctx, host.Program{
-		Path: c.path, Args: c.args, Env: slices.Concat(j.environment(),
-			c.env), Dir: j.Work, User: j.user, Output: output,
+		Path: c.path, Args: c.args, Env: slices.Concat(j.environment(), c.env), Dir: j.Work, User: j.user,
+		Output: output,
 	})
 }
 
@@ -118,7 +113,7 @@ func (b *Builder) runCommands(ctx context.Context, j *job, log io.Writer) (probl
 	for i, c := range commands {
 		at.Step = i + 2
 		at.At(words.counted, c.name)
-		err := b.inScope(limited, j, c, words)
+		err := j.inScope(limited, c, words)
 		var exit *exec.ExitError
 		switch {
 		case ctx.Err() != nil:

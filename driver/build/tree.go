@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"regexp"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -32,19 +33,27 @@ func (b *Builder) copySource(j *job) (digest string, problem *accel.Problem) {
 // copyTree copies a source tree to an empty directory and returns its digest. The digest covers the names, types and
 // contents of everything that a build reads, but not times and owners. It leaves out files of earlier builds.
 func copyTree(h *host.Host, from, to string) (string, error) {
-	sum := sha256.New()
-	count := 0
-	if err := copyDir(h, from, to, "", sum, &count); err != nil {
+	c := &copying{h: h, from: from, to: to, sum: sha256.New()}
+	if err := c.dir(""); err != nil {
 		return "", err
 	}
-	if count == 0 {
+	if c.count == 0 {
 		return "", fmt.Errorf("cannot use %q: it is empty", from)
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	return hex.EncodeToString(c.sum.Sum(nil)), nil
 }
 
-func copyDir(h *host.Host, from, to, relative string, sum hash.Hash, count *int) error {
-	entries, err := h.ReadDir(path.Join(from, relative))
+// copying is a copy of a source tree in progress.
+type copying struct {
+	h        *host.Host
+	from, to string
+	sum      hash.Hash
+	count    int
+}
+
+// dir copies a directory; its name and those of what is in it are relative to the tree.
+func (c *copying) dir(relative string) error {
+	entries, err := c.h.ReadDir(path.Join(c.from, relative))
 	if err != nil {
 		return err
 	}
@@ -56,23 +65,22 @@ func copyDir(h *host.Host, from, to, relative string, sum hash.Hash, count *int)
 		if leftover(e.Name(), there) {
 			continue
 		}
-		if *count++; *count > treeLimit {
-			return fmt.Errorf("cannot copy %q: more than %d files", from, treeLimit)
+		if c.count++; c.count > treeLimit {
+			return fmt.Errorf("cannot copy %q: more than %d files", c.from, treeLimit)
 		}
 		name := path.Join(relative, e.Name())
 		switch e.Type() {
 		case fs.ModeDir:
-			fmt.Fprintf(sum, "dir %q\n", name)
-			if err := h.MkdirAll(path.Join(to, name), 0o700); err != nil {
-				return err
+			fmt.Fprintf(c.sum, "dir %q\n", name)
+			if err = c.h.MkdirAll(path.Join(c.to, name), 0o700); err == nil {
+				err = c.dir(name)
 			}
-			err = copyDir(h, from, to, name, sum, count)
 		case fs.ModeSymlink:
-			err = copyLink(h, from, to, name, sum)
+			err = c.link(name)
 		case 0:
-			err = copyFile(h, from, to, name, sum)
+			err = c.file(name)
 		default:
-			err = fmt.Errorf("cannot copy %q: neither a file, a directory nor a link", path.Join(from, name))
+			err = fmt.Errorf("cannot copy %q: neither a file, a directory nor a link", path.Join(c.from, name))
 		}
 		if err != nil {
 			return err
@@ -81,41 +89,32 @@ func copyDir(h *host.Host, from, to, relative string, sum hash.Hash, count *int)
 	return nil
 }
 
-// leftover reports whether an entry of a source directory was left by an earlier build or by version control.
+// leftovers are the names of what earlier builds and version control leave.
+var leftovers = regexp.MustCompile(
+	`(?s)^(\.git|\.hg|\.svn|\.tmp_versions|Module\.symvers|modules\.order|(\..*)?\.cmd|.*\.(ko|mod|mod\.c|mod\.o))$`)
+
+// leftover reports whether an entry of a source directory was left by an earlier build or by version control. Some
+// vendors ship object files: only those are left out for which kbuild has a .cmd file.
 func leftover(name string, there map[string]bool) bool {
-	switch name {
-	case ".git", ".hg", ".svn", ".tmp_versions", "Module.symvers", "modules.order", ".Module.symvers.cmd",
-		".modules.order.cmd":
-		return true
-	}
-	for _, suffix := range []string{".ko", ".mod", ".mod.c", ".mod.o"} {
-		if strings.HasSuffix(name, suffix) {
-			return true
-		}
-	}
-	if strings.HasPrefix(name, ".") && strings.HasSuffix(name, ".cmd") {
-		return true
-	}
-	// Some vendors ship object files. Leave out only those for which kbuild has a .cmd file.
-	return strings.HasSuffix(name, ".o") && there["."+name+".cmd"]
+	return leftovers.MatchString(name) || strings.HasSuffix(name, ".o") && there["."+name+".cmd"]
 }
 
-// copyLink copies a link that stays within the tree.
-func copyLink(h *host.Host, from, to, name string, sum hash.Hash) error {
-	text, err := h.Readlink(path.Join(from, name))
+// link copies a link that stays within the tree.
+func (c *copying) link(name string) error {
+	text, err := c.h.Readlink(path.Join(c.from, name))
 	if err != nil {
 		return err
 	}
 	target := path.Join("/", path.Dir(name), text)
 	if path.IsAbs(text) || strings.HasPrefix(path.Clean(path.Join(path.Dir(name), text)), "..") {
-		return fmt.Errorf("cannot copy link %q: it leaves the source tree for %q", path.Join(from, name), target)
+		return fmt.Errorf("cannot copy link %q: it leaves the source tree for %q", path.Join(c.from, name), target)
 	}
-	fmt.Fprintf(sum, "link %q %q\n", name, text)
-	return h.Symlink(text, path.Join(to, name))
+	fmt.Fprintf(c.sum, "link %q %q\n", name, text)
+	return c.h.Symlink(text, path.Join(c.to, name))
 }
 
-func copyFile(h *host.Host, from, to, name string, sum hash.Hash) error {
-	in, err := h.Open(path.Join(from, name))
+func (c *copying) file(name string) error {
+	in, err := c.h.Open(path.Join(c.from, name))
 	if err != nil {
 		return err
 	}
@@ -125,12 +124,12 @@ func copyFile(h *host.Host, from, to, name string, sum hash.Hash) error {
 		return err
 	}
 	mode := fs.FileMode(0o600) | st.Mode()&0o100
-	out, err := h.Create(path.Join(to, name), mode)
+	out, err := c.h.Create(path.Join(c.to, name), mode)
 	if err != nil {
 		return err
 	}
 	content := sha256.New()
 	_, err = io.Copy(io.MultiWriter(out, content), in)
-	fmt.Fprintf(sum, "file %q %t %x\n", name, mode&0o100 != 0, content.Sum(nil))
+	fmt.Fprintf(c.sum, "file %q %t %x\n", name, mode&0o100 != 0, content.Sum(nil))
 	return errors.Join(err, out.Close())
 }

@@ -29,22 +29,19 @@ func (o *Operations) Do(ctx context.Context, name string, do func() error) error
 // Within is Do with a limit of its own. The error has [ErrNoAnswer] in its chain if the limit is exceeded, or if the
 // same operation from an earlier call has still not returned.
 func (o *Operations) Within(ctx context.Context, limit time.Duration, name string, do func() error) error {
+	done := make(chan error, 1)
 	o.mu.Lock()
-	if o.asked == nil {
-		o.asked = map[string]chan error{}
-	}
-	done, hangs := o.asked[name]
-	if !hangs {
-		done = make(chan error, 1)
+	before, asked := o.asked[name]
+	hangs := asked && len(before) == 0
+	if !hangs { // the result of one that has returned since is outdated
+		if o.asked == nil {
+			o.asked = map[string]chan error{}
+		}
 		o.asked[name] = done
 	}
 	o.mu.Unlock()
-	if hangs && len(done) == 0 {
+	if hangs {
 		return fmt.Errorf("%w in time, and still does not", ErrNoAnswer)
-	}
-	if hangs { // it has returned since: drop its outdated result
-		o.answered(name)
-		return o.Within(ctx, limit, name, do)
 	}
 	go func() { done <- do() }()
 	over := time.NewTimer(limit)

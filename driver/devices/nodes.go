@@ -33,7 +33,7 @@ func (s *Devices) findNodes(v *Device, sources []accel.NodeSource) {
 // sharedNodes looks for the nodes that all devices of the kind share. Missing names the first missing one; deleted
 // are those that can be created.
 func (s *Devices) sharedNodes(def *accel.Definition) (missing string, deleted []host.Node) {
-	made, unknown := s.h.Devices().MadeNodes("", def.Driver.MakeNodes)
+	made, unknown := s.h.Devices().MadeNodes(def.Driver.MakeNodes)
 	for _, n := range made {
 		if s.nodeThere(n.DeviceNode) {
 			continue

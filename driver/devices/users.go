@@ -56,7 +56,7 @@ func (s *Devices) nodes(def *accel.Definition, accs []accel.Accelerator) []accel
 	for _, name := range slices.Concat(def.Container.Nodes, def.Container.OptionalNodes) {
 		out = append(out, s.NodeAt(name))
 	}
-	made, _ := s.h.Devices().MadeNodes("", def.Driver.MakeNodes)
+	made, _ := s.h.Devices().MadeNodes(def.Driver.MakeNodes)
 	for _, n := range made {
 		out = append(out, n.DeviceNode)
 	}

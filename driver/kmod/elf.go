@@ -3,7 +3,6 @@ package kmod
 import (
 	"bytes"
 	"debug/elf"
-	"encoding/binary"
 	"io"
 	"slices"
 	"strings"
@@ -30,8 +29,7 @@ type Info struct {
 	Signature  *signing.Signature // nil if it is unsigned
 	CRCs       map[string]uint32  // of each symbol it imports, empty on kernels without symbol versions
 	undefined  []string           // symbols it imports, sorted
-	defined    map[string]bool    // global symbols that it defines
-	exports    map[string]uint32  // symbols that it exports, with their versions, 0 if it has none
+	exports    map[string]uint32  // global symbols that it defines, with their versions, 0 if there is none
 }
 
 // Read reads a kernel module, an ELF64 relocatable file of size bytes. The file may contain anything: if it is not
@@ -54,7 +52,7 @@ func Read(r io.ReaderAt, size int64) (*Info, *accel.Problem) {
 	}
 	m := &Info{
 		machine: f.Machine, Signature: signing.Read(r, size), parameters: map[string]string{},
-		CRCs: map[string]uint32{}, defined: map[string]bool{}, exports: map[string]uint32{},
+		CRCs: map[string]uint32{}, exports: map[string]uint32{},
 	}
 	info, ok := sectionBytes(f, ".modinfo")
 	if !ok {
@@ -99,7 +97,7 @@ func (m *Info) readInfo(b []byte) {
 		case "vermagic":
 			m.Vermagic = strings.TrimSpace(value)
 		case "depends":
-			m.Depends = append(m.Depends, names(value, ",")...)
+			m.Depends = append(m.Depends, strings.Fields(strings.ReplaceAll(Normal(value), ",", " "))...)
 		case "softdep":
 			before, after := softDependencies(value)
 			m.softBefore, m.softAfter = append(m.softBefore, before...), append(m.softAfter, after...)
@@ -121,30 +119,17 @@ func (m *Info) readInfo(b []byte) {
 	}
 }
 
-// names splits a list and normalizes the names like the kernel.
-func names(list, separator string) []string {
-	var out []string
-	for _, n := range strings.Split(list, separator) {
-		if n = strings.TrimSpace(n); n != "" {
-			out = append(out, Normal(n))
-		}
-	}
-	return out
-}
-
 // softDependencies reads a soft dependency, "pre: a b post: c".
 func softDependencies(text string) (before, after []string) {
-	var into *[]string
-	for _, word := range strings.Fields(text) {
+	into := new([]string) // what comes before the first of the two words is ignored
+	for _, word := range strings.Fields(Normal(text)) {
 		switch word {
 		case "pre:":
 			into = &before
 		case "post:":
 			into = &after
 		default:
-			if into != nil {
-				*into = append(*into, Normal(word))
-			}
+			*into = append(*into, word)
 		}
 	}
 	return before, after
@@ -185,25 +170,25 @@ func (m *Info) readSymbols(f *elf.File) *accel.Problem {
 	if err != nil {
 		return accel.Problemf(accel.ModuleInvalid, "its symbol table cannot be read: %v", err)
 	}
-	m.readExports(f, symbols)
 	for _, s := range symbols {
 		bind := elf.ST_BIND(s.Info)
 		switch {
 		case s.Name == "" || bind == elf.STB_LOCAL:
 		case s.Section != elf.SHN_UNDEF:
-			m.defined[s.Name] = true
+			m.exports[s.Name] = 0
 		case bind == elf.STB_GLOBAL && s.Name != "_GLOBAL_OFFSET_TABLE_" && s.Name != ".TOC.":
 			m.undefined = append(m.undefined, s.Name)
 		}
 	}
 	slices.Sort(m.undefined)
 	m.undefined = slices.Compact(m.undefined)
+	m.readExports(f, symbols)
 	return nil
 }
 
-// readExports reads what the module exports. A symbol "__ksymtab_<name>" marks an entry of the sections __ksymtab or
-// __ksymtab_gpl; the entry with the same index in __kcrctab or __kcrctab_gpl is the version. Before Linux 5.19 the
-// version is the value of an absolute symbol "__crc_<name>" (include/linux/export.h).
+// readExports reads the versions of what the module exports. A symbol "__ksymtab_<name>" marks an entry of the sections
+// __ksymtab or __ksymtab_gpl; the entry with the same index in __kcrctab or __kcrctab_gpl is the version. Before Linux
+// 5.19 the version is the value of an absolute symbol "__crc_<name>" (include/linux/export.h).
 func (m *Info) readExports(f *elf.File, symbols []elf.Symbol) {
 	type row struct {
 		name   string
@@ -232,22 +217,11 @@ func (m *Info) readExports(f *elf.File, symbols []elf.Symbol) {
 	}
 }
 
-// elfMachine returns the ELF machine and byte order for a machine name of `uname -m`; ok is false if the name is
-// unknown.
-func elfMachine(uname string) (machine elf.Machine, order binary.ByteOrder, ok bool) {
-	switch uname {
-	case "x86_64":
-		return elf.EM_X86_64, binary.LittleEndian, true
-	case "aarch64":
-		return elf.EM_AARCH64, binary.LittleEndian, true
-	case "riscv64":
-		return elf.EM_RISCV, binary.LittleEndian, true
-	case "ppc64le":
-		return elf.EM_PPC64, binary.LittleEndian, true
-	case "s390x":
-		return elf.EM_S390, binary.BigEndian, true
-	case "loongarch64":
-		return elf.EM_LOONGARCH, binary.LittleEndian, true
-	}
-	return elf.EM_NONE, nil, false
+// elfMachine returns the ELF machine for a machine name of `uname -m`; ok is false if the name is unknown.
+func elfMachine(uname string) (machine elf.Machine, ok bool) {
+	machine, ok = map[string]elf.Machine{
+		"x86_64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64, "riscv64": elf.EM_RISCV, "ppc64le": elf.EM_PPC64,
+		"s390x": elf.EM_S390, "loongarch64": elf.EM_LOONGARCH,
+	}[uname]
+	return machine, ok
 }

@@ -30,9 +30,8 @@ func TestReadModule(t *testing.T) {
 		machine: elf.EM_X86_64, Name: "edu", Version: "1.0.0", SrcVersion: "ABC", BuildID: x.BuildID,
 		Vermagic: ko.Release + " " + ko.Flags, Depends: []string{"i2c_core", "drm"}, softBefore: []string{"a_b"},
 		softAfter:  []string{"c"},
-		parameters: map[string]string{"fail_probe": "", "max_factorial": "uint"}, exports: map[string]uint32{},
+		parameters: map[string]string{"fail_probe": "", "max_factorial": "uint"}, exports: map[string]uint32{"edu_go": 0},
 		CRCs: map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}, undefined: []string{"kfree", "printk"},
-		defined: map[string]bool{"edu_go": true},
 	}
 	if s := got.Signature; s == nil || s.Issuer != "test: signer" || s.Hash != "sha512" || s.Damaged != "" {
 		t.Errorf("%+v", s)

@@ -43,32 +43,32 @@ func FindFirmware(h *host.Host, name, release string) string {
 // checkFirmware checks that the firmware files exist that a module needs according to the definition, and that the
 // files that come with the driver can be placed. The module itself names files for every device it supports; these
 // are only counted.
-func (in *inspection) checkFirmware(s *subject) (string, *accel.Problem) {
-	if problem := in.conflict(); problem != nil {
+func (in *inspection) checkFirmware(c *candidate) (string, *accel.Problem) {
+	if problem := in.Conflict(); problem != nil {
 		return "", problem
 	}
 	found := func(file string) bool {
-		return FindFirmware(in.h, file, in.kernel.Release) != "" || slices.ContainsFunc(in.bundled,
+		return FindFirmware(in.Host, file, in.kernel.Release) != "" || slices.ContainsFunc(in.Firmware,
 			func(f artifact.File) bool { return f.Path == file })
 	}
-	for _, file := range s.firmware {
+	for _, file := range c.module.Firmware {
 		// A template may expand to "", which means that nothing is needed.
 		if file != "" && !found(file) {
 			return "", accel.Problemf(accel.FirmwareMissing,
-				"module %q needs firmware %q, which is not below /lib/firmware", s.wants, file)
+				"module %q needs firmware %q, which is not below /lib/firmware", c.module.Name, file)
 		}
 	}
 	there := 0
-	for _, file := range s.Image.firmware {
+	for _, file := range c.firmware {
 		if found(file) {
 			there++
 		}
 	}
 	switch {
-	case len(s.Image.firmware) > 0:
-		return fmt.Sprintf("%d of %d files that the module may ask for", there, len(s.Image.firmware)), nil
-	case len(s.firmware) > 0:
-		return fmt.Sprintf("all %d files", len(s.firmware)), nil
+	case len(c.firmware) > 0:
+		return fmt.Sprintf("%d of %d files that the module may ask for", there, len(c.firmware)), nil
+	case len(c.module.Firmware) > 0:
+		return fmt.Sprintf("all %d files", len(c.module.Firmware)), nil
 	}
 	return "", nil
 }

@@ -29,7 +29,7 @@ type Image struct {
 
 // Close closes the file; a nil image is allowed.
 func (i *Image) Close() {
-	if i != nil && i.Content != nil {
+	if i != nil {
 		_ = i.Content.Close() // it was only read
 	}
 }
@@ -62,18 +62,19 @@ func Open(h *host.Host, name string) (*Image, *accel.Problem) {
 				name, err)
 		}
 	}
+	i := &Image{Path: name, Content: f}
 	st, err := f.Stat()
 	if err != nil {
-		_ = f.Close() // it was only read
+		i.Close()
 		return nil, accel.ProblemOf(err, "cannot read module %q", name)
 	}
-	m, problem := Read(f, st.Size())
-	if problem != nil {
-		_ = f.Close() // it was only read
+	var problem *accel.Problem
+	if i.Info, problem = Read(f, st.Size()); problem != nil {
+		i.Close()
 		problem.Message = fmt.Sprintf("module file %q: %s", name, problem.Message)
 		return nil, problem
 	}
-	return &Image{Info: m, Path: name, Content: f}, nil
+	return i, nil
 }
 
 // Unpack writes the uncompressed content of r to w, at most limit bytes. The suffix of name selects the format.

@@ -20,19 +20,13 @@ type Index struct {
 	release string
 
 	read    sync.Once
-	lines   []indexLine
-	byName  map[string]int // into lines
+	chains  map[string][]string // by module: the files to load for it, in order, its own last
+	sample  string              // a file that came with the kernel; empty if there is none
 	builtin map[string]bool
 
 	unpacked sync.Once
 	own      string             // see Flags
 	signed   *signing.Signature // see signer
-}
-
-// indexLine is one line of modules.dep; paths are relative to the directory.
-type indexLine struct {
-	path    string
-	depends []string // everything it needs, in load order
 }
 
 // NewIndex returns the index of a kernel's modules.
@@ -42,20 +36,26 @@ func NewIndex(h *host.Host, release string) *Index {
 
 // fill reads modules.dep and modules.builtin. Without them the index is empty.
 func (x *Index) fill() {
-	x.byName, x.builtin = map[string]int{}, map[string]bool{}
+	x.chains, x.builtin = map[string][]string{}, map[string]bool{}
 	x.eachLine("modules.dep", func(line string) {
 		file, rest, ok := strings.Cut(line, ":")
 		name, isModule := NameOf(file)
 		if !ok || !isModule {
 			return
 		}
-		if i, twice := x.byName[name]; twice && rank(x.lines[i].path) <= rank(file) {
+		file = x.absolute(file)
+		if other, has := x.chains[name]; has && x.rank(other[len(other)-1]) <= x.rank(file) {
 			return
 		}
-		depends := strings.Fields(rest)
-		slices.Reverse(depends) // depmod writes the module to load first last
-		x.byName[name] = len(x.lines)
-		x.lines = append(x.lines, indexLine{path: file, depends: depends})
+		chain := []string{file}
+		for _, p := range strings.Fields(rest) {
+			chain = append(chain, x.absolute(p))
+		}
+		slices.Reverse(chain) // depmod writes the module to load first last
+		x.chains[name] = chain
+		if x.sample == "" && x.ownFile(file) {
+			x.sample = file
+		}
 	})
 	x.eachLine("modules.builtin", func(line string) {
 		if name, ok := NameOf(line); ok {
@@ -72,9 +72,9 @@ func (x *Index) inKernel(name string) bool {
 
 // rank is the position in depmod's default search order (depmod.d(5)): modules that an administrator added come
 // before the kernel's own.
-func rank(file string) int {
-	for i, prefix := range []string{"updates/", "extra/", "weak-updates/"} {
-		if strings.HasPrefix(file, prefix) {
+func (x *Index) rank(file string) int {
+	for i, dir := range []string{"updates", "extra", "weak-updates"} {
+		if strings.HasPrefix(file, path.Join(x.dir, dir)+"/") {
 			return i
 		}
 	}
@@ -83,12 +83,11 @@ func rank(file string) int {
 
 // file returns the path of the module on the host.
 func (x *Index) file(name string) (string, bool) {
-	x.read.Do(x.fill)
-	i, ok := x.byName[Normal(name)]
-	if !ok {
+	chain := x.chain(name)
+	if chain == nil {
 		return "", false
 	}
-	return x.absolute(x.lines[i].path), true
+	return chain[len(chain)-1], true
 }
 
 // FileOf returns the file of a definition's module, under its name or one of its alternative file names.
@@ -112,15 +111,7 @@ func (x *Index) absolute(p string) string {
 // chain returns the files that must be loaded for the module name, its own last; nil if it is not installed.
 func (x *Index) chain(name string) []string {
 	x.read.Do(x.fill)
-	i, ok := x.byName[Normal(name)]
-	if !ok {
-		return nil
-	}
-	var out []string
-	for _, p := range x.lines[i].depends {
-		out = append(out, x.absolute(p))
-	}
-	return append(out, x.absolute(x.lines[i].path))
+	return x.chains[Normal(name)]
 }
 
 func (x *Index) eachLine(file string, do func(string)) {
@@ -140,11 +131,10 @@ func (x *Index) eachLine(file string, do func(string)) {
 func (x *Index) Flags() string {
 	x.read.Do(x.fill)
 	x.unpacked.Do(func() {
-		i := slices.IndexFunc(x.lines, func(l indexLine) bool { return strings.HasPrefix(l.path, "kernel/") })
-		if i < 0 {
+		if x.sample == "" {
 			return
 		}
-		m, problem := Open(x.h, x.absolute(x.lines[i].path))
+		m, problem := Open(x.h, x.sample)
 		if problem != nil {
 			return
 		}

@@ -33,20 +33,14 @@ func Live(h *host.Host, name string) (m accel.LoadedModule, ok bool) {
 		return accel.LoadedModule{}, false
 	}
 	read := func(file string) string {
-		s, err := h.ReadAttribute(path.Join(dir, file))
-		if err != nil {
-			return ""
-		}
+		s, _ := h.ReadAttribute(path.Join(dir, file)) // empty if the kernel does not show it
 		return s
 	}
 	m = accel.LoadedModule{
 		Name: Normal(name), State: state, Version: read("version"), SrcVersion: read("srcversion"),
 		Taint: read("taint"),
 	}
-	m.RefCnt, err = strconv.Atoi(read("refcnt"))
-	if err != nil {
-		m.RefCnt = 0 // a kernel that cannot unload modules does not show it
-	}
+	m.RefCnt, _ = strconv.Atoi(read("refcnt")) // a kernel that cannot unload modules does not show it
 	if note, err := h.ReadFile(path.Join(dir, "notes/.note.gnu.build-id")); err == nil {
 		m.BuildID = noteBuildID(note, binary.NativeEndian)
 	}
@@ -80,12 +74,12 @@ func noteBuildID(b []byte, order binary.ByteOrder) string {
 	return ""
 }
 
+// Died reports whether the kernel has oopsed since it started.
+func Died(h *host.Host) bool { return Taint(h)&TaintDied != 0 }
+
 // Taint reads the kernel's taint bits, 0 if they cannot be read.
 func Taint(h *host.Host) uint64 {
-	text, err := h.ReadAttribute("/proc/sys/kernel/tainted")
-	if err != nil {
-		return 0
-	}
+	text, _ := h.ReadAttribute("/proc/sys/kernel/tainted")
 	bits, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return 0

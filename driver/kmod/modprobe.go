@@ -37,20 +37,13 @@ type rule struct {
 // commandLine is the origin of rules from the kernel's command line.
 const commandLine = "the kernel's command line"
 
-// modprobeDirs are kmod's directories (libkmod.c, kmod 34). A file hides the files of the same name in later
-// directories; all remaining files are then read in order of their names.
-func modprobeDirs() []string {
-	return []string{
-		"/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d",
-		"/lib/modprobe.d",
-	}
-}
-
-// readModprobe reads the rules of a host. Files that cannot be read have none.
+// readModprobe reads the rules of a host. Files that cannot be read have none. The directories are kmod's (libkmod.c,
+// kmod 34): a file hides the files of the same name in later directories, and all remaining files are then read in
+// order of their names.
 func readModprobe(h *host.Host) *modprobe {
 	files := map[string]string{}
-	for _, dir := range modprobeDirs() {
-		for _, name := range h.Glob(dir, "*.conf") {
+	for _, dir := range []string{"/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"} {
+		for _, name := range h.Glob(dir+"/modprobe.d", "*.conf") {
 			base := path.Base(name)
 			if _, hidden := files[base]; !hidden && !strings.HasPrefix(base, ".") {
 				files[base] = name
@@ -74,16 +67,15 @@ func readModprobe(h *host.Host) *modprobe {
 // commands.
 func parseModprobe(name, text string) []rule {
 	var out []rule
-	var joined strings.Builder
+	begun := ""
 	first := 1 // number of the first line of a continued line
 	for i, line := range strings.Split(text, "\n") {
-		if part, more := strings.CutSuffix(line, `\`); more {
-			joined.WriteString(part)
+		part, more := strings.CutSuffix(line, `\`)
+		if begun += part; more {
 			continue
 		}
-		joined.WriteString(line)
-		whole := joined.String()
-		joined.Reset()
+		whole := begun
+		begun = ""
 		from := fmt.Sprintf("%s:%d", name, first)
 		first = i + 2
 		if strings.HasPrefix(whole, "#") {
@@ -178,28 +170,31 @@ func (a argument) text() string {
 // quotes around a value or around a whole argument.
 func splitArguments(text string) []argument {
 	var out []argument
-	for text = strings.TrimLeft(text, " \t\r\n"); text != ""; text = strings.TrimLeft(text, " \t\r\n") {
+	const space = " \t\r\n"
+	for text = strings.TrimLeft(text, space); text != ""; text = strings.TrimLeft(text, space) {
 		quoted, end := false, len(text)
 		for i := range len(text) {
 			if text[i] == '"' {
 				quoted = !quoted
-			} else if !quoted && strings.ContainsRune(" \t\r\n", rune(text[i])) {
+			} else if !quoted && strings.ContainsRune(space, rune(text[i])) {
 				end = i
 				break
 			}
 		}
 		one := text[:end]
 		text = text[end:]
-		if len(one) > 0 && one[0] == '"' {
-			one = strings.TrimSuffix(one[1:], `"`)
-		}
-		name, value, has := strings.Cut(one, "=")
-		if v, ok := strings.CutPrefix(value, `"`); ok {
-			value = strings.TrimSuffix(v, `"`)
-		}
-		out = append(out, argument{name: name, value: value, bare: !has})
+		name, value, has := strings.Cut(unquoted(one), "=")
+		out = append(out, argument{name: name, value: unquoted(value), bare: !has})
 	}
 	return out
+}
+
+// unquoted removes the quotes around a text; the closing one may be missing.
+func unquoted(text string) string {
+	if inner, ok := strings.CutPrefix(text, `"`); ok {
+		return strings.TrimSuffix(inner, `"`)
+	}
+	return text
 }
 
 // first returns the first rule of a command that matches a module; the name in the rule may be a pattern.
@@ -269,8 +264,8 @@ func (m *modprobe) alias(name string) []string {
 // in the order of file names with modprobe.d, and the first rule wins. A rule of the administrator therefore applies
 // if its file sorts before modules.softdep, or if the module has no soft dependencies.
 func (m *modprobe) soft(name string, i *Info) (before, after []string) {
-	if r, ok := m.first("softdep", name); ok && cmp.Less(r.file, "modules.softdep") || ok &&
-		len(i.softBefore)+len(i.softAfter) == 0 {
+	if r, ok := m.first("softdep", name); ok && (r.file < "modules.softdep" ||
+		len(i.softBefore)+len(i.softAfter) == 0) {
 		return softDependencies(r.value)
 	}
 	return i.softBefore, i.softAfter

@@ -2,7 +2,9 @@ package kmod
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"math/big"
 	"path"
 	"slices"
 	"strconv"
@@ -37,36 +39,19 @@ func sameParameter(want, have string) bool {
 		b, ok := kernelBool(want)
 		return ok && b == (have == "Y")
 	}
-	if a, err := strconv.ParseInt(want, 0, 64); err == nil {
-		b, err := strconv.ParseInt(have, 0, 64)
-		return err == nil && a == b
-	}
-	if a, err := strconv.ParseUint(want, 0, 64); err == nil {
-		b, err := strconv.ParseUint(have, 0, 64)
-		return err == nil && a == b
-	}
-	return false
+	a, ok := new(big.Int).SetString(want, 0)
+	b, shown := new(big.Int).SetString(have, 0)
+	return ok && shown && a.Cmp(b) == 0
 }
 
 // kernelBool parses a boolean like the kernel's kstrtobool (lib/kstrtox.c).
 func kernelBool(s string) (value, ok bool) {
-	if s == "" {
-		return true, true // a parameter without a value
-	}
-	switch s[0] {
-	case 'y', 'Y', 't', 'T', '1':
+	s = strings.ToLower(s)
+	switch {
+	case s == "", strings.ContainsAny(s[:1], "yt1"), strings.HasPrefix(s, "on"): // empty: a parameter without a value
 		return true, true
-	case 'n', 'N', 'f', 'F', '0':
+	case strings.ContainsAny(s[:1], "nf0"), strings.HasPrefix(s, "of"):
 		return false, true
-	case 'o', 'O':
-		if len(s) > 1 {
-			switch s[1] {
-			case 'n', 'N':
-				return true, true
-			case 'f', 'F':
-				return false, true
-			}
-		}
 	}
 	return false, false
 }
@@ -96,30 +81,23 @@ func parameterRefused(kind, value string) string {
 		}
 		return ""
 	}
-	const most = 1024 // bytes of a string
 	switch kind {
 	case "bool", "invbool", "bint":
 		if _, ok := kernelBool(value); !ok || value == "" {
 			return "not a boolean"
 		}
 	case "charp", "string":
-		if len(value) > most {
+		if len(value) > 1024 {
 			return "longer than 1024 bytes"
 		}
-	case "byte":
-		return numberRefused(value, 8, false)
-	case "short":
-		return numberRefused(value, 16, true)
-	case "ushort":
-		return numberRefused(value, 16, false)
-	case "int":
-		return numberRefused(value, 32, true)
-	case "uint", "hexint":
-		return numberRefused(value, 32, false)
-	case "long", "llong":
-		return numberRefused(value, 64, true)
-	case "ulong", "ullong":
-		return numberRefused(value, 64, false)
+	}
+	signed := map[string]int{"short": 16, "int": 32, "long": 64, "llong": 64} // the bits of each type
+	unsigned := map[string]int{"byte": 8, "ushort": 16, "uint": 32, "hexint": 32, "ulong": 64, "ullong": 64}
+	if bits, ok := signed[kind]; ok {
+		return numberRefused(value, bits, true)
+	}
+	if bits, ok := unsigned[kind]; ok {
+		return numberRefused(value, bits, false)
 	}
 	return ""
 }
@@ -127,9 +105,9 @@ func parameterRefused(kind, value string) string {
 // numberRefused says why kstrtoint and its family would refuse a number (lib/kstrtox.c). They accept the prefixes 0x
 // and 0, but none of Go's other number syntax.
 func numberRefused(value string, bits int, signed bool) string {
-	digits := strings.TrimPrefix(value, "+")
-	if signed && digits == value {
-		digits = strings.TrimPrefix(value, "-")
+	digits, sign := strings.TrimPrefix(value, "+"), ""
+	if rest, ok := strings.CutPrefix(value, "-"); ok && signed {
+		digits, sign = rest, "-"
 	}
 	base := 10
 	if rest, ok := strings.CutPrefix(strings.ToLower(digits), "0x"); ok {
@@ -137,33 +115,19 @@ func numberRefused(value string, bits int, signed bool) string {
 	} else if len(digits) > 1 && digits[0] == '0' {
 		base = 8
 	}
-	n, err := strconv.ParseUint(digits, base, 64)
-	if errors.Is(err, strconv.ErrRange) {
-		return "out of range"
+	_, err := strconv.ParseUint(digits, base, bits)
+	if signed {
+		_, err = strconv.ParseInt(sign+digits, base, bits)
 	}
-	if err != nil || strings.ContainsAny(digits, "+-_") {
+	switch {
+	case strings.ContainsAny(digits, "+-_"):
+		return "not a number"
+	case errors.Is(err, strconv.ErrRange):
+		return "out of range"
+	case err != nil:
 		return "not a number"
 	}
-	limit := uint64(1)<<(bits-1)<<1 - 1 // of an unsigned number
-	if signed {
-		limit >>= 1
-		if strings.HasPrefix(value, "-") {
-			limit++
-		}
-	}
-	if n > limit {
-		return "out of range"
-	}
 	return ""
-}
-
-// asMap returns parameters as a map from name to value.
-func asMap(words []Parameter) map[string]string {
-	out := map[string]string{}
-	for _, p := range words {
-		out[p.Name] = p.Value
-	}
-	return out
 }
 
 // Differing returns a sentence about the first parameter of a live module that differs from its configured value, ""
@@ -179,8 +143,7 @@ func Differing(h *host.Host, def *accel.Definition, facts accel.Facts, m accel.M
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		have, err := h.ReadAttribute(path.Join("/sys/module", Normal(m.Name), "parameters", name))
 		if err == nil && !sameParameter(want[name], have) {
-			return "parameter " + strconv.Quote(name) + " is " + strconv.Quote(have) + ", wanted is " +
-				strconv.Quote(want[name]), nil
+			return fmt.Sprintf("parameter %q is %q, wanted is %q", name, have, want[name]), nil
 		}
 	}
 	return "", nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,7 +31,7 @@ type Planned struct {
 // Close closes the files of a plan that is no longer needed.
 func (p *Plan) Close() {
 	for _, m := range p.Modules {
-		m.Image.Close()
+		m.Close()
 	}
 }
 
@@ -41,23 +42,23 @@ type Located struct {
 	Path   string
 }
 
-// candidate is a module of the definition with its file, until it is planned or left out.
+// candidate is a module with its file, until it is planned or left out.
 type candidate struct {
-	Located
-	image *Image // nil if it could not be opened, or is planned
-	words []Parameter
+	*Image // nil if it could not be opened, or is planned
+	module accel.Module
+	flags  string // the vermagic flags that it must have; empty if they need not be compared
+	words  []Parameter
 }
 
 // planner makes a plan: it opens, orders and judges the modules of a source and everything that must be loaded before
 // them.
 type planner struct {
-	*inspection
-	facts accel.Facts
-	plan  *Plan
-	out   map[string]*accel.Problem // modules of the definition that were left out, by name
+	inspection
+	plan *Plan
+	out  map[string]*accel.Problem // modules of the definition that were left out, by name
 	// alone means that only some of the definition's modules are judged; the others are assumed to be present.
 	alone bool
-	// seen receives every check, and no problem then ends the planning early. Nil if only the plan is needed.
+	// seen receives every check; nil if only the plan is needed.
 	seen func(module, file string, c Check)
 }
 
@@ -67,8 +68,8 @@ func MakePlan(t Target, where []Located) (*Plan, *accel.Problem) { return newPla
 
 func newPlanner(t Target) *planner {
 	return &planner{
-		inspection: inspect(t), facts: t.Facts,
-		plan: &Plan{Source: t.Source, Key: t.Key, ID: t.Key}, out: map[string]*accel.Problem{},
+		inspection: inspect(t), plan: &Plan{Source: t.Source, Key: t.Key, ID: t.Key},
+		out: map[string]*accel.Problem{},
 	}
 }
 
@@ -76,19 +77,14 @@ func (p *planner) run(where []Located) (*Plan, *accel.Problem) {
 	candidates, first := p.open(where)
 	defer func() {
 		for _, c := range candidates {
-			c.image.Close() // a planned module is no longer a candidate, and stays open
+			c.Image.Close() // a planned module is no longer a candidate, and stays open
 		}
 	}()
-	if first == nil || p.seen != nil {
-		sorted, problem := p.order(candidates)
-		first = cmp.Or(first, problem)
-		for _, c := range sorted {
-			if first != nil && p.seen == nil {
-				break
-			}
-			if c.image != nil {
-				first = cmp.Or(first, p.leaveOut(c.Module, p.add(c)))
-			}
+	sorted, problem := p.order(candidates)
+	first = cmp.Or(first, problem)
+	for _, c := range sorted {
+		if c.Image != nil {
+			first = cmp.Or(first, p.leaveOut(c.module, p.add(c)))
 		}
 	}
 	if first != nil {
@@ -111,7 +107,7 @@ func (p *planner) leaveOut(m accel.Module, problem *accel.Problem) *accel.Proble
 	if !m.Optional {
 		return problem
 	}
-	p.log.Warn("an optional module is left out", "kind", p.def.Kind, "module", m.Name, "problem", problem)
+	p.Log.Warn("an optional module is left out", "kind", p.Def.Kind, "module", m.Name, "problem", problem)
 	return nil
 }
 
@@ -120,29 +116,26 @@ func (p *planner) open(where []Located) ([]*candidate, *accel.Problem) {
 	var out []*candidate
 	var first *accel.Problem
 	for _, l := range where {
-		c := &candidate{Located: l}
+		c := &candidate{module: l.Module}
 		var problem *accel.Problem
 		if l.Path == "" {
 			problem = accel.Problemf(accel.NoDriverSource, "module %q is not there", l.Module.Name)
 		} else {
-			c.image, problem = Open(p.h, l.Path)
+			c.Image, problem = Open(p.Host, l.Path)
 		}
 		if problem == nil {
 			var words map[string]string
-			if words, problem = template.Parameters(p.def, p.facts, l.Module); problem == nil {
+			if words, problem = template.Parameters(p.Def, p.Facts, l.Module); problem == nil {
 				c.words = p.rules.merge(l.Module.Name, words)
-				c.Module.Firmware, problem = template.Firmware(p.def, p.facts, l.Module)
+				c.module.Firmware, problem = template.Firmware(p.Def, p.Facts, l.Module)
 			}
 		}
 		p.tell(l.Module.Name, l.Path, Check{Name: "file", Problem: problem})
 		out = append(out, c)
 		first = cmp.Or(first, p.leaveOut(l.Module, problem))
 		if problem != nil && l.Module.Optional { // a good file must not be loaded without its parameters
-			c.image.Close()
-			c.image = nil
-		}
-		if first != nil && p.seen == nil {
-			break
+			c.Image.Close()
+			c.Image = nil
 		}
 	}
 	return out, first
@@ -162,18 +155,18 @@ func (p *planner) order(candidates []*candidate) ([]*candidate, *accel.Problem) 
 	state := map[string]int{}
 	var visit func(c *candidate, way []string) *accel.Problem
 	visit = func(c *candidate, way []string) *accel.Problem {
-		name := Normal(c.Module.Name)
+		name := Normal(c.module.Name)
 		way = append(way, name)
 		switch state[name] {
 		case onTheWay:
-			return accel.Problemf(accel.DefinitionInvalid, "the modules of %q need each other: %s", p.def.Kind,
+			return accel.Problemf(accel.DefinitionInvalid, "the modules of %q need each other: %s", p.Def.Kind,
 				strings.Join(way[slices.Index(way, name):], " → "))
 		case done:
 			return nil
 		}
 		state[name] = onTheWay
 		for _, need := range c.needs() {
-			i := slices.IndexFunc(candidates, func(o *candidate) bool { return Normal(o.Module.Name) == Normal(need) })
+			i := slices.IndexFunc(candidates, func(o *candidate) bool { return Normal(o.module.Name) == Normal(need) })
 			if i < 0 {
 				continue
 			}
@@ -195,62 +188,57 @@ func (p *planner) order(candidates []*candidate) ([]*candidate, *accel.Problem) 
 
 // needs are the modules that must be live before this one.
 func (c *candidate) needs() []string {
-	if c.image == nil {
-		return c.Module.After
+	if c.Image == nil {
+		return c.module.After
 	}
-	return slices.Concat(c.Module.After, c.image.Depends)
+	return slices.Concat(c.module.After, c.Depends)
 }
 
 // add adds one module and its dependencies to the plan.
 func (p *planner) add(c *candidate) *accel.Problem {
-	m := c.image
 	before := len(p.plan.Modules)
 	problem := p.addNeeded(c)
-	p.tell(c.Module.Name, c.Path, Check{Name: "dependencies", Detail: strings.Join(c.needs(), ", "), Problem: problem})
-	if problem == nil || p.seen != nil {
-		s := &subject{Image: m, wants: c.Module.Name, words: c.words, firmware: c.Module.Firmware}
-		problem = cmp.Or(problem, p.verify(s, p.teller(c.Module.Name, c.Path)))
-		c.words = s.words
+	p.tell(c.module.Name, c.Path, Check{Name: "dependencies", Detail: strings.Join(c.needs(), ", "), Problem: problem})
+	// A module of the store was compared when it was built, and its key identifies this kernel.
+	if p.Source != accel.SourceStore {
+		c.flags = p.index.Flags()
 	}
-	if problem != nil {
-		for _, prior := range p.plan.Modules[before:] {
-			prior.Image.Close()
-		}
-		p.plan.Modules = p.plan.Modules[:before]
+	if problem = cmp.Or(problem, p.verify(c)); problem != nil {
+		p.cut(before)
 		return problem
 	}
-	p.provide(m.Info)
-	p.plan.Modules = append(p.plan.Modules, Planned{Image: m, Parameters: asMap(c.words), Optional: c.Module.Optional})
-	c.image = nil
+	p.admit(c, false)
 	return nil
 }
 
-func (p *planner) teller(module, file string) func(Check) {
-	if p.seen == nil {
-		return nil
+// admit adds a module that was judged good to the plan.
+func (p *planner) admit(c *candidate, prior bool) {
+	maps.Copy(p.ours, c.exports)
+	m := Planned{Image: c.Image, Parameters: map[string]string{}, Optional: c.module.Optional, Prior: prior}
+	for _, w := range c.words {
+		m.Parameters[w.Name] = w.Value
 	}
-	return func(c Check) { p.tell(module, file, c) }
+	p.plan.Modules = append(p.plan.Modules, m)
+	c.Image = nil
 }
 
-// provide notes the symbols that a module provides to later modules.
-func (p *planner) provide(m *Info) {
-	for name := range m.defined {
-		p.ours[name] = 0
+// cut removes all but the first n modules from the plan.
+func (p *planner) cut(n int) {
+	for _, m := range p.plan.Modules[n:] {
+		m.Close()
 	}
-	for name, crc := range m.exports {
-		p.ours[name] = crc
-	}
+	p.plan.Modules = p.plan.Modules[:n]
 }
 
 // addNeeded adds the modules that must be live before a candidate: the definition's "after", the file's own
 // dependencies and, if they are installed, its soft dependencies.
 func (p *planner) addNeeded(c *candidate) *accel.Problem {
-	soft, _ := p.rules.soft(c.Module.Name, c.image.Info)
+	soft, _ := p.rules.soft(c.module.Name, c.Info)
 	for _, name := range soft {
-		p.addSoft(name, c.Module.Name)
+		p.addSoft(name, c.module.Name)
 	}
 	for _, name := range c.needs() {
-		if problem := p.addChain(name, c.Module.Name); problem != nil {
+		if problem := p.addChain(name, c.module.Name); problem != nil {
 			return problem
 		}
 	}
@@ -263,7 +251,7 @@ func (p *planner) addSoft(name, wants string) {
 		return
 	}
 	if problem := p.addChain(name, wants); problem != nil {
-		p.log.Warn("a soft dependency is left out", "module", wants, "dependency", name, "problem", problem)
+		p.Log.Warn("a soft dependency is left out", "module", wants, "dependency", name, "problem", problem)
 	}
 }
 
@@ -288,7 +276,7 @@ func (p *planner) addChain(name, wants string) *accel.Problem {
 	if p.provided(name) {
 		return nil
 	}
-	if p.alone && slices.ContainsFunc(p.def.Driver.Modules,
+	if p.alone && slices.ContainsFunc(p.Def.Driver.Modules,
 		func(m accel.Module) bool { return Normal(m.Name) == Normal(name) }) {
 		return nil
 	}
@@ -313,10 +301,7 @@ func (p *planner) addChain(name, wants string) *accel.Problem {
 			continue
 		}
 		if problem := p.addInstalled(file, base); problem != nil {
-			for _, prior := range p.plan.Modules[before:] {
-				prior.Image.Close()
-			}
-			p.plan.Modules = p.plan.Modules[:before]
+			p.cut(before)
 			return problem
 		}
 	}
@@ -325,22 +310,17 @@ func (p *planner) addChain(name, wants string) *accel.Problem {
 
 // addInstalled adds one module of /lib/modules.
 func (p *planner) addInstalled(file, base string) *accel.Problem {
-	m, problem := Open(p.h, file)
+	m, problem := Open(p.Host, file)
 	if problem != nil {
 		return problem
 	}
-	if m.Name != "" {
-		base = m.Name // the file name may differ
-	}
-	s := &subject{Image: m, wants: base, words: p.rules.merge(base, nil)}
-	in := *p.inspection
-	in.flags = "" // it came with the kernel
-	if problem := in.verify(s, p.teller(base, file)); problem != nil {
+	base = cmp.Or(m.Name, base) // the file name may differ
+	c := &candidate{Image: m, module: accel.Module{Name: base}, words: p.rules.merge(base, nil)}
+	if problem := p.verify(c); problem != nil {
 		m.Close()
 		return problem
 	}
-	p.provide(m.Info)
-	p.plan.Modules = append(p.plan.Modules, Planned{Image: m, Prior: true, Parameters: asMap(s.words)})
+	p.admit(c, true)
 	return nil
 }
 
@@ -350,17 +330,17 @@ func (p *planner) provided(name string) bool {
 		func(m Planned) bool { return m.Name == Normal(name) }) {
 		return true
 	}
-	if !p.running {
+	if p.kernel.NotRunning {
 		return false // what is live now says nothing about another kernel
 	}
-	if live, ok := Live(p.h, name); ok {
+	if live, ok := Live(p.Host, name); ok {
 		if live.State == StateLive {
 			p.learn(live)
 		}
 		return live.State == StateLive
 	}
 	// Built-in code that has parameters has a directory without a state.
-	return p.index.chain(name) == nil && p.h.Exists("/sys/module/"+Normal(name))
+	return p.index.chain(name) == nil && p.Host.Exists("/sys/module/"+Normal(name))
 }
 
 // learn notes the symbols of a live module, whose file it must find to know their versions. It skips the kernel's own
@@ -370,13 +350,13 @@ func (p *planner) learn(live accel.LoadedModule) {
 	if !ok || p.index.ownFile(file) {
 		return
 	}
-	m, problem := Open(p.h, file)
+	m, problem := Open(p.Host, file)
 	if problem != nil {
 		return
 	}
 	defer m.Close()
 	if Same(live, m.BuildID, m.SrcVersion, m.Version) {
-		p.provide(m.Info)
+		maps.Copy(p.ours, m.exports)
 	}
 }
 
@@ -388,8 +368,13 @@ func PlanID(p *Plan) string {
 			parts = append(parts, m.Name+":"+m.BuildID+":"+m.SrcVersion+":"+m.Version)
 		}
 	}
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
-	return string(p.Source) + "-" + hex.EncodeToString(sum[:])[:32]
+	return string(p.Source) + "-" + Fingerprint([]byte(strings.Join(parts, "\n")))
+}
+
+// Fingerprint identifies a driver by a text about it: the first 32 hexadecimal digits of the SHA-256.
+func Fingerprint(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
 }
 
 // Version is the driver's version, as its modules report it.

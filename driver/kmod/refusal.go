@@ -1,6 +1,7 @@
 package kmod
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 
@@ -53,24 +54,23 @@ func LoadProblem(errno syscall.Errno, c Circumstances) *accel.Problem {
 	case syscall.ENODEV, syscall.EIO, syscall.ENXIO:
 		reason = accel.ProbeFailed
 	case syscall.EINVAL:
-		if c.says("disagrees about version") || c.says("Unknown symbol") {
+		if c.says("disagrees about version", "Unknown symbol") {
 			reason = accel.SymbolMismatch
 		}
 	}
-	if c.says("invalid for parameter") || c.says("too large for parameter") {
+	if c.says("invalid for parameter", "too large for parameter") {
 		reason = accel.ParameterInvalid // regardless of the errno that the parameter's setter chose
 	}
 	return accel.Problemf(reason, "cannot load module %q: %v%s", c.Module, errno, c.Quote())
 }
 
-// says reports whether a kernel log line since before the load contains text.
-func (c Circumstances) says(text string) bool {
-	for _, l := range c.Log {
-		if strings.Contains(l, text) {
-			return true
-		}
-	}
-	return false
+// says reports whether a kernel log line since before the load contains one of texts.
+func (c Circumstances) says(texts ...string) bool {
+	return slices.ContainsFunc(c.Log, func(l string) bool { return containsAny(l, texts...) })
+}
+
+func containsAny(line string, texts ...string) bool {
+	return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(line, t) })
 }
 
 // Quote returns the most informative line of the kernel log, ready to be appended to a sentence.
@@ -84,23 +84,15 @@ func (c Circumstances) Quote() string {
 // KernelLine returns the first line of a log that reports a failure of the module, or else the last line that names
 // it.
 func KernelLine(log []string, module string) string {
-	telling := []string{
-		"error", "failed", "Unknown symbol", "disagrees", "invalid for parameter", "too large", "unsigned",
-		"unavailable key", "Lockdown", "version magic", "rejected", "BUG:", "Oops",
-	}
 	last := ""
 	for _, l := range log {
-		if !strings.Contains(l, module) && !strings.Contains(l, "Lockdown") && !strings.Contains(l, "BUG:") &&
-			!strings.Contains(l, "Oops") && !strings.Contains(l, "module") {
+		if !containsAny(l, module, "Lockdown", "BUG:", "Oops", "module") ||
+			containsAny(l, "tainting kernel", "taints kernel") { // logged for every out-of-tree module
 			continue
 		}
-		if strings.Contains(l, "tainting kernel") || strings.Contains(l, "taints kernel") {
-			continue // logged for every out-of-tree module
-		}
-		for _, t := range telling {
-			if strings.Contains(l, t) {
-				return l
-			}
+		if containsAny(l, "error", "failed", "Unknown symbol", "disagrees", "invalid for parameter", "too large",
+			"unsigned", "unavailable key", "Lockdown", "version magic", "rejected", "BUG:", "Oops") {
+			return l
 		}
 		last = l
 	}

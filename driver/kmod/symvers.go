@@ -64,35 +64,35 @@ func scanSymvers(r io.Reader, wanted map[string]bool) (map[string]export, error)
 	return found, lines.Err()
 }
 
-// scanKallsyms returns which of the wanted symbols the running kernel and its modules have. Each line is "<address>
-// <type> <name>", followed by "[module]" for a module's symbol. An exported symbol also has a __ksymtab_ entry, which
-// not every kernel lists.
-func scanKallsyms(r io.Reader, wanted map[string]bool) (found map[string]bool, lines int, err error) {
-	found = map[string]bool{}
-	s := bufio.NewScanner(r)
+// dropLive removes from lost the symbols that the running kernel and its modules have. It reports whether
+// /proc/kallsyms could be read. Each line is "<address> <type> <name>", followed by "[module]" for a module's symbol.
+// An exported symbol also has a __ksymtab_ entry, which not every kernel lists.
+func dropLive(h *host.Host, lost map[string]bool) bool {
+	f, err := h.Open("/proc/kallsyms")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	listed := false
+	s := bufio.NewScanner(f)
 	for s.Scan() {
-		lines++
-		fields := bytes.Fields(s.Bytes())
-		if len(fields) < 3 {
-			continue
-		}
-		name := bytes.TrimPrefix(fields[2], []byte("__ksymtab_"))
-		if wanted[string(name)] {
-			found[string(name)] = true
+		listed = true
+		if fields := bytes.Fields(s.Bytes()); len(fields) >= 3 {
+			delete(lost, string(bytes.TrimPrefix(fields[2], []byte("__ksymtab_"))))
 		}
 	}
-	return found, lines, s.Err()
+	return listed && s.Err() == nil
 }
 
 // checkSymbols compares what the module imports with what the kernel and the modules before it export. If the machine
 // has neither Module.symvers nor kallsyms, there is nothing to compare with, and only the kernel's own check remains.
-func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
-	m := s.Info
+func (in *inspection) checkSymbols(c *candidate) (string, *accel.Problem) {
+	m := c.Info
 	if _, flags, _ := strings.Cut(m.Vermagic, " "); len(m.CRCs) == 0 &&
 		slices.Contains(strings.Fields(flags), "modversions") {
 		return "", accel.Problemf(accel.SymbolMismatch,
 			"module file %q has no symbol versions, and its kernel has: it would be loaded unchecked or not at all",
-			s.Path)
+			c.Path)
 	}
 	known, from := in.symvers(m)
 	compared := 0
@@ -125,31 +125,23 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 				name, row.space, in.kernel.Release)
 		}
 	}
-	if len(lost) > 0 && !in.running && from != "" {
+	if len(lost) > 0 && in.kernel.NotRunning && from != "" {
 		return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which kernel %q does not have",
 			m.Name, slices.Sorted(maps.Keys(lost))[0], in.kernel.Release)
 	}
-	if len(lost) > 0 && in.running {
-		found, listed := kallsyms(in.h, lost)
-		for _, name := range slices.Sorted(maps.Keys(lost)) {
-			if listed && !found[name] {
-				return "", accel.Problemf(accel.SymbolMissing,
-					"module %q needs symbol %q, which neither kernel %q nor a loaded module has", m.Name, name,
-					in.kernel.Release)
-			}
-		}
+	if len(lost) > 0 && !in.kernel.NotRunning && dropLive(in.Host, lost) && len(lost) > 0 {
+		return "", accel.Problemf(accel.SymbolMissing,
+			"module %q needs symbol %q, which neither kernel %q nor a loaded module has", m.Name,
+			slices.Sorted(maps.Keys(lost))[0], in.kernel.Release)
 	}
-	if from == "" {
-		from = "no Module.symvers on this host"
-	}
-	return fmt.Sprintf("%d of %d versions compared (%s), %d symbols needed", compared, len(m.CRCs), from,
-		len(m.undefined)), nil
+	return fmt.Sprintf("%d of %d versions compared (%s), %d symbols needed", compared, len(m.CRCs),
+		cmp.Or(from, "no Module.symvers on this host"), len(m.undefined)), nil
 }
 
 // lenient reports whether the kernel only warns about a module that uses a namespace without importing it, or whether
 // that is unknown.
 func (in *inspection) lenient() bool {
-	config := KernelConfig(in.h, in.headers())
+	config := KernelConfig(in.Host, in.headers())
 	return config == "" || ConfigValue(config, "CONFIG_MODULE_ALLOW_MISSING_NAMESPACE_IMPORTS") == "y"
 }
 
@@ -170,8 +162,7 @@ func (in *inspection) version(name string, known map[string]export) (crc uint32,
 		return 0, "", false
 	}
 	if row.owner != "vmlinux" {
-		file, there := in.index.file(path.Base(row.owner))
-		if there && !in.index.ownFile(file) {
+		if file, there := in.index.file(path.Base(row.owner)); there && !in.index.ownFile(file) {
 			return 0, "", false
 		}
 	}
@@ -180,16 +171,16 @@ func (in *inspection) version(name string, known map[string]export) (crc uint32,
 
 // checkWeak says why a module of another release is not accepted, "" if it is. If the version of every symbol is
 // known and equal, the module is as good as one of this release. RHEL promises that for its list of stable symbols.
-func (in *inspection) checkWeak(s *subject) string {
-	known, from := in.symvers(s.Info)
+func (in *inspection) checkWeak(c *candidate) string {
+	known, from := in.symvers(c.Info)
 	switch {
-	case len(s.CRCs) == 0:
+	case len(c.CRCs) == 0:
 		return "it has no symbol versions"
 	case from == "":
 		return "there is neither Module.symvers nor symvers.gz to compare it with"
 	}
-	for _, name := range slices.Concat([]string{"module_layout"}, s.undefined) {
-		want, has := s.CRCs[name]
+	for _, name := range slices.Concat([]string{"module_layout"}, c.undefined) {
+		want, has := c.CRCs[name]
 		if !has {
 			return fmt.Sprintf("it has no version of symbol %q", name)
 		}
@@ -210,17 +201,6 @@ func compatibleLicence(text string) bool {
 	}, text)
 }
 
-// kallsyms returns which of the wanted symbols the running kernel has; ok is false if they cannot be read.
-func kallsyms(h *host.Host, wanted map[string]bool) (found map[string]bool, ok bool) {
-	f, err := h.Open("/proc/kallsyms")
-	if err != nil {
-		return nil, false
-	}
-	defer f.Close()
-	found, lines, err := scanKallsyms(f, wanted)
-	return found, err == nil && lines > 0
-}
-
 // symvers returns the kernel's exports that the module imports, and the file they are from: the Module.symvers of the
 // headers, or the file that RHEL installs with the kernel. If there is none, both results are empty.
 func (in *inspection) symvers(m *Info) (found map[string]export, from string) {
@@ -239,14 +219,14 @@ func (in *inspection) symvers(m *Info) (found map[string]export, from string) {
 			return found, name
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			in.log.Warn("cannot read the kernel's symbol versions", "file", name, "error", err)
+			in.Log.Warn("cannot read the kernel's symbol versions", "file", name, "error", err)
 		}
 	}
 	return nil, ""
 }
 
 func (in *inspection) readSymvers(name string, wanted map[string]bool) (map[string]export, error) {
-	f, err := in.h.Open(name)
+	f, err := in.Host.Open(name)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package kmod
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
@@ -37,7 +38,7 @@ const SourceFile accel.SourceType = "file"
 func Judge(t Target, where []Located, alone bool) Verification {
 	p := newPlanner(t)
 	p.alone = alone
-	v := Verification{Kind: p.def.Kind, Kernel: p.kernel.Release, Source: p.plan.Source, Key: p.plan.Key}
+	v := Verification{Kind: p.Def.Kind, Kernel: p.kernel.Release, Source: p.plan.Source, Key: p.plan.Key}
 	p.seen = func(module, file string, c Check) {
 		i := slices.IndexFunc(v.Modules, func(m ModuleVerdict) bool { return m.Name == module && m.File == file })
 		if i < 0 {
@@ -58,14 +59,11 @@ func Judge(t Target, where []Located, alone bool) Verification {
 // alias.
 func Installed(h *host.Host, def *accel.Definition, x *Index) ([]Located, *accel.Problem) {
 	var where []Located
-	var rules *modprobe // read on demand: most modules are found by their names
+	rules := sync.OnceValue(func() *modprobe { return readModprobe(h) }) // most modules are found by their names
 	for _, m := range def.Driver.Modules {
 		file, ok := x.FileOf(m)
 		if !ok {
-			if rules == nil {
-				rules = readModprobe(h)
-			}
-			for _, other := range rules.alias(m.Name) {
+			for _, other := range rules().alias(m.Name) {
 				if file, ok = x.file(other); ok {
 					break
 				}

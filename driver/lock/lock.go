@@ -32,10 +32,10 @@ type Locks struct {
 // Agent takes the lock that makes an agent the only one on its host. It ends with release or with the process.
 func Agent(h *host.Host) (release func(), problem *accel.Problem) {
 	name := path.Join(Dir, "agent.lock")
-	if err := h.MkdirAll(Dir, 0o755); err != nil {
-		return nil, accel.ProblemOf(err, "cannot make %q", Dir)
+	err := h.MkdirAll(Dir, 0o755)
+	if err == nil {
+		release, err = h.Locks().Try(name, Text(h))
 	}
-	release, err := h.Locks().Try(name, Text(h))
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld holds %q: %s", name, holderOf(h, name))
 	}
@@ -49,12 +49,12 @@ func Agent(h *host.Host) (release func(), problem *accel.Problem) {
 // the kind whose driver changes; empty for all kinds.
 func (l Locks) Driver(ctx context.Context, kind string) (release func(), problem *accel.Problem) {
 	name := DriverFile()
-	if err := l.Host.MkdirAll(Dir, 0o755); err != nil {
-		return nil, accel.ProblemOf(err, "cannot make %q", Dir)
-	}
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
-	release, err := l.File(ctx, kind, name)
+	err := l.Host.MkdirAll(Dir, 0o755)
+	if err == nil {
+		release, err = l.File(ctx, kind, name)
+	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld is changing drivers and holds %q: %s", name,
 			holderOf(l.Host, name))
@@ -99,18 +99,26 @@ func Text(h *host.Host, resets ...string) string {
 
 // Resetting returns the devices that the holder of the driver lock is resetting now; none if nobody holds it.
 func Resetting(h *host.Host) []string {
-	text, err := h.ReadAttribute(DriverFile())
-	var o owner
-	if err != nil || json.Unmarshal([]byte(text), &o) != nil || len(o.Resets) == 0 || !h.Locks().Held(DriverFile()) {
+	o := ownerOf(h, DriverFile())
+	if len(o.Resets) == 0 || !h.Locks().Held(DriverFile()) {
 		return nil
 	}
 	return o.Resets
 }
 
-func holderOf(h *host.Host, name string) string {
-	text, err := h.ReadAttribute(name)
+// ownerOf reads a lock file; the zero value if it cannot be read.
+func ownerOf(h *host.Host, name string) owner {
 	var o owner
-	if err != nil || json.Unmarshal([]byte(text), &o) != nil || o.PID == 0 {
+	text, err := h.ReadAttribute(name)
+	if err != nil || json.Unmarshal([]byte(text), &o) != nil {
+		return owner{}
+	}
+	return o
+}
+
+func holderOf(h *host.Host, name string) string {
+	o := ownerOf(h, name)
+	if o.PID == 0 {
 		return "holder unknown"
 	}
 	comm, err := h.ReadAttribute(fmt.Sprintf("/proc/%d/comm", o.PID))

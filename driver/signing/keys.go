@@ -101,15 +101,12 @@ func parseKeys(text string) (rings map[string]int32, keys []kernelKey) {
 			name, _, _ := strings.Cut(rest, ": ") // "<name>: <number of keys>" or "<name>: empty"
 			rings[name] = int32(serial)
 		case strings.HasPrefix(fields[kind], "asymmetri"): // the type is cut to nine characters
-			i := strings.LastIndex(rest, ": X509.") // "<owner>: <identifier>: X509.rsa <end of the identifier> []"
-			if i < 0 {
-				continue
+			// "<owner>: <identifier>: X509.rsa <end of the identifier> []"
+			i := max(strings.LastIndex(rest, ": X509."), 0)
+			if j := strings.LastIndex(rest[:i], ": "); j >= 0 {
+				id := strings.ToLower(rest[j+2 : i])
+				keys = append(keys, kernelKey{serial: int32(serial), name: rest[:j], id: id})
 			}
-			j := strings.LastIndex(rest[:i], ": ")
-			if j < 0 {
-				continue
-			}
-			keys = append(keys, kernelKey{serial: int32(serial), name: rest[:j], id: strings.ToLower(rest[j+2 : i])})
 		}
 	}
 	return rings, keys
@@ -135,14 +132,14 @@ func (k *Keyrings) trusts(s *Signature) (answer3, string) {
 		if !slices.Contains(ids, key.id) {
 			continue
 		}
-		if key.keyring == revokedKeyring {
+		switch key.keyring {
+		case revokedKeyring:
 			revoked = true
-			continue
-		}
-		if key.keyring != "" {
+		case "":
+			return yes, "its key is among the kernel's"
+		default:
 			return yes, "its key is in " + key.keyring
 		}
-		return yes, "its key is among the kernel's"
 	}
 	if revoked {
 		return no, "its key is revoked: it is in " + revokedKeyring
@@ -250,48 +247,40 @@ func signatureListCertificates(b []byte) [][]byte {
 	return out
 }
 
-// Policy is the kernel's policy on signatures.
-type Policy struct {
-	Kernel accel.Kernel
-	Keys   func() *Keyrings
-}
-
-// Judge predicts what the kernel does with a module of this signature (nil if unsigned), and says why.
-func (p Policy) Judge(module, file string, s *Signature) (string, *accel.Problem) {
-	k := p.Kernel
-	locked := k.Lockdown != "" && k.Lockdown != "none"
-	asks := ""
+// Judge predicts what the kernel k, with these keys, does with a module of this signature (nil if unsigned), and says
+// why.
+func Judge(k accel.Kernel, keys func() *Keyrings, module, file string, s *Signature) (string, *accel.Problem) {
+	asks, boot := "", ""
+	if k.SecureBoot {
+		boot = ", Secure Boot is on"
+	}
 	switch {
-	case k.SigEnforce && k.SecureBoot:
-		asks = "the kernel enforces signatures (sig_enforce, Secure Boot is on)"
 	case k.SigEnforce:
-		asks = "the kernel enforces signatures (sig_enforce)"
-	case locked && k.SecureBoot:
-		asks = "the kernel is locked down (" + k.Lockdown + ", Secure Boot is on)"
-	case locked:
-		asks = "the kernel is locked down (" + k.Lockdown + ")"
+		asks = "the kernel enforces signatures (sig_enforce" + boot + ")"
+	case k.Lockdown != "" && k.Lockdown != "none":
+		asks = "the kernel is locked down (" + k.Lockdown + boot + ")"
 	}
 	if k.ModulesDisabled {
 		return "", accel.Problemf(accel.ModulesDisabled,
 			"kernel.modules_disabled is 1: module %q cannot be loaded until the next boot", module)
 	}
 	if s == nil {
-		const sign = "sign it with an enrolled key (driver.sign)"
-		switch {
-		case k.SigEnforce:
-			return "", accel.Problemf(accel.Unsigned, "module file %q is unsigned and %s: %s", file, asks, sign)
-		case locked:
-			return "", accel.Problemf(accel.LockedDown, "module file %q is unsigned and %s: %s", file, asks, sign)
+		if asks == "" {
+			return "unsigned, and this kernel takes unsigned modules", nil
 		}
-		return "unsigned, and this kernel takes unsigned modules", nil
+		reason := accel.LockedDown
+		if k.SigEnforce {
+			reason = accel.Unsigned
+		}
+		return "", accel.Problemf(reason, "module file %q is unsigned and %s: sign it with an enrolled key (driver.sign)",
+			file, asks)
 	}
 	if s.Damaged != "" {
 		// The kernel refuses it even if it does not require signatures (kernel/module/signing.c).
 		return "", accel.Problemf(accel.ModuleInvalid, "the signature of module file %q is damaged: %s", file,
 			s.Damaged)
 	}
-	keys := p.Keys()
-	answer, why := keys.trusts(s)
+	answer, why := keys().trusts(s)
 	if answer != no {
 		return fmt.Sprintf("signed by %s; %s", s, why), nil
 	}
@@ -299,5 +288,5 @@ func (p Policy) Judge(module, file string, s *Signature) (string, *accel.Problem
 		return fmt.Sprintf("signed by %s; %s, and this kernel does not ask", s, why), nil
 	}
 	return "", accel.Problemf(accel.KeyUnknown,
-		"module file %q is signed by %s, %s, and %s: run `%s`, reboot and confirm", file, s, why, asks, keys.enrol(s))
+		"module file %q is signed by %s, %s, and %s: run `%s`, reboot and confirm", file, s, why, asks, keys().enrol(s))
 }

@@ -1,6 +1,7 @@
 package signing
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rand"
@@ -69,10 +70,7 @@ func Open(h *host.Host, def *accel.Definition) (*Signer, *accel.Problem) {
 		return nil, accel.Problemf(accel.SigningFailed, "cannot sign the driver of %q: %s", def.Kind,
 			fmt.Sprintf(format, args...))
 	}
-	name := s.Hash
-	if name == "" {
-		name = "sha256"
-	}
+	name := cmp.Or(s.Hash, "sha256")
 	hash, ok := hashes()[name]
 	if !ok {
 		return bad("hash %q is not one of sha256, sha384, sha512", name)
@@ -135,11 +133,9 @@ func parseKey(text []byte) (crypto.Signer, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch key := key.(type) {
-		case *rsa.PrivateKey:
-			return key, nil
-		case *ecdsa.PrivateKey:
-			return key, nil
+		switch key.(type) {
+		case *rsa.PrivateKey, *ecdsa.PrivateKey:
+			return key.(crypto.Signer), nil
 		}
 		return nil, errors.New("neither RSA nor ECDSA, which are what kernels know")
 	}

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,15 +14,23 @@ import (
 func (x *Sources) Acquire(ctx context.Context, def *accel.Definition, facts accel.Facts, o Options) (p *kmod.Plan,
 	tried []string, problem *accel.Problem,
 ) {
-	tried = []string{"loaded: unavailable: the modules are not loaded"}
+	return first(ctx, def, facts, x.For(def, facts, o), "loaded: unavailable: the modules are not loaded")
+}
+
+// Preflight is Acquire for a kernel that may not be running, whatever driver is loaded now.
+func (x *Sources) Preflight(ctx context.Context, def *accel.Definition, facts accel.Facts) (*kmod.Plan,
+	*accel.Problem,
+) {
+	p, _, problem := first(ctx, def, facts, x.For(def, facts, Options{}))
+	return p, problem
+}
+
+// first returns the plan of the first source that has one, and adds what the others answered to tried.
+func first(ctx context.Context, def *accel.Definition, facts accel.Facts, all []Source, tried ...string) (*kmod.Plan,
+	[]string, *accel.Problem,
+) {
 	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind,
 		facts.Kernel.Release)
-	all := x.For(def, facts, o)
-	if o.Fresh {
-		slices.SortStableFunc(all, func(a, b Source) int {
-			return cmp.Compare(a.late, b.late)
-		})
-	}
 	for _, s := range all {
 		a := s.Ask(ctx)
 		switch a.Verdict {
@@ -40,9 +47,7 @@ func (x *Sources) Acquire(ctx context.Context, def *accel.Definition, facts acce
 			return nil, tried, a.Problem
 		}
 	}
-	final := accel.Problemf(last.Reason, "%s", last.Message)
-	final.Tried = tried
-	return nil, tried, final
+	return nil, tried, &accel.Problem{Reason: last.Reason, Message: last.Message, Tried: tried}
 }
 
 // telling chooses the reason if no source has a driver. It is the later one, except in two cases: the earlier one is

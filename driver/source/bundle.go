@@ -5,33 +5,8 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
-	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/store"
-	"github.com/acceld/acceld/driver/template"
 )
-
-func bundleRow() row {
-	return row{
-		typ: accel.SourceBundle, name: func(s accel.Source) string { return "bundle " + s.Path },
-		ask: (*Sources).askBundle,
-	}
-}
-
-// askBundle takes the driver from a bundle in a file or a directory.
-func (x *Sources) askBundle(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source,
-	o Options,
-) Answer {
-	file, problem := template.Fill(def, facts, "driver.sources.path", s.Path)
-	if problem != nil {
-		return Answer{Verdict: Refused, Problem: problem}
-	}
-	s.Path = file
-	return x.fetch(ctx, def, facts, accel.SourceBundle, o, func(c *artifact.Client, dir string) (artifact.Pulled,
-		*accel.Problem,
-	) {
-		return c.PullBundle(ctx, s, wanted(def, facts), dir)
-	})
-}
 
 // Export writes a bundle with entries of the store to file, a path on the host. Key signs them if it is not nil.
 func (x *Sources) Export(facts accel.Facts, entries []store.Entry, file string, key *artifact.Key) ([]artifact.Pushed,
@@ -100,22 +75,19 @@ func (x *Sources) importOne(ctx context.Context, def *accel.Definition, facts ac
 			Version: c.KernelVersion,
 		}
 	}
-	w, done, problem := x.store.Workspace("")
+	q := &search{x, &own, facts, Options{}}
+	j, done, problem := q.delivery()
 	if problem != nil {
 		return store.Entry{}, problem
 	}
 	defer done()
-	j := &delivery{Workspace: w, def: &own, facts: facts, index: kmod.NewIndex(x.h, facts.Kernel.Release)}
-	pulled, problem := x.artifacts(def.Kind, nil).PullBundle(ctx, s, wanted(&own, facts), j.Work)
+	pulled, problem := x.artifacts(def.Kind, nil).PullBundle(ctx, s, q.wanted(), j.Work)
 	if problem != nil {
 		return store.Entry{}, problem
 	}
-	e, problem := x.adopt(j, pulled)
+	e, problem := j.adopt(pulled)
 	if problem != nil {
 		return store.Entry{}, problem
 	}
-	if err := x.store.Publish(w, e.Key); err != nil {
-		return store.Entry{}, accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
-	}
-	return e, nil
+	return e, j.publish(e, pulled)
 }

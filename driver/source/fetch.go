@@ -8,19 +8,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/driver/template"
 )
 
 // wanted says what an artifact must be for.
-func wanted(def *accel.Definition, facts accel.Facts) artifact.Wanted {
-	k := facts.Kernel
+func (q *search) wanted() artifact.Wanted {
+	k := q.facts.Kernel
 	return artifact.Wanted{
-		Kind: def.Kind, Version: def.Driver.Version, Arch: k.Arch, KernelRelease: k.Release,
+		Kind: q.def.Kind, Version: q.def.Driver.Version, Arch: k.Arch, KernelRelease: k.Release,
 		KernelVersion: k.Version, KernelBuildID: k.BuildID,
 	}
 }
@@ -29,53 +32,78 @@ func wanted(def *accel.Definition, facts accel.Facts) artifact.Wanted {
 func (x *Sources) artifacts(kind string, known func(artifact.Pulled) bool) *artifact.Client {
 	o := x.o.Artifact
 	o.Known = known
-	o.Log, o.Progress = x.log, func(p accel.Progress) {
+	o.Progress = func(p accel.Progress) {
 		p.Kind = kind
 		x.o.Tell(p)
 	}
 	return artifact.New(x.h, o)
 }
 
+// askOCI pulls the driver from the registries of a source. Nothing goes into the store before everything has been
+// judged.
+func (q *search) askOCI(ctx context.Context, s accel.Source) Answer {
+	return q.fetch(ctx, s, (*artifact.Client).Pull)
+}
+
+// askBundle takes the driver from a bundle in a file or a directory.
+func (q *search) askBundle(ctx context.Context, s accel.Source) Answer {
+	return q.fetch(ctx, s, (*artifact.Client).PullBundle)
+}
+
+// filled is s with the templates in its path and its image filled.
+func (q *search) filled(s accel.Source) (accel.Source, *accel.Problem) {
+	var problem *accel.Problem
+	if s.Path, problem = template.Fill(q.def, q.facts, "driver.sources.path", s.Path); problem != nil {
+		return s, problem
+	}
+	s.Image, problem = template.Fill(q.def, q.facts, "driver.sources.image", s.Image)
+	return s, problem
+}
+
 // fetch gets an artifact into a private directory, judges it like a build, moves it into the store and uses it from
 // there.
-func (x *Sources) fetch(ctx context.Context, def *accel.Definition, facts accel.Facts, from accel.SourceType, o Options,
-	pull func(*artifact.Client, string) (artifact.Pulled, *accel.Problem),
+func (q *search) fetch(ctx context.Context, s accel.Source,
+	pull func(*artifact.Client, context.Context, accel.Source, artifact.Wanted, string) (artifact.Pulled,
+		*accel.Problem),
 ) Answer {
-	w, done, problem := x.store.Workspace("")
+	s, problem := q.filled(s)
 	if problem != nil {
-		return Answer{Verdict: Failed, Problem: problem}
+		return failed(problem)
+	}
+	j, done, problem := q.delivery()
+	if problem != nil {
+		return failed(problem)
 	}
 	defer done()
-	j := &delivery{Workspace: w, def: def, facts: facts, index: kmod.NewIndex(x.h, facts.Kernel.Release)}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s", def.Kind, facts.Kernel.Release, store.KernelID(facts.Kernel)))
-	release, problem := x.store.LockKey(ctx, def.Kind, "fetch-"+hex.EncodeToString(sum[:])[:32])
+	k := q.facts.Kernel
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s", q.def.Kind, k.Release, store.KernelID(k)))
+	release, problem := q.store.LockKey(ctx, q.def.Kind, "fetch-"+hex.EncodeToString(sum[:])[:32])
 	if problem != nil {
-		return Answer{Verdict: Failed, Problem: problem}
+		return failed(problem)
 	}
 	defer release()
-	var known store.Entry
-	if !o.Fresh {
-		if a := x.askStore(def, facts, o); a.Verdict == Satisfied {
-			return a // another process has fetched or built it meanwhile
+	var there store.Entry
+	var known func(artifact.Pulled) bool
+	if q.Fresh {
+		known = func(p artifact.Pulled) bool {
+			there = j.known(p)
+			return there.Key != ""
 		}
-	} else {
-		j.known = func(p artifact.Pulled) bool {
-			known = x.known(j, p)
-			return known.Key != ""
-		}
+	} else if a := q.stored(); a.Verdict == Satisfied {
+		return a // another process has fetched or built it meanwhile
 	}
-	pulled, problem := pull(x.artifacts(def.Kind, j.known), j.Work)
+	pulled, problem := pull(q.artifacts(q.def.Kind, known), ctx, s, q.wanted(), j.Work)
 	if problem != nil {
-		return Answer{Verdict: verdictOf(problem), Problem: problem}
+		return failed(problem)
 	}
-	if known.Key != "" {
-		return x.useFetched(def, facts, known, from, o)
+	if there.Key != "" {
+		return q.useFetched(there, s.Type)
 	}
-	e, problem := x.adopt(j, pulled)
+	e, problem := j.adopt(pulled)
 	if problem != nil {
-		return Answer{Verdict: verdictOf(problem), Problem: problem}
+		return failed(problem)
 	}
-	a := x.use(def, facts, store.Entry{Manifest: e.Manifest, Path: j.Entry})
+	a := q.use(store.Entry{Manifest: e.Manifest, Path: j.Entry})
 	if a.Verdict != Satisfied {
 		if a.Problem.Reason == accel.NoDriverSource { // it lacks a module of the definition
 			a.Verdict, a.Problem.Reason = Refused, accel.ArtifactInvalid
@@ -84,76 +112,76 @@ func (x *Sources) fetch(ctx context.Context, def *accel.Definition, facts accel.
 		return a
 	}
 	a.Plan.Close()
-	if err := x.store.Publish(w, e.Key); err != nil {
-		return Answer{Verdict: Failed, Problem: accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)}
+	if problem := j.publish(e, pulled); problem != nil {
+		return failed(problem)
 	}
-	x.log.Info("driver fetched", "kind", def.Kind, "from", pulled.Reference, "key", e.Key)
-	return x.useFetched(def, facts, e, from, o)
+	q.log.Info("driver fetched", "kind", q.def.Kind, "from", pulled.Reference, "key", e.Key)
+	return q.useFetched(e, s.Type)
 }
 
 // useFetched uses an entry of the store as the answer of another source.
-func (x *Sources) useFetched(def *accel.Definition, facts accel.Facts, e store.Entry, from accel.SourceType,
-	o Options,
-) Answer {
-	if o.Retry {
-		if p := x.attempts.Forgive(e.Key); p != nil {
-			return Answer{Failed, nil, p}
-		}
+func (q *search) useFetched(e store.Entry, from accel.SourceType) Answer {
+	if p := q.quarantined(e.Key); p != nil {
+		return failed(p)
 	}
-	if p := x.attempts.Quarantined(e.Key); p != nil {
-		return Answer{Refused, nil, p}
-	}
-	a := x.use(def, facts, e)
+	a := q.use(e)
 	if a.Verdict == Satisfied {
 		a.Plan.Source = from
 	}
 	return a
 }
 
-// verdictOf says whether another source may be asked after a problem with an artifact. If the artifact is missing,
-// unreachable or denied, another source may have it. If it is wrong, it is refused.
-func verdictOf(p *accel.Problem) Verdict {
+// failed is the answer for a problem with an artifact or with this host. If the artifact is missing, unreachable or
+// denied, another source may have it. If it is wrong, it is refused.
+func failed(p *accel.Problem) Answer {
 	switch p.Reason {
 	case accel.ArtifactNotFound, accel.RegistryUnreachable, accel.RegistryDenied, accel.KernelMismatch,
 		accel.ArchMismatch:
-		return Unavailable
-	case accel.NoSpace, accel.ReadOnly, accel.PermissionDenied, accel.InternalError:
-		return Failed
+		return Answer{Unavailable, nil, p}
+	case accel.NoSpace, accel.ReadOnly, accel.PermissionDenied, accel.InternalError, accel.BuildTimeout:
+		return Answer{Failed, nil, p}
 	}
-	return Refused
+	return Answer{Refused, nil, p}
 }
 
 // delivery is an artifact that is being turned into an entry of the store.
 type delivery struct {
+	*search
 	*store.Workspace
-	def   *accel.Definition
-	facts accel.Facts
 	index *kmod.Index
-	// known reports whether the store has an artifact already; nil if nobody needs to know.
-	known func(artifact.Pulled) bool
+}
+
+// delivery returns a new one. Done removes its files.
+func (q *search) delivery() (j *delivery, done func(), problem *accel.Problem) {
+	w, done, problem := q.store.Workspace("")
+	return &delivery{q, w, kmod.NewIndex(q.h, q.facts.Kernel.Release)}, done, problem
+}
+
+// publish moves an adopted artifact into the store.
+func (j *delivery) publish(e store.Entry, pulled artifact.Pulled) *accel.Problem {
+	if err := j.store.Publish(j.Workspace, e.Key); err != nil {
+		return accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
+	}
+	return nil
 }
 
 // known returns the entry of the store for an artifact; the zero entry if there is none.
-func (x *Sources) known(j *delivery, p artifact.Pulled) store.Entry {
-	id, problem := identityOf(j, p)
+func (j *delivery) known(p artifact.Pulled) store.Entry {
+	id, problem := j.identity(p)
 	if problem != nil {
 		return store.Entry{} // adopt reports it
 	}
-	entries, err := x.store.Find(j.def, j.facts.Kernel)
-	if err != nil {
+	entries, err := j.store.Find(j.def, j.facts.Kernel)
+	i := slices.IndexFunc(entries, func(e store.Entry) bool { return e.Key == id.Key() })
+	if err != nil || i < 0 {
 		return store.Entry{}
 	}
-	for _, e := range entries {
-		if e.Key == id.Key() {
-			return e
-		}
-	}
-	return store.Entry{}
+	return entries[i]
 }
 
 // adopt creates the entry for an artifact that was unpacked into the work directory.
-func (x *Sources) adopt(j *delivery, pulled artifact.Pulled) (store.Entry, *accel.Problem) {
-	id, problem := identityOf(j, pulled)
+func (j *delivery) adopt(pulled artifact.Pulled) (store.Entry, *accel.Problem) {
+	id, problem := j.identity(pulled)
 	if problem != nil {
 		return store.Entry{}, problem
 	}
@@ -162,10 +190,10 @@ func (x *Sources) adopt(j *delivery, pulled artifact.Pulled) (store.Entry, *acce
 		Origin: pulled.Reference,
 	}
 	if m.Built.IsZero() {
-		m.Built = x.o.Now().UTC()
+		m.Built = time.Now().UTC()
 	}
 	for _, want := range j.def.Driver.Modules {
-		s, problem := x.adoptModule(j, want)
+		s, problem := j.adoptModule(want)
 		switch {
 		case problem == nil:
 			m.Modules = append(m.Modules, s)
@@ -174,22 +202,22 @@ func (x *Sources) adopt(j *delivery, pulled artifact.Pulled) (store.Entry, *acce
 			return store.Entry{}, problem
 		}
 	}
-	if m.Firmware, problem = x.adoptFirmware(j, pulled.Config); problem != nil {
+	if m.Firmware, problem = j.adoptFirmware(pulled.Config); problem != nil {
 		return store.Entry{}, problem
 	}
 	if len(m.Modules) == 0 {
 		return store.Entry{}, accel.Problemf(accel.ArtifactInvalid, "%s: it has no module of %q", pulled.Reference,
 			j.def.Kind)
 	}
-	if err := x.store.Describe(j.Workspace, m); err != nil {
+	if err := j.store.Describe(j.Workspace, m); err != nil {
 		return store.Entry{}, accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
 	}
-	return store.Entry{Manifest: m, Path: x.store.EntryDir(m.Key)}, nil
+	return store.Entry{Manifest: m, Path: j.store.EntryDir(m.Key)}, nil
 }
 
-// identityOf identifies a fetched driver. If acceld built it, it has the same identity as in its builder's store, so
+// identity identifies a fetched driver. If acceld built it, it has the same identity as in its builder's store, so
 // that fetching and building result in the same entry.
-func identityOf(j *delivery, pulled artifact.Pulled) (store.Identity, *accel.Problem) {
+func (j *delivery) identity(pulled artifact.Pulled) (store.Identity, *accel.Problem) {
 	k := j.facts.Kernel
 	id := store.Identity{Kind: j.def.Kind, Version: j.def.Driver.Version, SourceDigest: "oci:" + pulled.Digest}
 	if text := pulled.Config.Identity; len(text) > 0 {
@@ -204,9 +232,9 @@ func identityOf(j *delivery, pulled artifact.Pulled) (store.Identity, *accel.Pro
 }
 
 // adoptModule judges one module of an artifact and copies it, uncompressed, into the entry.
-func (x *Sources) adoptModule(j *delivery, want accel.Module) (store.Module, *accel.Problem) {
+func (j *delivery) adoptModule(want accel.Module) (store.Module, *accel.Problem) {
 	found := ""
-	entries, err := x.h.ReadDir(j.Work)
+	entries, err := j.h.ReadDir(j.Work)
 	if err != nil {
 		return store.Module{}, accel.ProblemOf(err, "cannot read an artifact")
 	}
@@ -218,7 +246,7 @@ func (x *Sources) adoptModule(j *delivery, want accel.Module) (store.Module, *ac
 	if found == "" {
 		return store.Module{}, accel.Problemf(accel.ArtifactInvalid, "it has no module %q", want.Name)
 	}
-	m, problem := kmod.Open(x.h, found)
+	m, problem := kmod.Open(j.h, found)
 	if problem != nil {
 		return store.Module{}, problem
 	}
@@ -237,7 +265,7 @@ func (x *Sources) adoptModule(j *delivery, want accel.Module) (store.Module, *ac
 		Name: kmod.Normal(want.Name), File: base + ".ko", BuildID: m.BuildID, SrcVersion: m.SrcVersion,
 		Vermagic: m.Vermagic, Depends: m.Depends, Version: m.Version,
 	}
-	if s.SHA256, problem = x.store.Copy(m.Content, path.Join(j.Entry, s.File)); problem != nil {
+	if s.SHA256, problem = j.store.Copy(m.Content, path.Join(j.Entry, s.File)); problem != nil {
 		return store.Module{}, problem
 	}
 	return s, nil
@@ -245,12 +273,12 @@ func (x *Sources) adoptModule(j *delivery, want accel.Module) (store.Module, *ac
 
 // adoptFirmware moves the firmware of an artifact into the entry. The firmware of an image in a foreign layout has no
 // digests, and is not listed.
-func (x *Sources) adoptFirmware(j *delivery, c artifact.Config) ([]artifact.File, *accel.Problem) {
+func (j *delivery) adoptFirmware(c artifact.Config) ([]artifact.File, *accel.Problem) {
 	from := path.Join(j.Work, "firmware")
-	if !x.h.Exists(from) {
+	if !j.h.Exists(from) {
 		return nil, nil
 	}
-	if err := x.h.Rename(from, path.Join(j.Entry, "firmware")); err != nil {
+	if err := j.h.Rename(from, path.Join(j.Entry, "firmware")); err != nil {
 		return nil, accel.ProblemOf(err, "cannot put firmware into the store")
 	}
 	return c.Firmware, nil
@@ -277,7 +305,7 @@ func contentOf(e store.Entry, facts accel.Facts) (artifact.Content, *accel.Probl
 	}
 	out := artifact.Content{Config: c, Paths: map[string]string{}}
 	for _, m := range e.Modules {
-		out.Config.Modules = append(out.Config.Modules, artifact.Module(m))
+		out.Config.Modules = append(out.Config.Modules, m)
 		out.Paths[m.File] = path.Join(e.Path, m.File)
 	}
 	for _, f := range e.Firmware {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/build"
@@ -24,11 +23,12 @@ type Parts struct {
 	Tell     progress.Teller
 	// Artifact configures access to registries.
 	Artifact artifact.Options
-	Now      func() time.Time
-	// Elect makes this host the builder of a driver that will be published, or names the host that is. Release gives
-	// up the lease. If Elect is nil or returns an error, every host builds for itself.
-	Elect func(ctx context.Context, key string) (release func(), elected bool, holder string, err error)
+	Elect    Elect // if nil, every host builds for itself
 }
+
+// Elect makes this host the builder of a driver that will be published, or names the host that is. Release gives up
+// the lease. If there is an error, the host builds for itself.
+type Elect func(ctx context.Context, key string) (release func(), elected bool, holder string, err error)
 
 // Sources are the sources of one host. They are safe for concurrent use.
 type Sources struct {

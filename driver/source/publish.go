@@ -8,7 +8,6 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/store"
-	"github.com/acceld/acceld/driver/template"
 )
 
 // publishTimeout bounds how long a node tries to publish what it built. Nothing on this node waits for it.
@@ -28,11 +27,7 @@ func sharing(def *accel.Definition) []accel.Source {
 // election decides which host builds a driver that will be published. There is a new one each time a build source is
 // asked.
 type election struct {
-	x     *Sources
-	def   *accel.Definition
-	facts accel.Facts
-	o     Options
-
+	*search
 	key     string
 	release func() // set while this host is the builder, elected or not
 }
@@ -47,13 +42,13 @@ func (e *election) elect(ctx context.Context, key string) *Answer {
 		e.end()
 	}
 	e.key, e.release = key, func() {}
-	if e.x.o.Elect == nil {
+	if e.o.Elect == nil {
 		return nil
 	}
-	release, elected, holder, err := e.x.o.Elect(ctx, key)
+	release, elected, holder, err := e.o.Elect(ctx, key)
 	switch {
 	case err != nil:
-		e.x.log.Warn("nobody elects the builder: building here", "kind", e.def.Kind, "error", err)
+		e.log.Warn("nobody elects the builder: building here", "kind", e.def.Kind, "error", err)
 	case !elected:
 		e.release = nil
 		return &Answer{Verdict: Waiting, Problem: accel.Problemf(accel.BuildElsewhere,
@@ -75,14 +70,14 @@ func (e *election) end() {
 // gate runs before the compiler. It returns nil if this host must compile, or else the answer.
 func (e *election) gate(ctx context.Context, key string) *Answer {
 	if a := e.elect(ctx, key); a != nil {
-		e.x.await(e.def, key)
+		e.await(key)
 		return a
 	}
-	e.x.await(e.def, "")
+	e.await("")
 	// The previous builder may have published between our lookup in the registry and our election.
-	if e.x.o.Elect != nil {
+	if e.o.Elect != nil {
 		for _, s := range sharing(e.def) {
-			if a := e.x.askOCI(ctx, e.def, e.facts, s, e.o); a.Verdict == Satisfied {
+			if a := e.askOCI(ctx, s); a.Verdict == Satisfied {
 				e.end()
 				return &a
 			}
@@ -93,21 +88,17 @@ func (e *election) gate(ctx context.Context, key string) *Answer {
 
 // await remembers the key of a driver that another host builds, so that the next lookup need not read the whole
 // source again. An empty key forgets it.
-func (x *Sources) await(def *accel.Definition, key string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if key == "" {
-		delete(x.awaited, def.Kind)
-		return
-	}
-	x.awaited[def.Kind] = key
+func (q *search) await(key string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.awaited[q.def.Kind] = key
 }
 
 // elsewhere checks whether another host is still building the driver that this host waits for.
 func (e *election) elsewhere(ctx context.Context) *Answer {
-	e.x.mu.Lock()
-	key := e.x.awaited[e.def.Kind]
-	e.x.mu.Unlock()
+	e.mu.Lock()
+	key := e.awaited[e.def.Kind]
+	e.mu.Unlock()
 	if key == "" {
 		return nil
 	}
@@ -116,26 +107,26 @@ func (e *election) elsewhere(ctx context.Context) *Answer {
 
 // share publishes, in the background, what was built here. A failure affects nothing else: the result is logged and
 // shown with the driver.
-func (x *Sources) share(def *accel.Definition, facts accel.Facts, e store.Entry, release func()) {
-	x.background.Go(func() {
+func (q *search) share(e store.Entry, release func()) {
+	q.background.Go(func() {
 		defer release()
 		ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 		defer cancel()
 		text := ""
-		for _, s := range sharing(def) {
-			pushed, problem := x.push(ctx, def, facts, s, e, artifact.PushOptions{Keep: true})
+		for _, s := range sharing(q.def) {
+			pushed, problem := q.push(ctx, s, e, artifact.PushOptions{Keep: true})
 			if problem != nil {
 				text = "not published: " + problem.Message
-				x.log.Warn("driver not published", "kind", def.Kind, "key", e.Key, "reason", problem.Reason, "message",
+				q.log.Warn("driver not published", "kind", q.def.Kind, "key", e.Key, "reason", problem.Reason, "message",
 					problem.Message)
 				continue
 			}
 			text = pushed.Reference
-			x.log.Info("driver published", "kind", def.Kind, "key", e.Key, "reference", pushed.Reference)
+			q.log.Info("driver published", "kind", q.def.Kind, "key", e.Key, "reference", pushed.Reference)
 		}
-		x.mu.Lock()
-		x.published[e.Key] = text
-		x.mu.Unlock()
+		q.mu.Lock()
+		q.published[e.Key] = text
+		q.mu.Unlock()
 	})
 }
 
@@ -154,46 +145,44 @@ func (x *Sources) Published(key string) string {
 func (x *Sources) Push(ctx context.Context, def *accel.Definition, facts accel.Facts, e store.Entry,
 	key *artifact.Key,
 ) ([]artifact.Pushed, *accel.Problem) {
+	q := &search{x, def, facts, Options{}}
 	var out []artifact.Pushed
-	asked := false
 	for _, s := range def.Driver.Sources {
 		if s.Type != accel.SourceOCI {
 			continue
 		}
-		asked = true
-		pushed, problem := x.push(ctx, def, facts, s, e, artifact.PushOptions{Key: key})
+		pushed, problem := q.push(ctx, s, e, artifact.PushOptions{Key: key})
 		if problem != nil {
 			return out, problem
 		}
 		out = append(out, pushed)
 	}
-	if !asked {
+	if len(out) == 0 {
 		return nil, accel.Problemf(accel.ConfigInvalid, "%q has no source of type oci to push to", def.Kind)
 	}
 	return out, nil
 }
 
 // push publishes an entry to one source.
-func (x *Sources) push(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, e store.Entry,
-	o artifact.PushOptions,
-) (artifact.Pushed, *accel.Problem) {
-	image, problem := template.Fill(def, facts, "driver.sources.image", s.Image)
+func (q *search) push(ctx context.Context, s accel.Source, e store.Entry, o artifact.PushOptions) (artifact.Pushed,
+	*accel.Problem,
+) {
+	s, problem := q.filled(s)
 	if problem != nil {
 		return artifact.Pushed{}, problem
 	}
-	s.Image = image
-	content, problem := contentOf(e, facts)
+	content, problem := contentOf(e, q.facts)
 	if problem != nil {
 		return artifact.Pushed{}, problem
 	}
-	w, done, problem := x.store.Workspace("")
+	w, done, problem := q.store.Workspace("")
 	if problem != nil {
 		return artifact.Pushed{}, problem
 	}
 	defer done()
-	pushed, problem := x.artifacts(def.Kind, nil).Push(ctx, s, wanted(def, facts), content, w.Work, o)
+	pushed, problem := q.artifacts(q.def.Kind, nil).Push(ctx, s, q.wanted(), content, w.Work, o)
 	if problem != nil {
-		problem.Message = fmt.Sprintf("cannot publish the driver of %q: %s", def.Kind, problem.Message)
+		problem.Message = fmt.Sprintf("cannot publish the driver of %q: %s", q.def.Kind, problem.Message)
 	}
 	return pushed, problem
 }

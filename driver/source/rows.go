@@ -4,6 +4,7 @@ import (
 	"context"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
@@ -13,7 +14,7 @@ import (
 // Verdict is the answer of a source.
 type Verdict string
 
-// The verdicts.
+// The verdicts. A build that failed has an outcome of the same name.
 const (
 	Satisfied   Verdict = "satisfied"
 	Unavailable Verdict = "unavailable" // the only one that falls through to the next source
@@ -39,80 +40,80 @@ type Options struct {
 	Fresh bool
 }
 
-// row is one type of source, in its own file. The order of the rows decides where a driver comes from.
+// search is one search for the driver of a definition.
+type search struct {
+	*Sources
+	def   *accel.Definition
+	facts accel.Facts
+	Options
+}
+
+// row is one type of source that a definition configures.
 type row struct {
-	typ accel.SourceType
-	// always means that the source is asked even without an entry in the definition.
-	always bool
-	// slow means that the source needs a compiler or a network.
-	slow bool
-	// late is the position among the sources that Fresh asks last: those that the host already has.
-	late int
-	name func(accel.Source) string
-	// ask is nil if the source need not be asked.
-	ask func(*Sources, context.Context, *accel.Definition, accel.Facts, accel.Source, Options) Answer
+	typ   accel.SourceType
+	title string // for people; the source's path or image follows
+	slow  bool   // it needs a compiler or a network
+	ask   func(*search, context.Context, accel.Source) Answer
 }
 
-// rows are the types of sources, in the order in which they are asked: what is ready comes before what must be
-// fetched or built.
+// rows are the types of sources, in the order in which they are asked.
 func rows() []row {
-	return []row{loadedRow(), storeRow(), installedRow(), ociRow(), buildRow(), bundleRow()}
+	return []row{
+		{accel.SourceOCI, "oci", true, (*search).askOCI},
+		{accel.SourceBuild, "build from", true, (*search).askBuild},
+		{accel.SourceBundle, "bundle", false, (*search).askBundle},
+	}
 }
-
-// loadedRow is the driver that is already loaded. It is never asked: whoever looks for a driver has seen that it is
-// missing.
-func loadedRow() row { return row{typ: accel.SourceLoaded, always: true} }
 
 // Source is one possible source of a definition's driver.
 type Source struct {
-	Type  accel.SourceType
-	Entry accel.Source // from the definition; for other sources only the type is set
-	Name  string       // for people
-	late  int
-	Ask   func(context.Context) Answer
+	Name string // for people
+	Ask  func(context.Context) Answer
 }
 
-// For lists the possible sources of def's driver, in order.
+// For lists the possible sources of def's driver, in order: what the host has comes before what must be fetched or
+// built, unless a fresh driver is wanted. A driver that is already loaded is not among them: whoever looks for a driver
+// has seen that it is missing.
 func (x *Sources) For(def *accel.Definition, facts accel.Facts, o Options) []Source {
-	var first, unknown, configured []Source
-	for _, r := range rows() {
-		if r.always && r.ask != nil {
-			first = append(first, x.place(def, facts, r, accel.Source{Type: r.typ}, o))
+	q := &search{x, def, facts, o}
+	here := []Source{
+		{"store", func(context.Context) Answer { return q.stored() }},
+		{"installed", func(context.Context) Answer { return q.installed() }},
+	}
+	var configured []Source
+	for _, s := range def.Driver.Sources {
+		if !slices.ContainsFunc(rows(), func(r row) bool { return r.typ == s.Type }) {
+			configured = append(configured, q.place(row{title: string(s.Type), ask: (*search).askUnknown}, s))
 		}
+	}
+	for _, r := range rows() {
 		for _, s := range def.Driver.Sources {
-			if s.Type == r.typ && !r.always {
-				configured = append(configured, x.place(def, facts, r, s, o))
+			if s.Type == r.typ {
+				configured = append(configured, q.place(r, s))
 			}
 		}
 	}
-	for _, s := range def.Driver.Sources {
-		if !slices.ContainsFunc(rows(), func(r row) bool { return r.typ == s.Type }) {
-			unknown = append(unknown, Source{
-				Type: s.Type, Entry: s, Name: string(s.Type),
-				Ask: func(context.Context) Answer {
-					return Answer{Refused, nil, accel.Problemf(accel.DefinitionInvalid,
-						"driver.sources of %q has type %q, which is not known", def.Kind, s.Type)}
-				},
-			})
-		}
+	if o.Fresh {
+		slices.Reverse(here)
+		return append(configured, here...)
 	}
-	return slices.Concat(first, unknown, configured)
+	return append(here, configured...)
+}
+
+func (q *search) askUnknown(_ context.Context, s accel.Source) Answer {
+	return Answer{Refused, nil, accel.Problemf(accel.DefinitionInvalid,
+		"driver.sources of %q has type %q, which is not known", q.def.Kind, s.Type)}
 }
 
 // place makes a source of a row's type.
-func (x *Sources) place(def *accel.Definition, facts accel.Facts, r row, s accel.Source, o Options) Source {
-	out := Source{Type: r.typ, late: r.late, Entry: s, Name: string(r.typ)}
-	if r.name != nil {
-		out.Name = r.name(s)
-	}
-	out.Ask = func(ctx context.Context) Answer {
-		if r.slow && o.NoBuild {
+func (q *search) place(r row, s accel.Source) Source {
+	return Source{strings.TrimSpace(r.title + " " + s.Image + s.Path), func(ctx context.Context) Answer {
+		if r.slow && q.NoBuild {
 			return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource,
 				"nothing is built or fetched at this time")}
 		}
-		return r.ask(x, ctx, def, facts, s, o)
-	}
-	return out
+		return r.ask(q, ctx, s)
+	}}
 }
 
 // Dirs returns the paths of def's sources and their parent directories, as paths on the host. A change there may help

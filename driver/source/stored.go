@@ -1,7 +1,6 @@
 package source
 
 import (
-	"context"
 	"path"
 
 	"github.com/acceld/acceld/accel"
@@ -9,38 +8,28 @@ import (
 	"github.com/acceld/acceld/driver/store"
 )
 
-func storeRow() row {
-	return row{typ: accel.SourceStore, always: true, late: 2, ask: func(x *Sources, _ context.Context,
-		def *accel.Definition, facts accel.Facts, _ accel.Source, o Options,
-	) Answer {
-		return x.askStore(def, facts, o)
-	}}
-}
-
-// askStore finds a driver in the store. It needs neither the driver's source nor a network.
-func (x *Sources) askStore(def *accel.Definition, facts accel.Facts, o Options) Answer {
-	entries, err := x.store.Find(def, facts.Kernel)
+// stored finds a driver in the store. It needs neither the driver's source nor a network.
+func (q *search) stored() Answer {
+	entries, err := q.store.Find(q.def, q.facts.Kernel)
 	if err != nil {
-		return Answer{Failed, nil, accel.ProblemOf(err, "cannot read the store")}
+		return failed(accel.ProblemOf(err, "cannot read the store"))
 	}
 	if len(entries) == 0 {
 		return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "the store has none for kernel %q",
-			facts.Kernel.Release)}
+			q.facts.Kernel.Release)}
 	}
 	var last Answer
 	for _, e := range entries {
-		if o.Retry {
-			if p := x.attempts.Forgive(e.Key); p != nil {
-				return Answer{Failed, nil, p}
+		if p := q.quarantined(e.Key); p != nil {
+			if p.Reason != accel.Quarantined { // a retry cannot forget the earlier loads
+				return failed(p)
 			}
-		}
-		if p := x.attempts.Quarantined(e.Key); p != nil {
 			if last.Verdict != Unavailable {
-				last = Answer{Refused, nil, p}
+				last = failed(p)
 			}
 			continue // the last good driver may still serve
 		}
-		a := x.use(def, facts, e)
+		a := q.use(e)
 		if a.Verdict != Unavailable {
 			return a
 		}
@@ -49,10 +38,20 @@ func (x *Sources) askStore(def *accel.Definition, facts accel.Facts, o Options) 
 	return last
 }
 
+// quarantined returns why a driver must not be loaded again, nil if it may be. A retry forgets the earlier loads.
+func (q *search) quarantined(id string) *accel.Problem {
+	if q.Retry {
+		if p := q.attempts.Forgive(id); p != nil {
+			return p
+		}
+	}
+	return q.attempts.Quarantined(id)
+}
+
 // use checks an entry's files and makes a plan.
-func (x *Sources) use(def *accel.Definition, facts accel.Facts, e store.Entry) Answer {
+func (q *search) use(e store.Entry) Answer {
 	var where []kmod.Located
-	for _, m := range def.Driver.Modules {
+	for _, m := range q.def.Driver.Modules {
 		s, ok := e.Module(m.Name)
 		if !ok {
 			if !m.Optional {
@@ -61,12 +60,17 @@ func (x *Sources) use(def *accel.Definition, facts accel.Facts, e store.Entry) A
 			}
 			continue
 		}
-		if p := x.store.Check(e, s); p != nil {
+		if p := q.store.Check(e, s); p != nil {
 			return Answer{Refused, nil, p}
 		}
 		where = append(where, kmod.Located{Module: m, Path: path.Join(e.Path, s.File)})
 	}
-	p, problem := kmod.MakePlan(x.target(def, facts, accel.SourceStore, e), where)
+	return q.plan(accel.SourceStore, e, where)
+}
+
+// plan judges the modules of a source.
+func (q *search) plan(source accel.SourceType, e store.Entry, where []kmod.Located) Answer {
+	p, problem := kmod.MakePlan(q.target(source, e), where)
 	if problem != nil {
 		return Answer{Refused, nil, problem}
 	}

@@ -7,11 +7,11 @@ import (
 )
 
 // target describes what the modules of a source are judged for.
-func (x *Sources) target(def *accel.Definition, facts accel.Facts, source accel.SourceType, e store.Entry) kmod.Target {
+func (q *search) target(source accel.SourceType, e store.Entry) kmod.Target {
 	return kmod.Target{
-		Host: x.h, Log: x.log, Def: def, Facts: facts, Source: source, Key: e.Key, Firmware: e.Firmware,
+		Host: q.h, Log: q.log, Def: q.def, Facts: q.facts, Source: source, Key: e.Key, Firmware: e.Firmware,
 		Conflict: func() *accel.Problem {
-			_, problem := x.firmware.Placeable(e.Firmware, facts.Kernel.Release)
+			_, problem := q.firmware.Placeable(e.Firmware, q.facts.Kernel.Release)
 			return problem
 		},
 	}
@@ -20,27 +20,46 @@ func (x *Sources) target(def *accel.Definition, facts accel.Facts, source accel.
 // Plan makes a plan for a generation: from its entry in the store, or from the files installed on the host if they
 // are still the same.
 func (x *Sources) Plan(def *accel.Definition, facts accel.Facts, g *store.Generation) Answer {
-	if p := x.attempts.Quarantined(g.ID); p != nil {
+	q := &search{x, g.Definition(def), facts, Options{}}
+	if p := q.quarantined(g.ID); p != nil {
 		return Answer{Refused, nil, p}
 	}
-	def = g.Definition(def)
 	if g.Key != "" {
 		m, err := x.store.Manifest(g.Key)
 		if err != nil {
 			return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "the store has no entry %q: %v", g.Key,
 				err)}
 		}
-		a := x.use(def, facts, store.Entry{Manifest: m, Path: x.store.EntryDir(g.Key)})
+		a := q.use(store.Entry{Manifest: m, Path: x.store.EntryDir(g.Key)})
 		if a.Verdict == Satisfied {
 			a.Plan.Source, a.Plan.ID = g.Source, g.ID
 		}
 		return a
 	}
-	a := x.askInstalled(def, facts, Options{})
-	if a.Verdict == Satisfied && !store.GenerationOf(a.Plan, def).Same(g) {
+	a := q.installed()
+	if a.Verdict == Satisfied && !store.GenerationOf(a.Plan, q.def).Same(g) {
 		a.Plan.Close()
 		return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource,
 			"the installed driver is another one by now")}
 	}
 	return a
+}
+
+// Prepared returns the generation of a driver that was put into the store. It is nil if its entry is gone or is refused
+// by now.
+func (x *Sources) Prepared(def *accel.Definition, facts accel.Facts, ref accel.DriverRef) *store.Generation {
+	m, err := x.store.Manifest(ref.Key)
+	if err != nil {
+		return nil
+	}
+	g := store.Entry{Manifest: m}.Generation(def)
+	if m.Kept { // a copy of a driver that is installed on the host
+		g.Source, g.ID = accel.SourceInstalled, m.SourceDigest
+	}
+	a := x.Plan(def, facts, g)
+	if a.Verdict != Satisfied {
+		return nil
+	}
+	defer a.Plan.Close()
+	return store.GenerationOf(a.Plan, def)
 }

@@ -12,29 +12,33 @@ import (
 // Verify judges what would be loaded for a kind, from the store or installed on the host, exactly as a load would,
 // but does not load it. If there is neither, the problem says so.
 func (x *Sources) Verify(def *accel.Definition, facts accel.Facts) kmod.Verification {
-	if entries, err := x.store.Find(def, facts.Kernel); err == nil && len(entries) > 0 {
-		e := entries[0]
-		var where []kmod.Located
-		for _, m := range def.Driver.Modules {
-			if s, ok := e.Module(m.Name); ok {
-				if problem := x.store.Check(e, s); problem != nil {
-					return kmod.Verification{
-						Kind: def.Kind, Kernel: facts.Kernel.Release, Source: accel.SourceStore,
-						Key: e.Key, Problem: problem,
-					}
-				}
-				where = append(where, kmod.Located{Module: m, Path: path.Join(e.Path, s.File)})
-			} else if !m.Optional {
-				where = append(where, kmod.Located{Module: m, Path: ""})
-			}
+	q := &search{x, def, facts, Options{}}
+	v := kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release}
+	entries, err := x.store.Find(def, facts.Kernel)
+	if err != nil || len(entries) == 0 {
+		where, problem := kmod.Installed(x.h, def, kmod.NewIndex(x.h, facts.Kernel.Release))
+		if v.Problem = problem; problem != nil {
+			return v
 		}
-		return kmod.Judge(x.target(def, facts, accel.SourceStore, e), where, false)
+		return kmod.Judge(q.target(accel.SourceInstalled, store.Entry{}), where, false)
 	}
-	where, problem := kmod.Installed(x.h, def, kmod.NewIndex(x.h, facts.Kernel.Release))
-	if problem != nil {
-		return kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Problem: problem}
+	e := entries[0]
+	var where []kmod.Located
+	for _, m := range def.Driver.Modules {
+		s, ok := e.Module(m.Name)
+		if !ok {
+			if !m.Optional {
+				where = append(where, kmod.Located{Module: m})
+			}
+			continue
+		}
+		if v.Problem = x.store.Check(e, s); v.Problem != nil {
+			v.Source, v.Key = accel.SourceStore, e.Key
+			return v
+		}
+		where = append(where, kmod.Located{Module: m, Path: path.Join(e.Path, s.File)})
 	}
-	return kmod.Judge(x.target(def, facts, accel.SourceInstalled, store.Entry{}), where, false)
+	return kmod.Judge(q.target(accel.SourceStore, e), where, false)
 }
 
 // VerifyFiles judges module files, given as paths on the host, like [Sources.Verify]. Def is the definition of the
@@ -48,6 +52,7 @@ func (x *Sources) VerifyFiles(def *accel.Definition, facts accel.Facts, files []
 			}
 		}
 	}
+	v := kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Source: kmod.SourceFile}
 	var where []kmod.Located
 	for _, file := range files {
 		base, ok := kmod.NameOf(file)
@@ -57,25 +62,16 @@ func (x *Sources) VerifyFiles(def *accel.Definition, facts accel.Facts, files []
 		})
 		switch {
 		case !ok:
-			return kmod.Verification{
-				Kind: def.Kind, Kernel: facts.Kernel.Release, Source: kmod.SourceFile,
-				Problem: accel.Problemf(accel.ModuleInvalid, "%q is not the name of a module file", file),
-			}
+			v.Problem = accel.Problemf(accel.ModuleInvalid, "%q is not the name of a module file", file)
+			return v
 		case i < 0:
-			return kmod.Verification{
-				Kind: def.Kind, Kernel: facts.Kernel.Release, Source: kmod.SourceFile,
-				Problem: accel.Problemf(accel.ModuleInvalid, "the driver of %q has no module %q", def.Kind, base),
-			}
+			v.Problem = accel.Problemf(accel.ModuleInvalid, "the driver of %q has no module %q", def.Kind, base)
+			return v
 		}
 		m := def.Driver.Modules[i]
 		m.Optional = false
 		where = append(where, kmod.Located{Module: m, Path: file})
 	}
-	return kmod.Judge(x.target(def, facts, kmod.SourceFile, store.Entry{}), where, true)
-}
-
-// CheckFile judges a module file of def for the kernel in facts exactly as a load would, dependencies and parameters
-// included, but does not load it. Name is a path on the host.
-func (x *Sources) CheckFile(def *accel.Definition, facts accel.Facts, name string) *accel.Problem {
-	return x.VerifyFiles(def, facts, []string{name}).Problem
+	q := &search{x, def, facts, Options{}}
+	return kmod.Judge(q.target(kmod.SourceFile, store.Entry{}), where, true)
 }

@@ -2,7 +2,6 @@ package steps
 
 import (
 	"log/slog"
-	"time"
 
 	"github.com/acceld/acceld/driver/deadline"
 	"github.com/acceld/acceld/host"
@@ -12,11 +11,10 @@ import (
 type Steps struct {
 	h          *host.Host
 	log        *slog.Logger
-	now        func() time.Time
 	operations *deadline.Operations
 }
 
 // New returns the Steps of a host.
-func New(h *host.Host, log *slog.Logger, now func() time.Time, operations *deadline.Operations) *Steps {
-	return &Steps{h: h, log: log, now: now, operations: operations}
+func New(h *host.Host, log *slog.Logger, operations *deadline.Operations) *Steps {
+	return &Steps{h: h, log: log, operations: operations}
 }

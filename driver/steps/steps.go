@@ -2,6 +2,7 @@ package steps
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 )
 
 // stepTimeout is the timeout of a step that does not set one.
-const stepTimeout = 30 * time.Second
+const stepTimeout = "30s"
 
 // Run runs the definition's own steps for one published state and moment, in order, until one fails. The problem
 // StepFailed then names the step, the cause and the end of its output. Without such steps Run does nothing.
@@ -35,12 +36,12 @@ func (r *Steps) Run(ctx context.Context, def *accel.Definition, facts accel.Fact
 		if asked[i].When != "" && !holds(s.When) {
 			continue
 		}
-		started := r.now()
+		started := time.Now()
 		if err := r.runStep(ctx, s, accs); err != nil {
 			return accel.Problemf(accel.StepFailed, "step %q %s %s of %q: %v", s.Name, moment, state, def.Kind, err)
 		}
 		r.log.Info("step done", "kind", def.Kind, "state", state, "moment", moment, "step", s.Name, "took",
-			r.now().Sub(started).Round(time.Millisecond))
+			time.Since(started).Round(time.Millisecond))
 	}
 	return nil
 }
@@ -50,19 +51,15 @@ func holds(when string) bool {
 	return !slices.Contains([]string{"", "false", "0", "no"}, strings.TrimSpace(when))
 }
 
-// runStep runs one step within its timeout.
+// runStep runs one step within its timeout. Whatever the step has begun ends with its context.
 func (r *Steps) runStep(ctx context.Context, s accel.CustomStep, accs []accel.Accelerator) error {
-	limit := stepTimeout
-	if s.Timeout != "" {
-		t, err := time.ParseDuration(s.Timeout)
-		if err != nil {
-			return fmt.Errorf("timeout: %w", err)
-		}
-		limit = t
+	limit, err := time.ParseDuration(cmp.Or(s.Timeout, stepTimeout))
+	if err != nil {
+		return fmt.Errorf("timeout: %w", err)
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := r.stepForm(limited, s, accs)
+	err = r.stepForm(limited, s, accs)
 	if err != nil && ctx.Err() == nil && errors.Is(limited.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("not done after %v: %w", limit, err)
 	}

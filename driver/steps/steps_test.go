@@ -31,7 +31,7 @@ func TestSteps(t *testing.T) {
 	m.AddPCI(accel.PCIDevice{Address: "0000:00:04.0", Vendor: "1234", Device: "11e8", Class: "00ff00"})
 	m.SetAttribute("0000:00:04.0", "status", "ready")
 	accs := []accel.Accelerator{{ID: "0000:00:04.0", Health: accel.Health{State: accel.Healthy}}}
-	d := New(m.Host, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
+	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{})
 	for _, c := range []struct {
 		step accel.CustomStep
 		want string // of the problem; empty when there is none
@@ -104,7 +104,7 @@ func TestStepPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := New(h, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
+	d := New(h, slog.New(slog.DiscardHandler), &deadline.Operations{})
 	run := func(argv ...string) accel.CustomStep {
 		return accel.CustomStep{Name: "it", Run: &accel.RunStep{Argv: argv}, Timeout: "2s"}
 	}
@@ -158,7 +158,7 @@ func TestStepPrograms(t *testing.T) {
 // TestStepOrder: the first failed step ends the run, and steps of another moment do not run.
 func TestStepOrder(t *testing.T) {
 	m := hosttest.New(t)
-	d := New(m.Host, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
+	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{})
 	def := withSteps(
 		accel.CustomStep{Name: "one", Wait: &accel.WaitStep{File: "/dev"}},
 		accel.CustomStep{Name: "two", Timeout: "10ms", Wait: &accel.WaitStep{File: "/two"}},
@@ -177,7 +177,7 @@ func TestStepOrder(t *testing.T) {
 func TestWaitIsTold(t *testing.T) {
 	m := hosttest.New(t)
 	m.Dir("/var/log")
-	d := New(m.Host, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
+	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{})
 	def := withSteps(accel.CustomStep{Name: "it", Timeout: "1m", WaitForLogs: &accel.LogStep{
 		File:  "/var/log/x.log",
 		Match: "ready",

@@ -46,9 +46,7 @@ func (r *Steps) waitFor(ctx context.Context, w accel.WaitStep) error {
 // watchUntil calls done at once, at each change in the directory dir and every second, until it returns true or ctx
 // ends. otherwise is the error message for the latter case.
 func (r *Steps) watchUntil(ctx context.Context, dir, otherwise string, done func() bool) error {
-	watching, cancel := context.WithCancel(ctx)
-	defer cancel()
-	changes, err := r.h.Watch(watching, dir)
+	changes, err := r.h.Watch(ctx, dir)
 	if err != nil {
 		changes = nil // too many watches on this host: rely on the ticker alone
 	}
@@ -106,7 +104,7 @@ func (r *Steps) waitForLogs(ctx context.Context, l accel.LogStep) error {
 func (r *Steps) waitForKernel(ctx context.Context, match *regexp.Regexp) error {
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
-	records, err := r.h.Kernel().Kmsg(reading, false)
+	records, err := r.h.Kernel().Kmsg(reading)
 	if err != nil {
 		return err
 	}

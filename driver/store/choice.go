@@ -2,8 +2,6 @@ package store
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"path"
 	"slices"
@@ -95,10 +93,7 @@ func (g *Generation) Live(modules []accel.LoadedModule) bool {
 
 // Same reports whether loading the other generation would change nothing.
 func (g *Generation) Same(o *Generation) bool {
-	if g == nil || o == nil || len(g.Modules) != len(o.Modules) {
-		return false
-	}
-	return slices.EqualFunc(g.Modules, o.Modules, func(a, b GenerationModule) bool {
+	return g != nil && o != nil && slices.EqualFunc(g.Modules, o.Modules, func(a, b GenerationModule) bool {
 		return kmod.Normal(a.Name) == kmod.Normal(b.Name) && a.BuildID == b.BuildID && a.SrcVersion == b.SrcVersion &&
 			a.Version == b.Version &&
 			kmod.JoinParameters(a.Parameters) == kmod.JoinParameters(b.Parameters)
@@ -129,10 +124,7 @@ func GenerationOf(p *kmod.Plan, def *accel.Definition) *Generation {
 // Wish is a hash of what a definition configures: version, modules with their parameters, sources and the time of the
 // request.
 func Wish(def *accel.Definition, facts accel.Facts) string {
-	type module struct {
-		Name       string
-		Parameters string
-	}
+	type module struct{ Name, Parameters string }
 	w := struct {
 		Version string
 		Modules []module
@@ -150,8 +142,7 @@ func Wish(def *accel.Definition, facts accel.Facts) string {
 	if err != nil {
 		panic(err) // strings and times always marshal
 	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])[:32]
+	return kmod.Fingerprint(b)
 }
 
 // choiceName is the file name of the choice for a kind on a kernel.
@@ -163,8 +154,7 @@ func (s *Store) choiceName(kind string, k accel.Kernel) string {
 func KernelName(k accel.Kernel) string {
 	id := KernelID(k)
 	if k.BuildID == "" { // `uname -v` has spaces and more
-		sum := sha256.Sum256([]byte(id))
-		id = hex.EncodeToString(sum[:])
+		id = kmod.Fingerprint([]byte(id))
 	}
 	return strings.ReplaceAll(k.Release, "/", "_") + "+" + id[:min(12, len(id))]
 }
@@ -204,7 +194,7 @@ func (s *Store) Choose(kind string, k accel.Kernel, c Choice) error {
 	if old, err := s.h.ReadFile(name); err == nil && string(old) == string(b) {
 		return nil
 	}
-	s.point("choice")
+	s.o.Point("choice")
 	if c == (Choice{}) {
 		return s.h.Remove(name)
 	}
@@ -212,7 +202,7 @@ func (s *Store) Choose(kind string, k accel.Kernel, c Choice) error {
 		return err
 	}
 	err = s.h.WriteFile(name, b, 0o600)
-	s.point("choice")
+	s.o.Point("choice")
 	return err
 }
 

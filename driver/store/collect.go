@@ -14,7 +14,7 @@ import (
 func (s *Store) Collect(facts accel.Facts, underway []*Generation) {
 	entries, err := s.List()
 	if err != nil {
-		s.log.Warn("cannot read the store", "error", err)
+		s.o.Log.Warn("cannot read the store", "error", err)
 		return
 	}
 	needed := s.needed(facts, entries, underway)
@@ -24,16 +24,16 @@ func (s *Store) Collect(facts accel.Facts, underway []*Generation) {
 			continue
 		}
 		bytes := s.size(e.Path)
-		if e.Problem == "" && kept < s.entries && (s.mib == 0 || size+bytes <= int64(s.mib)<<20) {
+		if e.Problem == "" && kept < s.o.Entries && (s.o.MiB == 0 || size+bytes <= int64(s.o.MiB)<<20) {
 			kept++
 			size += bytes
 			continue
 		}
 		if err := s.discard(e); err != nil {
-			s.log.Warn("cannot remove a driver from the store", "key", e.Key, "error", err)
+			s.o.Log.Warn("cannot remove a driver from the store", "key", e.Key, "error", err)
 			continue
 		}
-		s.log.Info("driver removed from the store", "kind", e.Kind, "version", e.Version, "kernel", e.KernelRelease,
+		s.o.Log.Info("driver removed from the store", "kind", e.Kind, "version", e.Version, "kernel", e.KernelRelease,
 			"key", e.Key)
 	}
 }
@@ -44,7 +44,7 @@ func (s *Store) discard(e Entry) error {
 	if err := s.h.Remove(path.Join(e.Path, "manifest.json")); err != nil {
 		return err
 	}
-	s.point("discard")
+	s.o.Point("discard")
 	return s.h.RemoveAll(e.Path)
 }
 

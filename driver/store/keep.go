@@ -28,7 +28,7 @@ func (s *Store) Keep(def *accel.Definition, facts accel.Facts, p *kmod.Plan) (*G
 		return nil, problem
 	}
 	defer done()
-	m := Manifest{Schema: Schema, Key: g.Key, Identity: id, Built: s.now().UTC(), Kept: true}
+	m := Manifest{Schema: Schema, Key: g.Key, Identity: id, Built: s.o.Now().UTC(), Kept: true}
 	for _, x := range p.Modules {
 		if x.Prior {
 			continue // it belongs to the kernel's package

@@ -27,24 +27,12 @@ type Options struct {
 
 // Store is the store of one host. Its methods are safe for concurrent use, even by several processes.
 type Store struct {
-	h            *host.Host
-	log          *slog.Logger
-	stateDir     string
-	locks        lock.Locks
-	now          func() time.Time
-	wait         time.Duration
-	entries, mib int
-	point        func(string)
+	h *host.Host
+	o Options
 }
 
 // New returns the store of a host.
-func New(h *host.Host, o Options) *Store {
-	return &Store{
-		h: h, log: o.Log, stateDir: o.StateDir, locks: o.Locks, now: o.Now, wait: o.Wait, entries: o.Entries,
-		mib:   o.MiB,
-		point: o.Point,
-	}
-}
+func New(h *host.Host, o Options) *Store { return &Store{h: h, o: o} }
 
 // Attempts are the markers of loads, below the same directory.
 type Attempts struct {

@@ -84,17 +84,8 @@ type Identity struct {
 	ModuleNames []string `json:"moduleNames,omitempty"`
 }
 
-// Module is one module file of an entry.
-type Module struct {
-	Name       string   `json:"name"`
-	File       string   `json:"file"`
-	SHA256     string   `json:"sha256"`
-	BuildID    string   `json:"buildID,omitempty"`
-	SrcVersion string   `json:"srcVersion,omitempty"`
-	Vermagic   string   `json:"vermagic"`
-	Depends    []string `json:"depends,omitempty"`
-	Version    string   `json:"version,omitempty"`
-}
+// Module is one module file of an entry, which is described as in an artifact.
+type Module = artifact.Module
 
 // Entry is one driver in the store.
 type Entry struct {
@@ -119,8 +110,7 @@ func (id Identity) Key() string {
 	if err != nil {
 		panic(err) // strings always marshal
 	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])[:32]
+	return kmod.Fingerprint(b)
 }
 
 // SameKernel reports whether an entry is for a kernel. It also accepts `uname -v`: the build-id may have been unknown
@@ -166,13 +156,13 @@ func (m Manifest) ModulesVersion() string {
 	return ""
 }
 
-func (s *Store) dir() string { return path.Join(s.stateDir, "kmod") }
+func (s *Store) dir() string { return path.Join(s.o.StateDir, "kmod") }
 
 // EntryDir is the directory of an entry, as a path on the host.
 func (s *Store) EntryDir(key string) string { return path.Join(s.dir(), key) }
 
 // BuildDir is the directory of the workspaces.
-func (s *Store) BuildDir() string { return path.Join(s.stateDir, "build") }
+func (s *Store) BuildDir() string { return path.Join(s.o.StateDir, "build") }
 
 func (s *Store) currentDir() string { return path.Join(s.dir(), "current") }
 
@@ -258,19 +248,12 @@ func (s *Store) Find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
 			out = append(out, e)
 		}
 	}
-	chosen := ""
-	if c := s.Choice(def.Kind, k); c.Current != nil {
-		chosen = c.Current.Key
+	slices.SortStableFunc(out, func(a, b Entry) int { return b.Built.Compare(a.Built) })
+	chosen := s.Choice(def.Kind, k).Current.Ref().Key
+	if i := slices.IndexFunc(out, func(e Entry) bool { return e.Key == chosen }); i > 0 {
+		e := out[i]
+		out = slices.Insert(slices.Delete(out, i, i+1), 0, e)
 	}
-	slices.SortStableFunc(out, func(a, b Entry) int {
-		if (a.Key == chosen) != (b.Key == chosen) {
-			if a.Key == chosen {
-				return -1
-			}
-			return 1
-		}
-		return b.Built.Compare(a.Built)
-	})
 	return out, nil
 }
 
@@ -310,11 +293,11 @@ func (s *Store) Check(e Entry, m Module) *accel.Problem {
 	if errors.Is(err, fs.ErrNotExist) {
 		return accel.Problemf(accel.DigestMismatch, "file %q of the store is gone", name)
 	}
-	if err != nil {
-		return accel.ProblemOf(err, "cannot read module %q", name)
+	sum := ""
+	if err == nil {
+		defer f.Close()
+		sum, err = Digest(f)
 	}
-	defer f.Close()
-	sum, err := Digest(f)
 	if err != nil {
 		return accel.ProblemOf(err, "cannot read module %q", name)
 	}
@@ -360,7 +343,7 @@ func (s *Store) Sweep() {
 			continue // in progress
 		}
 		if err := errors.Join(s.h.RemoveAll(dir), s.h.Remove(dir+".lock")); err != nil {
-			s.log.Warn("cannot remove an old build", "directory", dir, "error", err)
+			s.o.Log.Warn("cannot remove an old build", "directory", dir, "error", err)
 		}
 		release()
 	}

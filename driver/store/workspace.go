@@ -36,7 +36,7 @@ func (s *Store) Workspace(at string) (w *Workspace, done func(), problem *accel.
 	w = &Workspace{Dir: dir, Work: path.Join(dir, cmp.Or(at, "work")), Entry: path.Join(dir, "entry")}
 	done = func() {
 		if err := errors.Join(s.h.RemoveAll(dir), s.h.Remove(dir+".lock")); err != nil {
-			s.log.Warn("cannot remove a build", "directory", dir, "error", err)
+			s.o.Log.Warn("cannot remove a build", "directory", dir, "error", err)
 		}
 		release()
 	}
@@ -71,13 +71,13 @@ func (s *Store) claim() (dir string, release func(), problem *accel.Problem) {
 
 // LockKey makes the caller the only builder of a key on the host.
 func (s *Store) LockKey(ctx context.Context, kind, key string) (release func(), problem *accel.Problem) {
-	ctx, cancel := context.WithTimeout(ctx, s.wait)
+	ctx, cancel := context.WithTimeout(ctx, s.o.Wait)
 	defer cancel()
 	name := path.Join(s.dir(), "lock", key)
 	if err := s.h.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return nil, accel.ProblemOf(err, "cannot make %q", path.Dir(name))
 	}
-	release, err := s.locks.File(ctx, kind, name)
+	release, err := s.o.Locks.File(ctx, kind, name)
 	if err != nil {
 		return nil, accel.ProblemOr(err, accel.BuildTimeout, "another build of %q has not ended", key)
 	}

@@ -55,10 +55,15 @@ func fill(kind, field, text string, cluster accel.Cluster, r accel.Runtime) (str
 
 // Expand returns def with every template filled for the machine with these facts. Device templates stay as they are.
 func Expand(def *accel.Definition, facts accel.Facts) (*accel.Definition, *accel.Problem) {
-	out, problem := clone(def)
-	if problem != nil {
-		return nil, problem
+	out := &accel.Definition{} // a deep copy
+	b, err := json.Marshal(def)
+	if err == nil {
+		err = json.Unmarshal(b, out)
 	}
+	if err != nil {
+		return nil, accel.Problemf(accel.DefinitionInvalid, "cannot copy the definition of %q: %v", def.Kind, err)
+	}
+	var problem *accel.Problem
 	out.Templates(func(kind accel.TemplateKind, field, text string) string {
 		if kind != accel.RuntimeTemplate || problem != nil {
 			return text
@@ -67,19 +72,6 @@ func Expand(def *accel.Definition, facts accel.Facts) (*accel.Definition, *accel
 		return text
 	})
 	return out, problem
-}
-
-// clone makes a deep copy of a definition.
-func clone(def *accel.Definition) (*accel.Definition, *accel.Problem) {
-	out := &accel.Definition{}
-	b, err := json.Marshal(def)
-	if err == nil {
-		err = json.Unmarshal(b, out)
-	}
-	if err != nil {
-		return nil, accel.Problemf(accel.DefinitionInvalid, "cannot copy the definition of %q: %v", def.Kind, err)
-	}
-	return out, nil
 }
 
 // Firmware fills the templates in the names of one module's firmware files.

@@ -96,7 +96,8 @@ func (b *book) holders(now time.Time) (by map[string][]exporter.Holder, due time
 			continue // the container is known, and missing for the moment
 		}
 		if complete := n.since.Add(b.timing.complete); !n.shown && now.Before(complete) {
-			soonest(minTime(complete, now.Add(b.timing.again)))
+			soonest(complete)
+			soonest(now.Add(b.timing.again))
 			continue
 		}
 		n.shown = true
@@ -135,11 +136,4 @@ func compare(a, b exporter.Holder) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod),
 		strings.Compare(a.Container, b.Container),
 		strings.Compare(a.Resource, b.Resource), strings.Compare(a.Claim, b.Claim), strings.Compare(a.UID, b.UID))
-}
-
-func minTime(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -11,18 +11,11 @@ func (l *Ledger) Attribute(attr, text string) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.attribute(key, text)
-}
-
-func (l *Ledger) attribute(key, text string) error {
 	release, err := l.boot.lock()
 	if err != nil {
 		return unrecorded(key, err)
 	}
 	defer release()
-	if err := l.boot.catchUp(); err != nil {
-		return unrecorded(key, err)
-	}
 	now, err := l.said(key)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // entry is one path that acceld changed.
@@ -156,37 +157,30 @@ func (b *book) blob(sum string) string  { return path.Join(b.dir, "blobs", sum) 
 func (b *book) there() bool             { _, err := os.Lstat(b.path(b.dir)); return err == nil }
 func (b *book) damaged(err error) error { return fail(accel.LedgerDamaged, b.journal(), err) }
 
-// lock waits for the book's lock and creates the book if it is missing. The lock ends with its process.
+// lock waits for the book's lock, creates the book if it is missing, and reads it. The lock ends with its process.
 func (b *book) lock() (release func(), err error) {
-	if err := b.found(); err != nil {
-		return nil, err
-	}
 	for {
+		if err := b.found(); err != nil {
+			return nil, err
+		}
 		f, err := os.OpenFile(b.path(path.Join(b.dir, "lock")), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 		if err != nil {
-			return nil, name(err, path.Join(b.dir, "lock"))
+			return nil, host.Relabel(err, path.Join(b.dir, "lock"))
 		}
-		if err := flock(f); err != nil {
+		if err := host.Flock(f, unix.LOCK_EX); err != nil {
 			_ = f.Close() // nothing was written
 			return nil, fmt.Errorf("cannot lock %q: %w", b.dir, err)
 		}
 		ours, err1 := f.Stat()
 		there, err2 := os.Stat(b.path(path.Join(b.dir, "lock")))
 		if err1 == nil && err2 == nil && os.SameFile(ours, there) {
+			if err := b.catchUp(); err != nil {
+				_ = f.Close() // nothing was written
+				return nil, err
+			}
 			return func() { _ = f.Close() }, nil
 		}
 		_ = f.Close() // a purge removed it while we waited
-		if err := b.found(); err != nil {
-			return nil, err
-		}
-	}
-}
-
-func flock(f *os.File) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
-			return err
-		}
 	}
 }
 
@@ -269,7 +263,7 @@ func (b *book) catchUp() error {
 		return nil
 	}
 	if err != nil {
-		return name(err, b.journal())
+		return host.Relabel(err, b.journal())
 	}
 	defer f.Close()
 	head := make([]byte, len(b.head))
@@ -278,7 +272,7 @@ func (b *book) catchUp() error {
 	}
 	text, err := io.ReadAll(io.NewSectionReader(f, b.read, math.MaxInt64-b.read))
 	if err != nil {
-		return name(err, b.journal())
+		return host.Relabel(err, b.journal())
 	}
 	records, good, err := split(text, b.lines)
 	if err != nil {
@@ -303,7 +297,7 @@ func (b *book) catchUp() error {
 }
 
 // add appends records to the journal. If lasting is true, it returns when they are on the disk. The caller holds the
-// lock and has caught up.
+// lock.
 func (b *book) add(lasting bool, records ...record) error {
 	fresh := b.lines == 0
 	if fresh {
@@ -358,11 +352,8 @@ func (b *book) compact() error {
 	if err != nil {
 		return err
 	}
-	err = b.replace(b.journal(), &State{Kind: File, Mode: 0o600, UID: os.Geteuid(), GID: os.Getegid()},
-		func() (io.ReadCloser, error) {
-			return io.NopCloser(bytes.NewReader(text)), nil
-		})
-	if err != nil {
+	to := &State{Kind: File, Mode: 0o600, UID: os.Geteuid(), GID: os.Getegid()}
+	if err := b.replace(b.journal(), to, bytes.NewReader(text)); err != nil {
 		return err
 	}
 	if err := b.catchUp(); err != nil {
@@ -380,7 +371,7 @@ func (b *book) sweep() error {
 	dir := path.Join(b.dir, "blobs")
 	entries, err := os.ReadDir(b.path(dir))
 	if err != nil {
-		return name(err, dir)
+		return host.Relabel(err, dir)
 	}
 	for _, e := range entries {
 		if !needed[e.Name()] {
@@ -406,7 +397,7 @@ func (b *book) keep(key string) (*State, error) {
 	}
 	from, err := os.OpenFile(b.path(key), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, name(err, key)
+		return nil, host.Relabel(err, key)
 	}
 	defer from.Close()
 	err = b.write(temp, from)
@@ -426,7 +417,7 @@ func (b *book) keep(key string) (*State, error) {
 }
 
 // open verifies and opens the blob of a prior state: either the exact content is restored, or nothing.
-func (b *book) open(s *State) (io.ReadCloser, error) {
+func (b *book) open(s *State) (*os.File, error) {
 	sum, _, err := b.sum(b.blob(s.SHA256))
 	if err == nil && sum != s.SHA256 {
 		err = errSum

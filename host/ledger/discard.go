@@ -7,6 +7,8 @@ import (
 	"path"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/host"
 )
 
 // Remaining returns how many changes and notes are still on record. Directories around acceld's own are not counted.
@@ -96,7 +98,7 @@ func (l *Ledger) discard(dir string, keep, dry bool) (removed bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, name(err, dir)
+		return false, host.Relabel(err, dir)
 	}
 	if dry {
 		return !keep, nil
@@ -128,7 +130,7 @@ func (l *Ledger) tidy(around []record) {
 			err = l.files.rmdir(r.Path)
 		}
 		if sum, _, _, e := l.files.listing(r.Path); r.Op == opTimes && e == nil && sum == r.Listing {
-			err = l.files.setTime(r.Path, times{mtime: r.Mtime})
+			err = l.files.setTime(r.Path, r.Mtime)
 		}
 		if err != nil {
 			l.log.Debug("a directory above acceld's own stays", "path", r.Path, "error", err)

@@ -13,8 +13,11 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/host"
 )
 
 // files makes changes below a root, one system call at a time. Keys are resolved paths as the machine sees them.
@@ -34,7 +37,7 @@ func (f *files) step(what, key string, do func(p string) error) error {
 			return &fs.PathError{Op: what, Path: key, Err: err}
 		}
 	}
-	return name(do(f.path(key)), key)
+	return host.Relabel(do(f.path(key)), key)
 }
 
 // passage returns the temporary name under which key is created before it is renamed. It is in the same directory,
@@ -123,15 +126,7 @@ func (f *files) mkdirLasting(key string, mode fs.FileMode) error {
 
 // syncDir syncs a directory, so that the changes in it are durable.
 func (f *files) syncDir(key string) error {
-	return f.step("fsync", key, syncPath)
-}
-
-func syncPath(p string) error {
-	d, err := os.Open(p)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return f.step("fsync", key, host.SyncDir)
 }
 
 // write creates the file key, mode 0600, with the content of from.
@@ -162,10 +157,9 @@ func (f *files) make(temp string, s *State, from io.Reader) error {
 		err = f.step("symlink", temp, func(p string) error { return os.Symlink(s.Text, p) })
 	case Dir:
 		err = f.mkdir(temp, 0o700)
-	case CharNode:
-		err = f.step("mknod", temp, func(p string) error { return unix.Mknod(p, unix.S_IFCHR|0o600, int(s.Device)) })
-	case BlockNode:
-		err = f.step("mknod", temp, func(p string) error { return unix.Mknod(p, unix.S_IFBLK|0o600, int(s.Device)) })
+	case CharNode, BlockNode:
+		mode := map[Kind]uint32{CharNode: unix.S_IFCHR | 0o600, BlockNode: unix.S_IFBLK | 0o600}[s.Kind]
+		err = f.step("mknod", temp, func(p string) error { return unix.Mknod(p, mode, int(s.Device)) })
 	default:
 		err = fmt.Errorf("cannot make a %s", s.Kind)
 	}
@@ -191,7 +185,7 @@ func (f *files) dress(temp string, s *State) error {
 	}
 	have, err := xattrs(f.path(temp))
 	if err != nil {
-		return name(err, temp)
+		return host.Relabel(err, temp)
 	}
 	for attr := range have {
 		// The directory or the security module set it, but the state does not have it. A label cannot be removed.
@@ -216,33 +210,35 @@ func (f *files) dress(temp string, s *State) error {
 	if s.Mtime.IsZero() {
 		return nil
 	}
-	return f.step("utimes", temp, func(p string) error {
-		times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(s.Mtime.UnixNano())}
-		return unix.UtimesNanoAt(unix.AT_FDCWD, p, times, unix.AT_SYMLINK_NOFOLLOW)
+	return f.setTime(temp, s.Mtime)
+}
+
+func (f *files) setTime(key string, t time.Time) error {
+	return f.step("utimes", key, func(p string) error {
+		ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(t.UnixNano())}
+		return unix.UtimesNanoAt(unix.AT_FDCWD, p, ts, unix.AT_SYMLINK_NOFOLLOW)
 	})
 }
 
-// replace puts a state in the place of key in one step: a reader sees either the old state or the new one. Each call
-// of open returns the content of a file from its beginning.
-func (f *files) replace(key string, s *State, open func() (io.ReadCloser, error)) error {
-	err := f.replaceBy(passage(key), key, s, open)
+// replace puts a state in the place of key in one step: a reader sees either the old state or the new one. The content
+// of a file is nil for every other kind.
+func (f *files) replace(key string, s *State, from io.ReadSeeker) error {
+	err := f.replaceBy(passage(key), key, s, from)
 	if errors.Is(err, unix.EXDEV) {
-		err = f.replaceBy(beside(key), key, s, open)
+		if from != nil {
+			if _, err := from.Seek(0, io.SeekStart); err != nil {
+				return err
+			}
+		}
+		err = f.replaceBy(beside(key), key, s, from)
 	}
 	return err
 }
 
-func (f *files) replaceBy(temp, key string, s *State, open func() (io.ReadCloser, error)) error {
+func (f *files) replaceBy(temp, key string, s *State, from io.Reader) error {
 	err := f.clear(key)
 	if err != nil {
 		return err
-	}
-	var from io.ReadCloser
-	if open != nil {
-		if from, err = open(); err != nil {
-			return err
-		}
-		defer from.Close()
 	}
 	err = f.make(temp, s, from)
 	if err == nil {

@@ -102,7 +102,7 @@ func (l *Ledger) bootID() string {
 func (l *Ledger) WriteFile(name string, data []byte, mode fs.FileMode) error {
 	sum := sha256.Sum256(data)
 	to := State{Kind: File, SHA256: hex.EncodeToString(sum[:]), Size: int64(len(data)), Mode: permissions(mode)}
-	return l.change(name, to, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil })
+	return l.change(name, to, bytes.NewReader(data))
 }
 
 // permissions converts mode to the bits of st_mode.
@@ -147,7 +147,7 @@ func (l *Ledger) Remove(name string) error {
 }
 
 // change brings file to the state to: it records first and changes then.
-func (l *Ledger) change(file string, to State, open func() (io.ReadCloser, error)) error {
+func (l *Ledger) change(file string, to State, from io.ReadSeeker) error {
 	key, err := l.Key(file)
 	if err != nil {
 		return err
@@ -169,11 +169,11 @@ func (l *Ledger) change(file string, to State, open func() (io.ReadCloser, error
 	}
 	if l.own(key) {
 		if err := os.MkdirAll(l.files.path(path.Dir(key)), 0o755); err != nil {
-			return name(err, path.Dir(key))
+			return host.Relabel(err, path.Dir(key))
 		}
-		return l.files.become(key, now, &to, open)
+		return l.files.become(key, now, &to, from)
 	}
-	return l.recorded(key, now, &to, open)
+	return l.recorded(key, now, &to, from)
 }
 
 // replaceable refuses changes that could not be undone, or that are never intended.
@@ -194,18 +194,18 @@ func (f *files) replaceable(key string, now, to *State) error {
 }
 
 // become changes key from the state now to the state to.
-func (f *files) become(key string, now, to *State, open func() (io.ReadCloser, error)) error {
+func (f *files) become(key string, now, to *State, from io.ReadSeeker) error {
 	switch {
 	case to.Kind == Absent:
 		return f.remove(key, now)
 	case to.Kind == Dir:
 		return f.mkdirLasting(key, fs.FileMode(to.Mode))
 	}
-	return f.replace(key, to, open)
+	return f.replace(key, to, from)
 }
 
 // recorded makes a change with its records.
-func (l *Ledger) recorded(key string, now, to *State, open func() (io.ReadCloser, error)) error {
+func (l *Ledger) recorded(key string, now, to *State, from io.ReadSeeker) error {
 	if err := l.files.replaceable(key, now, to); err != nil {
 		return err
 	}
@@ -215,9 +215,6 @@ func (l *Ledger) recorded(key string, now, to *State, open func() (io.ReadCloser
 		return unrecorded(key, err)
 	}
 	defer release()
-	if err := b.catchUp(); err != nil {
-		return unrecorded(key, err)
-	}
 	records, err := b.announce(key)
 	if err != nil {
 		return err
@@ -238,7 +235,7 @@ func (l *Ledger) recorded(key string, now, to *State, open func() (io.ReadCloser
 			done = append(done, record{Op: opDone, Path: r.Path})
 		}
 	}
-	if err := l.files.become(key, now, to, open); err != nil {
+	if err := l.files.become(key, now, to, from); err != nil {
 		return b.failed(key, err)
 	}
 	// This append is not synced, because the change is undone even without the line. The line shows that a damaged

@@ -29,9 +29,6 @@ func (l *Ledger) noted(r record) error {
 	release, err := l.boot.lock()
 	if err == nil {
 		defer release()
-		err = l.boot.catchUp()
-	}
-	if err == nil {
 		err = l.boot.add(true, r)
 	}
 	if err == nil {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/host"
 )
 
 // Kind is the type of what is at a path.
@@ -125,10 +127,10 @@ func (f *files) observe(key string) (*State, error) {
 		s.Kind = Other
 	}
 	if err != nil {
-		return nil, name(err, key)
+		return nil, host.Relabel(err, key)
 	}
 	s.Xattrs, err = xattrs(p)
-	return s, name(err, key)
+	return s, host.Relabel(err, key)
 }
 
 // sum reads a regular file and returns its SHA-256 in hexadecimal and its size.
@@ -203,11 +205,11 @@ func grow(read func([]byte) (int, error)) ([]byte, error) {
 func (f *files) listing(key string) (sum string, names []string, mtime time.Time, err error) {
 	st, err := os.Lstat(f.path(key))
 	if err != nil {
-		return "", nil, time.Time{}, name(err, key)
+		return "", nil, time.Time{}, host.Relabel(err, key)
 	}
 	entries, err := os.ReadDir(f.path(key))
 	if err != nil {
-		return "", nil, time.Time{}, name(err, key)
+		return "", nil, time.Time{}, host.Relabel(err, key)
 	}
 	h := sha256.New()
 	for _, e := range entries {
@@ -219,17 +221,4 @@ func (f *files) listing(key string) (sum string, names []string, mtime time.Time
 	}
 	slices.Sort(names)
 	return hex.EncodeToString(h.Sum(nil)), names, st.ModTime().UTC(), nil
-}
-
-// name replaces the path in an error with key, the path as the machine sees it.
-func name(err error, key string) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return &fs.PathError{Op: pe.Op, Path: key, Err: pe.Err}
-	}
-	var le *os.LinkError
-	if errors.As(err, &le) {
-		return &fs.PathError{Op: le.Op, Path: key, Err: le.Err}
-	}
-	return err
 }

@@ -3,14 +3,11 @@ package ledger
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -258,12 +255,17 @@ func (l *Ledger) restore(b *book, e *entry, now, mine *State) error {
 		to.UID, to.GID = now.UID, now.GID
 	}
 	if to.Kind == Dir && now.Kind == Dir { // its time first: once the rest is right, the directory counts as restored
-		return errors.Join(b.setTime(e.path, times{mtime: to.Mtime}), b.dress(e.path, &to))
+		return errors.Join(b.setTime(e.path, to.Mtime), b.dress(e.path, &to))
 	}
 	if to.Kind != File {
 		return b.replace(e.path, &to, nil)
 	}
-	return b.replace(e.path, &to, func() (io.ReadCloser, error) { return b.open(&to) })
+	from, err := b.open(&to)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	return b.replace(e.path, &to, from)
 }
 
 // undoTimes restores the time of directories that hold the same names again.
@@ -276,7 +278,7 @@ func (l *Ledger) undoTimes(b *book, o UndoOptions) []Outcome {
 		}
 		sum, _, mtime, err := b.listing(key)
 		if err == nil && sum == t.listing && !mtime.Equal(t.mtime) && (t.bootID == "" || t.bootID == l.bootID()) {
-			err = b.setTime(key, t)
+			err = b.setTime(key, t.mtime)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			out = append(out, Outcome{Path: key}.left(err))
@@ -287,11 +289,4 @@ func (l *Ledger) undoTimes(b *book, o UndoOptions) []Outcome {
 		}
 	}
 	return out
-}
-
-func (f *files) setTime(key string, t times) error {
-	return f.step("utimes", key, func(p string) error {
-		ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(t.mtime.UnixNano())}
-		return unix.UtimesNanoAt(unix.AT_FDCWD, p, ts, 0)
-	})
 }

@@ -137,13 +137,7 @@ func configure(img v1.Image, arch string, o Options) (v1.Image, error) {
 func layer(name string, data []byte, created time.Time) (v1.Layer, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	if err := w.WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(data)), ModTime: created,
-		Format: tar.FormatUSTAR,
-	}); err != nil {
-		return nil, err
-	}
-	if _, err := w.Write(data); err != nil {
+	if err := add(w, name, 0o755, data, created); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {

@@ -2,13 +2,14 @@ package main
 
 import (
 	"archive/tar"
+	"bytes"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -94,22 +95,23 @@ func replaceable(dir string) error {
 
 // archive packs the files of dir into one tar, sorted and without times, and moves it to out.
 func archive(dir, tmp, out string) error {
-	f, err := os.Create(tmp)
-	if err != nil {
-		return fmt.Errorf("cannot write the archive: %w", err)
-	}
-	w := tar.NewWriter(f)
-	err = filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
-		return add(w, dir, file)
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		return add(w, name, 0o644, data, time.Time{})
 	})
 	if err == nil {
 		err = w.Close()
 	}
-	if closed := f.Close(); err == nil {
-		err = closed
+	if err == nil {
+		err = os.WriteFile(tmp, buf.Bytes(), 0o644)
 	}
 	if err == nil {
 		err = os.Rename(tmp, out)
@@ -120,27 +122,15 @@ func archive(dir, tmp, out string) error {
 	return nil
 }
 
-func add(w *tar.Writer, dir, file string) error {
-	rel, err := filepath.Rel(dir, file)
-	if err != nil {
-		return err
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }() // opened for reading
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
+// add adds a file to a tar.
+func add(w *tar.Writer, name string, mode int64, data []byte, modified time.Time) error {
 	if err := w.WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: filepath.ToSlash(rel), Mode: 0o644,
-		Size: st.Size(), Format: tar.FormatUSTAR,
+		Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(data)), ModTime: modified,
+		Format: tar.FormatUSTAR,
 	}); err != nil {
 		return err
 	}
-	_, err = io.Copy(w, f)
+	_, err := w.Write(data)
 	return err
 }
 
@@ -179,10 +169,9 @@ func Push(r *Release, ref string, insecure bool) error {
 }
 
 func loopback(registry string) bool {
-	host := registry
-	if h, _, err := net.SplitHostPort(registry); err == nil {
-		host = h
+	host, _, err := net.SplitHostPort(registry)
+	if err != nil {
+		host = registry // without a port
 	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }

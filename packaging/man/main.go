@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
-
-	"github.com/spf13/cobra"
+	"slices"
 
 	controller "github.com/acceld/acceld/cmd/acceld-controller/cli"
 	agent "github.com/acceld/acceld/cmd/acceld/cli"
@@ -39,25 +37,20 @@ func render(root, version string) (map[string][]byte, error) {
 		".TP\n.I /run/acceld/acceld.sock\nwhere the agent answers\n" +
 		".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nno colour on a terminal\n.TP\n.B NODE_NAME\nthe name of the Kubernetes node, where the configuration has none\n"
 	out := map[string][]byte{}
-	for _, p := range append(pages(agent.New(), version, places), pages(controller.New(new(bool)), version)...) {
+	for _, p := range slices.Concat(pages(agent.New(), version, places), pages(controller.New(new(bool)), version),
+		started(version), []page{configuration(string(config), version)}) {
 		out["man/"+p.file()] = []byte(p.text)
 	}
-	for _, p := range append(started(version), configuration(string(config), version)) {
-		out["man/"+p.file()] = []byte(p.text)
-	}
-	for file, generate := range map[string]func(*cobra.Command, *bytes.Buffer) error{
-		"bash-completion/completions/acceld": func(c *cobra.Command, b *bytes.Buffer) error {
-			return c.GenBashCompletionV2(b, true)
-		},
-		"zsh/vendor-completions/_acceld": func(c *cobra.Command, b *bytes.Buffer) error {
-			return c.GenZshCompletion(b)
-		},
-		"fish/vendor_completions.d/acceld.fish": func(c *cobra.Command, b *bytes.Buffer) error {
-			return c.GenFishCompletion(b, true)
-		},
+	for shell, file := range map[string]string{
+		"bash": "bash-completion/completions/acceld",
+		"zsh":  "zsh/vendor-completions/_acceld",
+		"fish": "fish/vendor_completions.d/acceld.fish",
 	} {
 		var b bytes.Buffer
-		if err := generate(agent.New(), &b); err != nil {
+		root := agent.New()
+		root.SetArgs([]string{"completion", shell})
+		root.SetOut(&b)
+		if err := root.Execute(); err != nil {
 			return nil, fmt.Errorf("cannot write %s: %w", file, err)
 		}
 		out[file] = b.Bytes()
@@ -80,24 +73,17 @@ func started(version string) []page {
 				"which is the host's. Its flags are listed by acceld-nvml -help.",
 		},
 	} {
-		var b strings.Builder
-		head(&b, x.name, programs, version, x.short)
-		b.WriteString(".SH DESCRIPTION\n" + paragraphs(x.text) + ".SH SEE ALSO\n.BR acceld (8)\n")
-		out = append(out, page{name: x.name, section: programs, text: b.String()})
+		out = append(out, newPage(x.name, programs, version, x.short,
+			".SH DESCRIPTION\n"+paragraphs(x.text)+".SH SEE ALSO\n.BR acceld (8)\n"))
 	}
 	return out
 }
 
 // configuration returns the page of the configuration file: the annotated file itself.
 func configuration(text, version string) page {
-	p := page{name: "acceld-config", section: files}
-	var b strings.Builder
-	head(&b, p.name, p.section, version, "the configuration of the agent")
-	b.WriteString(".SH DESCRIPTION\n" +
+	return newPage("acceld-config", files, version, "the configuration of the agent", ".SH DESCRIPTION\n"+
 		paragraphs("The whole configuration of the agent, /etc/acceld/config.yaml, with the default of every option. "+
-			"An option that is not known is an error.") + verbatim(text) + ".SH SEE ALSO\n.BR acceld (8)\n")
-	p.text = b.String()
-	return p
+			"An option that is not known is an error.")+verbatim(text)+".SH SEE ALSO\n.BR acceld (8)\n")
 }
 
 func write(dir string, all map[string][]byte) error {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -44,14 +45,9 @@ func nameOf(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath()
 func command(c *cobra.Command, version string, more []string) page {
 	c.InitDefaultHelpFlag()
 	var b strings.Builder
-	head(&b, nameOf(c), programs, version, c.Short)
 	b.WriteString(".SH SYNOPSIS\n.B " + escape(c.CommandPath()) + "\n" +
 		escape(strings.TrimSpace(strings.TrimPrefix(c.UseLine(), c.CommandPath()))) + "\n")
-	text := c.Long
-	if text == "" {
-		text = c.Short + "."
-	}
-	text, codes, _ := strings.Cut(text, "\n\nExit codes: ")
+	text, codes, _ := strings.Cut(cmp.Or(c.Long, c.Short+"."), "\n\nExit codes: ")
 	b.WriteString(".SH DESCRIPTION\n" + paragraphs(text))
 	options(&b, "OPTIONS", c.NonInheritedFlags())
 	options(&b, "GLOBAL OPTIONS", c.InheritedFlags())
@@ -80,12 +76,13 @@ func command(c *cobra.Command, version string, more []string) page {
 		}
 	}
 	seeAlso(&b, names)
-	return page{nameOf(c), programs, b.String()}
+	return newPage(nameOf(c), programs, version, c.Short, b.String())
 }
 
-func head(b *strings.Builder, name string, section int, version, short string) {
-	fmt.Fprintf(b, ".TH %s %d \"\" \"%s\" \"acceld\"\n.nh\n.ad l\n.SH NAME\n%s \\- %s\n", escape(strings.ToUpper(name)),
-		section, escape("acceld "+version), escape(name), escape(short))
+// newPage returns a page with its title above body.
+func newPage(name string, section int, version, short, body string) page {
+	title := fmt.Sprint(`.TH `, escape(strings.ToUpper(name)), ` `, section, ` "" "`, escape("acceld "+version), `" "acceld"`)
+	return page{name, section, title + "\n.nh\n.ad l\n.SH NAME\n" + escape(name) + ` \- ` + escape(short) + "\n" + body}
 }
 
 // options writes a section with flags.
@@ -131,22 +128,14 @@ func seeAlso(b *strings.Builder, names []string) {
 func paragraphs(text string) string {
 	var b strings.Builder
 	for p := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
-		b.WriteString(".PP\n")
-		for line := range strings.Lines(p) {
-			b.WriteString(escape(strings.TrimRight(line, "\n")) + "\n")
-		}
+		b.WriteString(".PP\n" + escape(p) + "\n")
 	}
 	return b.String()
 }
 
 // verbatim converts text to roff line by line, without filling.
 func verbatim(text string) string {
-	var b strings.Builder
-	b.WriteString(".PP\n.nf\n")
-	for line := range strings.Lines(text) {
-		b.WriteString(escape(strings.TrimRight(line, "\n")) + "\n")
-	}
-	return b.String() + ".fi\n"
+	return ".PP\n.nf\n" + escape(strings.TrimSuffix(text, "\n")) + "\n.fi\n"
 }
 
 // escape escapes text for roff: no line becomes a request, and a dash can be copied as a dash.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -59,10 +60,7 @@ func run(args []string, stdout io.Writer) error {
 
 // epoch reads SOURCE_DATE_EPOCH (reproducible-builds.org), seconds since 1970; empty is 1970.
 func epoch(text string) (time.Time, error) {
-	if text == "" {
-		return time.Unix(0, 0).UTC(), nil
-	}
-	seconds, err := strconv.ParseInt(text, 10, 64)
+	seconds, err := strconv.ParseInt(cmp.Or(text, "0"), 10, 64)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("cannot read SOURCE_DATE_EPOCH: %w", err)
 	}

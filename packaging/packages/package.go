@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/goreleaser/nfpm/v2"
-	"github.com/goreleaser/nfpm/v2/deb"
+	_ "github.com/goreleaser/nfpm/v2/deb" // nfpm.Get finds it
 	"github.com/goreleaser/nfpm/v2/files"
-	"github.com/goreleaser/nfpm/v2/rpm"
+	_ "github.com/goreleaser/nfpm/v2/rpm" // the same
 )
 
 // maintainer is the maintainer that a package names, in Debian's form "name <address>".
@@ -36,21 +36,10 @@ type Options struct {
 // Formats returns the supported formats.
 func Formats() []string { return []string{"deb", "rpm"} }
 
-// packager returns nfpm's packager for a format.
-func packager(format string) (nfpm.Packager, error) {
-	switch format {
-	case "deb":
-		return deb.Default, nil
-	case "rpm":
-		return rpm.DefaultRPM, nil
-	}
-	return nil, fmt.Errorf("no such format: %q", format)
-}
-
 // Write creates a package in the directory out and returns its file. It fails if a program is missing, is not static
 // though it must be, or is for a different processor than the others.
 func Write(format string, o Options, out string) (string, error) {
-	p, err := packager(format)
+	p, err := nfpm.Get(format)
 	if err != nil {
 		return "", err
 	}
@@ -98,9 +87,6 @@ func describe(format string, o Options, work string) (*nfpm.Info, error) {
 		contents = append(contents, directories(contents)...)
 	}
 	for _, c := range contents {
-		if c.FileInfo == nil {
-			c.FileInfo = &files.ContentFileInfo{}
-		}
 		c.FileInfo.MTime = o.Created
 	}
 	script := func(name string) string { return filepath.Join(o.Root, "packaging/packages", format, name) }
@@ -335,10 +321,8 @@ func gzipped(work, name string, text []byte, dir string) (*files.Content, error)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := w.Write(text); err != nil {
-		return nil, err
-	}
-	if err := w.Close(); err != nil {
+	_, err = w.Write(text)
+	if err = errors.Join(err, w.Close()); err != nil {
 		return nil, err
 	}
 	source := filepath.Join(work, name+".gz")

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -23,9 +24,8 @@ const byteOrderMark = "\xef\xbb\xbf"
 
 // containerdFiles are the configuration files of one containerd as read.
 type containerdFiles struct {
-	version int // of the top-level file; 1 if it has none
-	files   []containerdFile
-	deep    bool // tables are merged in every version, as k0s does
+	files []containerdFile // the top-level file first
+	deep  bool             // tables are merged in every version, as k0s does
 	dialects
 }
 
@@ -35,7 +35,7 @@ type containerdFile struct {
 	there   bool
 	data    []byte
 	masked  []byte // for a template, the data with its actions masked
-	version int
+	version int    // of the format; 1 if it has none
 	tree    map[string]any
 }
 
@@ -64,7 +64,7 @@ func criTable(version int) []string {
 func readContainerd(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	c, p := readRendered(files, e)
 	if c == nil && p == nil {
-		c, p = readStandard(files, e, or(e.Config, "/etc/containerd/config.toml"), decodeContainerd)
+		c, p = readStandard(files, e, cmp.Or(e.Config, "/etc/containerd/config.toml"), decodeContainerd)
 	}
 	if c != nil {
 		c.brought(e.Version, "1.7.2")
@@ -73,11 +73,11 @@ func readContainerd(files Files, e accel.ContainerEngine) (*Config, *accel.Probl
 }
 
 // decoder decodes the content of the named file.
-type decoder func(name string, data []byte, there bool) (containerdFile, *accel.Problem)
+type decoder func(name string, data []byte) (containerdFile, *accel.Problem)
 
 // readStandard reads the file top, decoded by first, and its imports, breadth first as containerd does.
 func readStandard(files Files, e accel.ContainerEngine, top string, first decoder) (*Config, *accel.Problem) {
-	m := &containerdFiles{version: 1}
+	m := &containerdFiles{}
 	seen := map[string]bool{}
 	for pending := []string{top}; len(pending) > 0; pending = pending[1:] {
 		name := pending[0]
@@ -103,8 +103,7 @@ func readStandard(files Files, e accel.ContainerEngine, top string, first decode
 		pending = append(pending, imports...)
 		m.files = append(m.files, f)
 	}
-	m.version = m.files[0].version
-	c, p := m.config(e, top)
+	c := m.config(e)
 	for _, f := range m.files {
 		if !bytes.HasPrefix(f.data, []byte(byteOrderMark)) {
 			continue
@@ -114,9 +113,9 @@ func readStandard(files Files, e accel.ContainerEngine, top string, first decode
 				"cannot use %q: it starts with a byte order mark, which containerd 2 does not take", f.name)
 		}
 		e.Version = "1" // no other version could have started with it
-		return m.config(e, top)
+		return m.config(e), nil
 	}
-	return c, p
+	return c, nil
 }
 
 // parseContainerd reads one file by containerd's rules. A file that does not exist counts as empty.
@@ -125,11 +124,13 @@ func parseContainerd(files Files, name string, decode decoder) (containerdFile, 
 	if p != nil {
 		return containerdFile{}, p
 	}
-	return decode(name, data, there)
+	f, p := decode(name, data)
+	f.there = there
+	return f, p
 }
 
-func decodeContainerd(name string, data []byte, there bool) (containerdFile, *accel.Problem) {
-	f := containerdFile{name: name, there: there, data: data, version: 1, tree: map[string]any{}}
+func decodeContainerd(name string, data []byte) (containerdFile, *accel.Problem) {
+	f := containerdFile{name: name, data: data, version: 1, tree: map[string]any{}}
 	if err := toml.Unmarshal(bytes.TrimPrefix(data, []byte(byteOrderMark)), &f.tree); err != nil {
 		return f, broken(name, err)
 	}
@@ -154,10 +155,8 @@ func mistyped(tree map[string]any) string {
 			return "version"
 		}
 	}
-	if v, ok := tree["imports"]; ok {
-		if l, is := list(v); !is || len(l) != len(v.([]any)) {
-			return "imports"
-		}
+	if v, ok := tree["imports"]; ok && !listed(v) {
+		return "imports"
 	}
 	if v, ok := tree["plugins"]; ok {
 		if _, is := v.(map[string]any); !is {
@@ -215,9 +214,10 @@ func dialectsOf(version string, format int) dialects {
 }
 
 // config merges the files.
-func (m *containerdFiles) config(e accel.ContainerEngine, top string) (*Config, *accel.Problem) {
-	m.dialects = dialectsOf(e.Version, m.version)
-	c := &Config{Name: e.Name, Layout: e.Layout, Top: top, CDI: true, merge: m}
+func (m *containerdFiles) config(e accel.ContainerEngine) *Config {
+	top := m.files[0]
+	m.dialects = dialectsOf(e.Version, top.version)
+	c := &Config{Name: e.Name, Layout: e.Layout, Top: top.name, CDI: true, merge: m}
 	for _, f := range m.files {
 		if f.there {
 			c.Files = append(c.Files, f.name)
@@ -229,7 +229,7 @@ func (m *containerdFiles) config(e accel.ContainerEngine, top string) (*Config, 
 	if m.two {
 		m.take(c, m.merged(true), true)
 	}
-	return c, nil
+	return c
 }
 
 // take adds to c how one major version reads the files; tree is the merged content, and on is the default for CDI.
@@ -319,8 +319,11 @@ func dropin(version int, w []wanted) []byte {
 // our own and the line that imports it; the keys in the table that is in force.
 func containerdChanges(files Files, e accel.ContainerEngine, now *Config, dir string) []Change {
 	w := wants(now, dir)
-	if rendered(e.Layout) {
-		return renderedChanges(files, e, now, w)
+	switch {
+	case e.Layout == "k3s" || e.Layout == "rke2":
+		return rancherChanges(files, e, now, w)
+	case now.merge.deep:
+		return ownFiles(files, k0sDropins(now.Top), ".toml", dropin(now.merge.files[0].version, w))
 	}
 	return standardChanges(files, now, w)
 }
@@ -342,7 +345,7 @@ func standardChanges(files Files, now *Config, w []wanted) []Change {
 			after = []byte(ownComment + "\nversion = 2\nimports = [\"" + pattern + "\"]\n")
 		}
 		if err == nil {
-			version := m.version
+			version := top.version
 			if !top.there {
 				version = 2
 			}
@@ -352,10 +355,16 @@ func standardChanges(files Files, now *Config, w []wanted) []Change {
 			}})
 		}
 	}
-	if after, err := setKeys(m.owner(), w); err == nil {
-		changes = append(changes, Change{Files: []File{change(files, m.owner().name, after, true)}})
+	return append(changes, keysInForce(files, m, w)...)
+}
+
+// keysInForce returns the change of the table that is in force; none if it cannot be made.
+func keysInForce(files Files, m *containerdFiles, w []wanted) []Change {
+	after, err := setKeys(m.owner(), w)
+	if err != nil {
+		return nil
 	}
-	return changes
+	return []Change{one(files, m.owner().name, after, true)}
 }
 
 // ownImports returns the changes that only add a file of our own, which an existing import pattern matches.
@@ -368,10 +377,11 @@ func ownImports(files Files, now *Config, w []wanted) []Change {
 				pattern = path.Join(path.Dir(f.name), pattern)
 			}
 			dir, last := path.Split(path.Clean(pattern))
-			for _, name := range []string{ownName + ".toml", "99-acceld.toml", "zz-acceld.toml"} {
+			for _, name := range ownNames() {
+				name += ".toml"
 				if ok, err := path.Match(last, name); err == nil && ok && !strings.Contains(dir, "*") && last != name {
-					changes = append(changes, Change{Files: []File{change(files, path.Join(dir, name),
-						dropin(now.merge.version, w), false)}})
+					changes = append(changes,
+						one(files, path.Join(dir, name), dropin(now.merge.files[0].version, w), false))
 				}
 			}
 		}
@@ -435,10 +445,7 @@ func stageContainerd(files Files, c *Config) (map[string][]byte, error) {
 			return nil, err
 		}
 		if it, ok := d.find(false, "imports"); ok {
-			data = d.replace(it.value, it.end, `["`+strings.Join(moved, `", "`)+`"]`)
-			if len(moved) == 0 {
-				data = d.replace(it.value, it.end, `[]`)
-			}
+			data = d.replace(it.value, it.end, quoted(moved))
 		}
 		staged[strconv.Itoa(i)+".toml"] = data
 	}

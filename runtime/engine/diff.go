@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -14,20 +15,9 @@ func (c Change) Diff() string {
 			before = "--- /dev/null"
 		}
 		fmt.Fprintf(&b, "%s\n+++ %s\n", before, f.Path)
-		diff(&b, lines(f.Before), lines(f.After))
+		diff(&b, slices.Collect(strings.Lines(string(f.Before))), slices.Collect(strings.Lines(string(f.After))))
 	}
 	return b.String()
-}
-
-func lines(b []byte) []string {
-	if len(b) == 0 {
-		return nil
-	}
-	all := strings.SplitAfter(string(b), "\n")
-	if last := len(all) - 1; all[last] == "" {
-		all = all[:last]
-	}
-	return all
 }
 
 // diff writes a single hunk. Changes are one line, or two close together, so that is enough.

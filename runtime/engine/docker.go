@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 // version is not known, it is off by default. features.cdi overrides the default.
 func readDocker(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	c := &Config{
-		Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/docker/daemon.json"),
+		Name: e.Name, Layout: e.Layout, Top: cmp.Or(e.Config, "/etc/docker/daemon.json"),
 		SpecDirs: defaultSpecDirs(), CDI: e.Version != "" && !older(e.Version, "28.2"),
 	}
 	data, there, p := read(files, c.Top)
@@ -25,7 +26,7 @@ func readDocker(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) 
 	tree := map[string]any{}
 	if there {
 		c.Files = []string{c.Top}
-		data = bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))) // as the daemon does
+		data = bytes.TrimSpace(bytes.TrimPrefix(data, []byte(byteOrderMark))) // as the daemon does
 		if len(data) > 0 {
 			if err := json.Unmarshal(data, &tree); err != nil {
 				return nil, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: %s", c.Top, jsonError(data, err))
@@ -76,13 +77,13 @@ func dockerChanges(files Files, _ accel.ContainerEngine, now *Config, dir string
 	if err != nil {
 		return nil
 	}
-	return []Change{{Files: []File{change(files, now.Top, data, there)}}}
+	return []Change{one(files, now.Top, data, there)}
 }
 
 // setDirs adds a directory to cdi-spec-dirs: as the first element of the existing list, otherwise in a new list with
 // the defaults.
 func setDirs(data []byte, dirs []string, dir string) ([]byte, error) {
-	all, err := members(data, bytes.IndexByte(data, '{'))
+	all, err := members(data)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func setDirs(data []byte, dirs []string, dir string) ([]byte, error) {
 
 // setFeature sets features.cdi.
 func setFeature(data []byte) ([]byte, error) {
-	all, err := members(data, bytes.IndexByte(data, '{'))
+	all, err := members(data)
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +121,9 @@ type member struct {
 	from, to int
 }
 
-// members returns the members of the object that starts at offset.
-func members(data []byte, offset int) ([]member, error) {
+// members returns the members of the object in data.
+func members(data []byte) ([]member, error) {
+	offset := bytes.IndexByte(data, '{')
 	if offset < 0 {
 		return nil, errors.New("there is no object")
 	}
@@ -149,7 +151,7 @@ func members(data []byte, offset int) ([]member, error) {
 // inserts the member first, formatted like the others.
 func setMember(data []byte, name, value string) ([]byte, error) {
 	start := bytes.IndexByte(data, '{')
-	all, err := members(data, start)
+	all, err := members(data)
 	if err != nil {
 		return nil, err
 	}
@@ -164,9 +166,7 @@ func setMember(data []byte, name, value string) ([]byte, error) {
 	switch {
 	case len(all) > 0:
 		if len(space) == 0 {
-			space = []byte(" ")
-			text += ","
-			return slices.Concat(data[:start+1], []byte(text), space, rest), nil
+			return slices.Concat(data[:start+1], []byte(text+", "), rest), nil
 		}
 		return slices.Concat(data[:start+1], space, []byte(text+","), rest), nil
 	case bytes.IndexByte(data[:start], '\n') < 0 && len(bytes.TrimSpace(data[:start])) == 0 &&

@@ -76,10 +76,11 @@ func (d *document) find(header bool, at ...string) (item, bool) {
 	return item{}, false
 }
 
-// below returns the first key below the path, in whatever way it is written.
-func (d *document) below(at []string) (item, bool) {
+// below returns the first header, of an array too, or the first key below the path, in whatever way it is written.
+func (d *document) below(header bool, at []string) (item, bool) {
 	for _, it := range d.items {
-		if !it.header && !it.array && len(it.path) > len(at) && slices.Equal(it.path[:len(at)], at) {
+		if it.header == header && (header || !it.array) && len(it.path) > len(at) &&
+			slices.Equal(it.path[:len(at)], at) {
 			return it, true
 		}
 	}
@@ -136,19 +137,19 @@ func (d *document) set(value, key string, at ...string) ([]byte, error) {
 	}
 	if it, ok := d.find(true, at...); ok {
 		indent := d.indent(it.first-1) + "  "
-		if k, ok := d.below(at); ok && d.lineStart(k.first) >= d.lineEnd(it.end) {
+		if k, ok := d.below(false, at); ok && d.lineStart(k.first) >= d.lineEnd(it.end) {
 			indent = d.indent(k.first)
 		}
 		return d.afterLine(it.end, indent+key+" = "+value), nil
 	}
-	if it, ok := d.below(at); ok && !d.headerBelow(at) {
+	_, headed := d.below(true, at)
+	if it, ok := d.below(false, at); ok && !headed {
 		// Dotted keys make up the table: add one more with the same prefix.
-		start := d.lineStart(it.first)
-		prefix, err := d.prefix(it, len(it.path)-len(at))
-		if err != nil {
-			return nil, err
+		if len(it.path) != len(full) {
+			return nil, fmt.Errorf("key %q is written in a way that is not known", strings.Join(it.path, "."))
 		}
-		return d.replace(start, start, prefix+key+" = "+value+d.eol()), nil
+		start := d.lineStart(it.first)
+		return d.replace(start, start, string(d.data[start:it.last])+key+" = "+value+d.eol()), nil
 	}
 	for i := range at { // an inline table above it, which no header can extend
 		if it, ok := d.find(false, at[:i]...); i > 0 && ok && it.value < len(d.data) {
@@ -156,22 +157,6 @@ func (d *document) set(value, key string, at ...string) ([]byte, error) {
 		}
 	}
 	return d.append(header(at), "  "+key+" = "+value), nil
-}
-
-// headerBelow reports whether a table below the path has a header of its own.
-func (d *document) headerBelow(at []string) bool {
-	return slices.ContainsFunc(d.items, func(it item) bool {
-		return it.header && len(it.path) > len(at) && slices.Equal(it.path[:len(at)], at)
-	})
-}
-
-// prefix returns the text on the line of a dotted key before its last n parts.
-func (d *document) prefix(it item, n int) (string, error) {
-	line := string(d.data[d.lineStart(it.first):it.last])
-	if n != 1 {
-		return "", fmt.Errorf("key %q is written in a way that is not known", strings.Join(it.path, "."))
-	}
-	return line, nil
 }
 
 // intoInline inserts a key as the first one of an inline table.

@@ -8,9 +8,9 @@
 package engine
 
 import (
-	"cmp"
 	"errors"
 	"io/fs"
+	"maps"
 	"path"
 	"reflect"
 	"regexp"
@@ -208,6 +208,11 @@ func read(files Files, name string) ([]byte, bool, *accel.Problem) {
 	return nil, false, accel.Problemf(accel.RuntimeConfigInvalid, "cannot read %q: %v", name, err)
 }
 
+// one returns the change that gives a single file the content after.
+func one(files Files, name string, after []byte, foreign bool) Change {
+	return Change{Files: []File{change(files, name, after, foreign)}}
+}
+
 // change returns the File that gives name the content after.
 func change(files Files, name string, after []byte, foreign bool) File {
 	b, there, _ := read(files, name) // what cannot be read was a problem earlier
@@ -227,6 +232,12 @@ func list(v any) ([]string, bool) {
 		}
 	}
 	return out, true
+}
+
+// listed reports whether v is a list of strings only.
+func listed(v any) bool {
+	all, ok := list(v)
+	return ok && len(all) == len(v.([]any))
 }
 
 // table returns the table below t along the keys; nil if one of them is missing.
@@ -257,10 +268,7 @@ func without(t map[string]any, at []string, keys ...string) map[string]any {
 
 // merge returns a overridden by b: tables are merged, everything else is replaced.
 func merge(a, b map[string]any) map[string]any {
-	out := map[string]any{}
-	for k, v := range a {
-		out[k] = v
-	}
+	out := maps.Clone(a)
 	for k, v := range b {
 		over, isTable := v.(map[string]any)
 		under, wasTable := out[k].(map[string]any)
@@ -276,7 +284,8 @@ func defaultSpecDirs() []string { return []string{"/etc/cdi", "/var/run/cdi"} }
 
 // quoted renders a list of strings as TOML. It escapes nothing: proven refuses a path that would need it.
 func quoted(all []string) string {
+	if len(all) == 0 {
+		return "[]"
+	}
 	return `["` + strings.Join(all, `", "`) + `"]`
 }
-
-func or(s, otherwise string) string { return cmp.Or(s, otherwise) }

@@ -1,9 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -16,7 +16,7 @@ const podmanDropins = "/etc/containers/containers.conf.d"
 // needs a restart. CDI is always on.
 func readPodman(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	c := &Config{
-		Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/containers/containers.conf"), CDI: true,
+		Name: e.Name, Layout: e.Layout, Top: cmp.Or(e.Config, "/etc/containers/containers.conf"), CDI: true,
 		SpecDirs: defaultSpecDirs(), HookDirs: hookDirs()[:1],
 	}
 	tree := map[string]any{}
@@ -67,12 +67,4 @@ func appended(v any, before []string) []string {
 		}
 	}
 	return dirs
-}
-
-func podmanChanges(files Files, _ accel.ContainerEngine, now *Config, dir string) []Change {
-	text := strings.Join([]string{
-		ownComment, "[engine]",
-		"cdi_spec_dirs = " + quoted(append(slices.Clone(now.SpecDirs), dir)), "",
-	}, "\n")
-	return ownFiles(files, podmanDropins, ".conf", text)
 }

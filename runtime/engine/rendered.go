@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"path"
 	"regexp"
 	"slices"
@@ -11,23 +12,18 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// rendered reports whether the Kubernetes distribution writes containerd's configuration itself. These do, each from
-// what the administrator put next to it:
+// readRendered reads the configuration of Kubernetes distributions that write containerd's files themselves. It
+// returns nil for a containerd that reads what the administrator wrote. Each renders what the administrator put next to
+// its file:
 //
 //	k3s, RKE2  config.toml is rendered at each start from config.toml.tmpl, or config-v3.toml.tmpl for containerd 2,
 //	           or a built-in template ("base"); newer ones import config.toml.d/*.toml or config-v3.toml.d/*.toml
 //	k0s        containerd.toml with the first line "# k0s_managed=true" is written by k0s, which merges the tables of
 //	           the CRI in containerd.d/*.toml over its own; without the line it is the administrator's
 //
-// microk8s also does, and is read as a standard containerd:
-//
 //	microk8s   containerd.toml is made at each start from containerd-template.toml by replacing words such as ${SNAP}
 //
 // Sources: pkg/agent/templates of k3s, pkg/component/worker/containerd of k0s, run-containerd-with-args of microk8s.
-func rendered(layout string) bool { return slices.Contains([]string{"k3s", "rke2", "k0s"}, layout) }
-
-// readRendered reads the configuration of these distributions. It returns nil for a containerd that reads what the
-// administrator wrote.
 func readRendered(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	switch e.Layout {
 	case "k3s", "rke2":
@@ -35,7 +31,7 @@ func readRendered(files Files, e accel.ContainerEngine) (*Config, *accel.Problem
 	case "k0s":
 		return readK0s(files, e)
 	case "microk8s":
-		dir := path.Dir(or(e.Config, "/var/snap/microk8s/current/args/containerd.toml"))
+		dir := path.Dir(cmp.Or(e.Config, "/var/snap/microk8s/current/args/containerd.toml"))
 		return readStandard(files, e, path.Join(dir, "containerd-template.toml"), decodeContainerd)
 	}
 	return nil, nil
@@ -68,15 +64,11 @@ func rancherFiles(files Files, e accel.ContainerEngine) (rancher, *accel.Problem
 		}
 		if there {
 			r.template = path.Join(r.dir, name)
-			r.base = includesBase().Match(data)
+			r.base = regexp.MustCompile(`\{\{-?\s*template\s+["` + "`" + `]base["` + "`" + `]`).Match(data)
 			break
 		}
 	}
 	return r, nil
-}
-
-func includesBase() *regexp.Regexp {
-	return regexp.MustCompile(`\{\{-?\s*template\s+["` + "`" + `]base["` + "`" + `]`)
 }
 
 // readRancher reads the template if it is complete, otherwise what the last start rendered from the built-in one.
@@ -94,7 +86,7 @@ func readRancher(files Files, e accel.ContainerEngine) (*Config, *accel.Problem)
 const k0sMark = "# k0s_managed=true"
 
 func readK0s(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
-	top := or(e.Config, "/etc/k0s/containerd.toml")
+	top := cmp.Or(e.Config, "/etc/k0s/containerd.toml")
 	f, p := parseContainerd(files, top, decodeContainerd)
 	if p != nil {
 		return nil, p
@@ -106,39 +98,28 @@ func readK0s(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 		f.version = 2 // as in every k0s so far with containerd 1
 	}
 	f.tree = map[string]any{}
-	m := &containerdFiles{version: f.version, deep: true, files: []containerdFile{f}}
+	m := &containerdFiles{deep: true, files: []containerdFile{f}}
 	dropins, err := glob(files, k0sDropins(top)+"/*.toml")
 	if err != nil {
 		return nil, accel.Problemf(accel.RuntimeConfigInvalid, "cannot look for files beside %q: %v", top, err)
 	}
 	for _, name := range dropins {
-		f, p := parseContainerd(files, name, decodeContainerd)
+		d, p := parseContainerd(files, name, decodeContainerd)
 		if p != nil {
 			return nil, p
 		}
-		if _, ok := f.tree["version"]; !ok {
-			f.version = m.version // k0s looks only at the tables' names
+		if _, ok := d.tree["version"]; !ok {
+			d.version = f.version // k0s looks only at the tables' names
 		}
-		m.files = append(m.files, f)
+		m.files = append(m.files, d)
 	}
-	return m.config(e, top)
+	return m.config(e), nil
 }
 
 func k0sDropins(top string) string { return path.Join(path.Dir(top), "containerd.d") }
 
-// renderedChanges returns the changes for rendered configurations. They never change the rendered file.
-func renderedChanges(files Files, e accel.ContainerEngine, now *Config, w []wanted) []Change {
-	if e.Layout == "k0s" {
-		if !now.merge.deep { // the administrator's own file
-			return standardChanges(files, now, w)
-		}
-		var changes []Change
-		for _, name := range []string{ownName + ".toml", "99-acceld.toml", "zz-acceld.toml"} {
-			changes = append(changes, Change{Files: []File{change(files, path.Join(k0sDropins(now.Top), name),
-				dropin(now.merge.version, w), false)}})
-		}
-		return changes
-	}
+// rancherChanges returns the changes for k3s and RKE2. They never change the rendered file.
+func rancherChanges(files Files, e accel.ContainerEngine, now *Config, w []wanted) []Change {
 	r, p := rancherFiles(files, e)
 	if p != nil {
 		return nil
@@ -147,9 +128,7 @@ func renderedChanges(files Files, e accel.ContainerEngine, now *Config, w []want
 	owner := now.merge.owner()
 	switch {
 	case r.template != "" && !r.base:
-		if after, err := setKeys(owner, w); err == nil {
-			changes = append(changes, Change{Files: []File{change(files, owner.name, after, true)}})
-		}
+		changes = append(changes, keysInForce(files, now.merge, w)...)
 	case r.template == "" && owner.name == r.generated && owner.there && !bytes.Contains(owner.data, []byte("{{")):
 		// The table is in the built-in template, and appending to that would define it twice. The only way left is a
 		// complete template: the rendered file with our keys. It stops following the built-in template, so it needs
@@ -159,11 +138,11 @@ func renderedChanges(files Files, e accel.ContainerEngine, now *Config, w []want
 			break
 		}
 		name := "config.toml.tmpl"
-		if now.merge.version >= 3 {
+		if now.merge.files[0].version >= 3 {
 			name = "config-v3.toml.tmpl"
 		}
 		text := ownComment + "\n# It is the config.toml that was rendered, and one change.\n" + string(after)
-		changes = append(changes, Change{Files: []File{change(files, path.Join(r.dir, name), []byte(text), true)}})
+		changes = append(changes, one(files, path.Join(r.dir, name), []byte(text), true))
 	}
 	return changes
 }
@@ -189,12 +168,12 @@ func mask(data []byte) []byte {
 
 // decodeTemplate reads a template as far as that is possible without its values. If a key occurs once per branch of
 // an action, only the last one counts.
-func decodeTemplate(name string, data []byte, there bool) (containerdFile, *accel.Problem) {
+func decodeTemplate(name string, data []byte) (containerdFile, *accel.Problem) {
 	masked := mask(data)
 	if bytes.Equal(masked, data) {
-		return decodeContainerd(name, data, there)
+		return decodeContainerd(name, data)
 	}
-	f := containerdFile{name: name, there: there, data: data, masked: masked, version: 1, tree: map[string]any{}}
+	f := containerdFile{name: name, data: data, masked: masked, version: 1, tree: map[string]any{}}
 	d, err := parseDocument(masked)
 	if err != nil {
 		return f, broken(name, err)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"path"
+	"slices"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -42,11 +43,11 @@ func Rows() []Row {
 		{
 			Name: "cri-o", Daemon: true, CRI: true, Reload: true, Dropins: crioDropins, HookDirs: hookDirs(),
 			Check: []string{"crio", "--config", "DIR/crio.conf", "--config-dir", "DIR/crio.conf.d", "config"},
-			read:  readCRIO, changes: crioChanges, stage: stageCRIO,
+			read:  readCRIO, changes: specDirsIn(crioDropins, "[crio.runtime]"), stage: stageCRIO,
 		},
 		{
 			Name: "podman", Reload: true, Dropins: podmanDropins, HookDirs: hookDirs(),
-			read: readPodman, changes: podmanChanges,
+			read: readPodman, changes: specDirsIn(podmanDropins, "[engine]"),
 		},
 		{
 			Name: "containerd", Daemon: true, CRI: true, Versioned: true, Dropins: "/etc/containerd/conf.d",
@@ -94,12 +95,23 @@ func hookDirs() []string {
 	return []string{"/usr/share/containers/oci/hooks.d", "/etc/containers/oci/hooks.d", "/run/containers/oci/hooks.d"}
 }
 
-// ownFiles returns one change for each name to try for a file of acceld's own: no later file may override it.
-func ownFiles(files Files, dir, suffix, text string) []Change {
+// specDirsIn returns a function that adds a directory to the cdi_spec_dirs of a table, by a file of acceld's own in
+// the directory dropins.
+func specDirsIn(dropins, table string) func(Files, accel.ContainerEngine, *Config, string) []Change {
+	return func(files Files, _ accel.ContainerEngine, now *Config, dir string) []Change {
+		text := ownComment + "\n" + table + "\ncdi_spec_dirs = " + quoted(append(slices.Clone(now.SpecDirs), dir)) + "\n"
+		return ownFiles(files, dropins, ".conf", []byte(text))
+	}
+}
+
+// ownNames are the names to try for a file of acceld's own: no later file may override it.
+func ownNames() []string { return []string{ownName, "99-acceld", "zz-acceld"} }
+
+// ownFiles returns one change for each of these names.
+func ownFiles(files Files, dir, suffix string, text []byte) []Change {
 	var changes []Change
-	for _, name := range []string{ownName, "99-acceld", "zz-acceld"} {
-		f := change(files, path.Join(dir, name+suffix), []byte(text), false)
-		changes = append(changes, Change{Files: []File{f}})
+	for _, name := range ownNames() {
+		changes = append(changes, one(files, path.Join(dir, name+suffix), text, false))
 	}
 	return changes
 }

@@ -37,17 +37,6 @@ func (f File) choice(c Container) *Choice {
 	return &f.Choices[i]
 }
 
-// kinds returns the kinds of the chosen devices. Nobody chose devices of other kinds.
-func (f File) kinds(x *Choice) map[string]bool {
-	out := map[string]bool{}
-	for _, d := range f.Devices {
-		if slices.Contains(x.Devices, d.ID) {
-			out[d.Kind] = true
-		}
-	}
-	return out
-}
-
 // Chosen returns an error if the container has devices other than the chosen ones of their kinds. IDs are the
 // devices that the CDI spec injected; if empty, the devices in the container's specification count.
 func (f File) Chosen(c Container, ids []string) error {
@@ -55,15 +44,22 @@ func (f File) Chosen(c Container, ids []string) error {
 	if x == nil {
 		return nil
 	}
-	kinds := f.kinds(x)
+	var chosen []Device
 	for _, d := range f.Devices {
-		if !kinds[d.Kind] || slices.Contains(x.Devices, d.ID) {
+		if slices.Contains(x.Devices, d.ID) {
+			chosen = append(chosen, d)
+		}
+	}
+	for _, d := range f.Devices {
+		// Nobody chose devices of other kinds.
+		if slices.Contains(x.Devices, d.ID) ||
+			!slices.ContainsFunc(chosen, func(o Device) bool { return o.Kind == d.Kind }) {
 			continue
 		}
 		given := slices.Contains(ids, d.ID)
-		if len(ids) == 0 {
+		if len(ids) == 0 { // the nodes of a divided device may also belong to a chosen one
 			given = slices.ContainsFunc(c.Linux.Devices, func(g ContainerDevice) bool {
-				return slices.ContainsFunc(d.Nodes, g.is) && !f.shared(g, x)
+				return d.has(g) && !slices.ContainsFunc(chosen, func(o Device) bool { return o.has(g) })
 			})
 		}
 		if given {
@@ -73,13 +69,6 @@ func (f File) Chosen(c Container, ids []string) error {
 		}
 	}
 	return nil
-}
-
-// shared reports whether a device node also belongs to a chosen device; the nodes of a divided device may.
-func (f File) shared(g ContainerDevice, x *Choice) bool {
-	return slices.ContainsFunc(f.Devices, func(d Device) bool {
-		return slices.Contains(x.Devices, d.ID) && slices.ContainsFunc(d.Nodes, g.is)
-	})
 }
 
 // container reads the specification of the container with the given OCI state.

@@ -98,7 +98,7 @@ func (f File) Named(ids []string) error {
 	for _, id := range ids {
 		i := slices.IndexFunc(f.Devices, func(d Device) bool { return d.ID == id })
 		if i < 0 {
-			return notReady("", id, "Unknown", "the agent has not published it")
+			return notReady(id, "Unknown", "the agent has not published it")
 		}
 		if err := f.Devices[i].err(); err != nil {
 			return err
@@ -112,16 +112,16 @@ func (f File) Named(ids []string) error {
 func (f File) Given(devices []ContainerDevice) error {
 	for _, given := range devices {
 		for _, d := range f.Devices {
-			if !slices.ContainsFunc(d.Nodes, given.is) {
-				continue
-			}
-			if err := d.err(); err != nil {
-				return err
+			if d.has(given) && !d.Ready {
+				return d.err()
 			}
 		}
 	}
 	return nil
 }
+
+// has reports whether an entry is one of the device's nodes.
+func (d Device) has(c ContainerDevice) bool { return slices.ContainsFunc(d.Nodes, c.is) }
 
 func (c ContainerDevice) is(n Node) bool {
 	if c.Type != "c" && c.Type != "u" && c.Type != "b" {
@@ -134,19 +134,15 @@ func (d Device) err() error {
 	if d.Ready {
 		return nil
 	}
-	node := ""
+	name := d.ID
 	if len(d.Nodes) > 0 {
-		node = d.Nodes[0].Path
+		name = d.Nodes[0].Path + " (" + d.ID + ")"
 	}
-	return notReady(node, d.ID, d.Reason, d.Message)
+	return notReady(name, d.Reason, d.Message)
 }
 
-// notReady builds the error's one line; node may be empty.
-func notReady(node, id, reason, message string) error {
-	name := id
-	if node != "" {
-		name = node + " (" + id + ")"
-	}
+// notReady builds the error's one line.
+func notReady(name, reason, message string) error {
 	why := strings.TrimSuffix(reason+": "+message, ": ")
 	return fmt.Errorf("device %s is not ready: %s", name, strings.Join(strings.Fields(why), " "))
 }

@@ -55,7 +55,7 @@ func Decide(r Request, stdin io.Reader) error {
 	if len(r.IDs) > 0 {
 		f, err := load(r.State)
 		if err != nil {
-			return notReady("", r.IDs[0], "Unknown", err.Error())
+			return notReady(r.IDs[0], "Unknown", err.Error())
 		}
 		if err := f.Named(r.IDs); err != nil || len(f.Choices) == 0 {
 			return err

@@ -74,5 +74,5 @@ func described(d *prometheus.Desc) exporter.Metric {
 
 func controllerTable() string {
 	return "## The controller\n\nEach replica serves these on `/metrics` of its port 9482; those of policies and of cards are of the leader alone.\n\n" +
-		exporter.Section{Metrics: ControllerMetrics()}.Markdown()
+		markdown(ControllerMetrics())
 }

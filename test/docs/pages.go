@@ -11,7 +11,6 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/cmd/acceld/cli"
-	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/vendors"
 )
 
@@ -56,7 +55,7 @@ func metrics() string {
 	return "# Metrics\n\nGenerated from the rows of package exporter, and from what the controller's packages describe; do not edit.\n\n" +
 		"The agent's are served on `/metrics` of the local endpoint, and of the [remote one](monitoring.md). A scrape shows the last reading and\n" +
 		"never touches a driver. What is not known is an absent series, never a zero.\n\n" +
-		strings.TrimSpace(exporter.Docs(vendors.MetricPages())) + "\n\n" + controllerTable()
+		strings.TrimSpace(metricTables(vendors.MetricPages())) + "\n\n" + controllerTable()
 }
 
 func cell(s string) string {

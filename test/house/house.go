@@ -42,7 +42,7 @@ func Rules() []Rule {
 		},
 		{
 			"templates",
-			"No program imports html/template or text/template: they make the linker keep every method of every type.",
+			"Only accel imports text/template, nothing html/template: it refuses what a stranger's definition may not contain, and pages are values of package page.",
 			templates,
 		},
 		{"places", "Every package has a place in the house and a name that says what it is.", places},

@@ -234,7 +234,6 @@ func TestRollout(t *testing.T) {
 	has := granted(t, "stays")
 	next := &plugin{Plugin: newPlugin()}
 	next.stop = runPlugin(next.Plugin)
-	<-next.Ready()
 	admitted("while the new one knows no device")
 	next.Update(two())
 	wait(t, "the new one", next.right)

@@ -214,7 +214,7 @@ func (s *stand) look() []accel.Accelerator {
 			Nodes: []accel.DeviceNode{{Path: fmt.Sprintf("/dev/nvidia%d", i), Major: 195, Minor: uint32(i)}},
 		})
 	}
-	return s.supervisor.Withhold(s.def, s.engine.Judge(s.def, nil, s.supervisor.Enrich(s.def, accs)))
+	return s.engine.Judge(s.def, nil, s.supervisor.Enrich(s.def, accs))
 }
 
 // until waits for the devices to be as ok wants them, and returns them and how long it took.

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -80,7 +79,6 @@ func newMachine(dir string, boot int) (*machine, error) {
 func (m *machine) open(dir string) {
 	m.driver = driver.New(m.host, driver.Options{
 		StateDir: dir, Log: slog.New(listener{m}), Kernel: kernel{m}, StoreEntries: -1,
-		Now: func() time.Time { return time.Now().UTC() },
 	})
 }
 

@@ -189,26 +189,12 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// version returns what the Go toolchain stamped: the tag of a release, or the commit.
+// version returns what the Go toolchain stamped: the tag of a release, or a pseudo-version with the commit, and
+// "+dirty" if the tree had changes.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v, rev, dirty := info.Main.Version, "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			rev = s.Value[:min(12, len(s.Value))]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = "+changes"
-		}
-	}
-	if v != "" && v != "(devel)" {
-		return v
-	}
-	if rev == "" {
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
 		return "unstamped"
 	}
-	return "commit " + rev + dirty
+	return info.Main.Version
 }

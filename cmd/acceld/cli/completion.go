@@ -82,7 +82,7 @@ func (c *common) complete(cmd *cobra.Command, args []string, _ string) ([]string
 		directive = cobra.ShellCompDirectiveDefault
 	}
 	kinds := strings.Contains(cmd.Use, "KIND") && !strings.Contains(cmd.Use, "KIND|KEY") // a file follows those
-	words := c.words(kinds, strings.Contains(cmd.Use, "DEVICE"))
+	words := c.words(cmd, kinds, strings.Contains(cmd.Use, "DEVICE"))
 	return slices.DeleteFunc(words, func(word string) bool {
 		name, _, _ := strings.Cut(word, "\t")
 		return slices.Contains(args, name)
@@ -91,18 +91,18 @@ func (c *common) complete(cmd *cobra.Command, args []string, _ string) ([]string
 
 // words returns the kinds of the definitions in force, each with its title, and the IDs of the host's accelerators and
 // of their partitions, each with its kind.
-func (c *common) words(kinds, devices bool) []string {
+func (c *common) words(cmd *cobra.Command, kinds, devices bool) []string {
 	if !kinds && !devices {
 		return nil
 	}
-	p, problem := c.open()
+	p, problem := c.open(cmd)
 	if problem != nil {
 		return nil
 	}
 	p.Log = slog.New(slog.DiscardHandler) // a completing shell has no place for messages
 	var facts accel.Facts
 	if devices {
-		facts = detect.Detect(p.Host, detect.Options{})
+		facts = p.facts()
 	}
 	var names, ids []string
 	for _, kind := range sorted(p.Kinds) {

@@ -8,7 +8,7 @@ import (
 )
 
 // console is standard error. On a terminal, its last line may be a status line that is updated in place; other output
-// goes above that line. A nil console is the standard error of this process.
+// goes above that line.
 type console struct {
 	mu  sync.Mutex
 	out io.Writer
@@ -50,9 +50,6 @@ func (c *console) erasure() string {
 
 // Write writes above the status line, which reappears the next time it is shown.
 func (c *console) Write(b []byte) (int, error) {
-	if c == nil {
-		return os.Stderr.Write(b)
-	}
 	return c.over(c.out).Write(b)
 }
 

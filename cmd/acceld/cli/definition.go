@@ -13,7 +13,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver/template"
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/host"
@@ -40,12 +39,12 @@ func definitionListCommand(c *common) *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the kinds that have a definition", Args: noArgs,
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
-			all, problem := p.everyDefinition(cmd.ErrOrStderr())
+		RunE: c.opened(func(p *parts, _ []string) error {
+			all, problem := p.everyDefinition()
 			if problem != nil {
 				return failed(problem)
 			}
-			facts := detect.Detect(p.Host, detect.Options{})
+			facts := p.facts()
 			kinds, rows := []listed{}, [][]string{{"KIND", "RESOURCE", "ENABLED", "DEVICES", "TITLE"}}
 			for _, kind := range sorted(all) {
 				def := all[kind]
@@ -54,16 +53,16 @@ func definitionListCommand(c *common) *cobra.Command {
 					kind, k.Resource, strconv.FormatBool(k.Enabled), strconv.Itoa(k.Devices), plain(k.Title),
 				})
 			}
-			return format.print(cmd.OutOrStdout(), kinds, rows)
+			return format.print(p.out, kinds, func(s *tableWriter) { s.table(rows) })
 		}),
 	}
-	format.flag(cmd, "text", "json")
+	format.flag(cmd, "text")
 	return cmd
 }
 
-// everyDefinition also returns the definitions of disabled kinds. It reports on errs what cannot be used.
-func (p *parts) everyDefinition(errs io.Writer) (map[string]*accel.Definition, *accel.Problem) {
-	p.printSkipped(errs)
+// everyDefinition also returns the definitions of disabled kinds. It reports what cannot be used.
+func (p *parts) everyDefinition() (map[string]*accel.Definition, *accel.Problem) {
+	p.printSkipped()
 	all, _, problem := p.Definitions()
 	if problem != nil {
 		return nil, problem
@@ -73,9 +72,9 @@ func (p *parts) everyDefinition(errs io.Writer) (map[string]*accel.Definition, *
 }
 
 // printSkipped reports the definitions that cannot be used.
-func (p *parts) printSkipped(errs io.Writer) {
+func (p *parts) printSkipped() {
 	for _, s := range p.Skipped {
-		fmt.Fprintln(errs, "acceld: skipped a definition:", s)
+		fmt.Fprintln(p.errs, "acceld: skipped a definition:", s)
 	}
 }
 
@@ -86,8 +85,8 @@ func definitionShowCommand(c *common) *cobra.Command {
 		Use: "show [KIND...]", Short: "Print the definitions in force",
 		Long: `show prints the definitions of the named kinds, or all definitions in force, with the configuration's overrides.
 With --expand it fills in the templates with the facts of the host below --host-root, as the agent does.`,
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
-			all, problem := p.everyDefinition(cmd.ErrOrStderr())
+		RunE: c.opened(func(p *parts, kinds []string) error {
+			all, problem := p.everyDefinition()
 			if problem != nil {
 				return failed(problem)
 			}
@@ -100,17 +99,17 @@ With --expand it fills in the templates with the facts of the host below --host-
 				return err
 			}
 			if expand {
-				facts := detect.Detect(p.Host, detect.Options{})
+				facts := p.facts()
 				for i := range defs {
 					if defs[i], problem = template.Expand(defs[i], facts); problem != nil {
 						return failed(problem)
 					}
 				}
 			}
-			return writeDefinitions(cmd.OutOrStdout(), defs, format.json())
+			return writeDefinitions(p.out, defs, format.json())
 		}),
 	}
-	format.flag(cmd, "yaml", "json")
+	format.flag(cmd, "yaml")
 	cmd.Flags().BoolVar(&expand, "expand", false, "fill in the templates with the facts of this host")
 	return cmd
 }
@@ -159,13 +158,13 @@ func definitionValidateCommand(c *common) *cobra.Command {
 field, what is wrong. It fills in the templates with the facts of the host below --host-root, and looks up the metrics
 and the other kinds that a file names. FILE may be "-" for standard input. Nothing is changed.`,
 		Args: takes(1, many, "name the files"),
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, files []string) error {
+		RunE: c.opened(func(p *parts, files []string) error {
 			v := validation{
-				out: cmd.OutOrStdout(), facts: detect.Detect(p.Host, detect.Options{}), known: maps.Clone(p.Kinds),
+				out: p.out, facts: p.facts(), known: maps.Clone(p.Kinds),
 				from: map[string]string{}, text: map[string][]byte{},
 			}
 			for _, file := range files {
-				data, err := readNamed(cmd.InOrStdin(), file)
+				data, err := readNamed(p.in, file)
 				if err != nil {
 					v.say(file, vendors.Fault{Message: err.Error()})
 					continue
@@ -177,7 +176,7 @@ and the other kinds that a file names. FILE may be "-" for standard input. Nothi
 				return exit{exitFailed, fmt.Errorf("%s in %s", count(v.faults, "error"), count(len(files), "file"))}
 			}
 			for _, kind := range sorted(v.from) {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s is valid\n", v.from[kind], kind)
+				fmt.Fprintf(p.out, "%s: %s is valid\n", v.from[kind], kind)
 			}
 			return nil
 		}),
@@ -210,14 +209,16 @@ type validation struct {
 	faults int
 }
 
-func (v *validation) say(file string, f vendors.Fault) {
-	v.faults++
-	f = vendors.Locate(v.text[file], []vendors.Fault{f})[0]
-	where := file
-	if f.Line > 0 {
-		where = fmt.Sprintf("%s:%d", file, f.Line)
+// say prints faults of a file, with their lines and in the order of the lines.
+func (v *validation) say(file string, faults ...vendors.Fault) {
+	for _, f := range vendors.Locate(v.text[file], faults) {
+		v.faults++
+		where := file
+		if f.Line > 0 {
+			where = fmt.Sprintf("%s:%d", file, f.Line)
+		}
+		fmt.Fprintf(v.out, "%s: %s\n", where, plain(f.String()))
 	}
-	fmt.Fprintf(v.out, "%s: %s\n", where, plain(f.String()))
 }
 
 // file checks one file by itself.
@@ -229,11 +230,8 @@ func (v *validation) file(file string, data []byte) {
 		if len(faults) == 0 {
 			faults = v.ontoHost(def)
 		}
-		faults = vendors.Locate(data, faults)
 	}
-	for _, f := range faults {
-		v.say(file, f)
-	}
+	v.say(file, faults...)
 	if def == nil || len(faults) > 0 {
 		return
 	}

@@ -2,9 +2,7 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,8 +27,8 @@ func detectCommand(c *common) *cobra.Command {
 		Long: `detect reads the host below --host-root once and prints what it finds: kernel, distribution, container runtime,
 PCI functions, hardware inventory, network functions, and the accelerators that a definition recognises. It changes
 nothing and needs no agent. It also works on a copy of a machine's files, but then without the hardware inventory.`,
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
-			p.printSkipped(cmd.ErrOrStderr())
+		RunE: c.opened(func(p *parts, _ []string) error {
+			p.printSkipped()
 			facts := detect.Detect(p.Host, detect.Options{Names: true, Around: true})
 			d := detected{Facts: facts, Accelerators: map[string][]accel.Accelerator{}}
 			for kind, def := range p.Kinds {
@@ -38,19 +36,14 @@ nothing and needs no agent. It also works on a copy of a machine's files, but th
 					d.Accelerators[kind] = accs
 				}
 			}
-			if format.json() {
-				return writeJSON(cmd.OutOrStdout(), d)
-			}
-			var b strings.Builder
-			printDetected(&b, d)
-			return printPage(cmd.OutOrStdout(), b.String())
+			return format.print(p.out, d, func(s *tableWriter) { printDetected(s, d) })
 		}),
 	}
-	format.flag(cmd, "text", "json")
+	format.flag(cmd, "text")
 	return cmd
 }
 
-func printDetected(out *strings.Builder, d detected) {
+func printDetected(s *tableWriter, d detected) {
 	f := d.Facts
 	rows := [][]string{
 		{"kernel", cmp.Or(f.Kernel.Release, "unknown")},
@@ -62,9 +55,8 @@ func printDetected(out *strings.Builder, d detected) {
 		{"kubelet", map[bool]string{true: f.Kubelet.Root, false: "none"}[f.Kubelet.Present]},
 		{"PCI functions", strconv.Itoa(len(f.PCI))},
 	}
-	// A strings.Builder does not fail.
-	_ = printTable(out, append(rows, inventoryRows(f.Inventory)...))
-	fmt.Fprintln(out)
+	s.table(append(rows, inventoryRows(f.Inventory)...))
+	s.line(0, "")
 	rows = [][]string{{"KIND", "DEVICE", "NUMA", "DRIVER", "NODES", "HEALTH"}}
 	for _, kind := range sorted(d.Accelerators) {
 		for _, a := range accel.Flat(d.Accelerators[kind]) {
@@ -77,10 +69,10 @@ func printDetected(out *strings.Builder, d detected) {
 	if len(d.Accelerators) == 0 {
 		rows = [][]string{{"no definition recognises an accelerator on this host"}}
 	}
-	_ = printTable(out, rows)
-	printNetwork(out, f.Network)
+	s.table(rows)
+	printNetwork(s, f.Network)
 	for _, p := range f.Problems {
-		fmt.Fprintln(out, "note:", plain(p))
+		s.line(0, "note: "+plain(p))
 	}
 }
 
@@ -109,11 +101,11 @@ func reported(r accel.HealthReporter) string {
 }
 
 // printNetwork writes a line for each network function, and notes about what is unhealthy or unknown.
-func printNetwork(out *strings.Builder, functions []accel.NetworkFunction) {
+func printNetwork(s *tableWriter, functions []accel.NetworkFunction) {
 	if len(functions) == 0 {
 		return
 	}
-	fmt.Fprintln(out)
+	s.line(0, "")
 	rows := [][]string{{"NETWORK", "NUMA", "DRIVER", "FIRMWARE", "LINKS"}}
 	for _, f := range functions {
 		var links []string
@@ -134,26 +126,17 @@ func printNetwork(out *strings.Builder, functions []accel.NetworkFunction) {
 			cmp.Or(plain(strings.Join(links, ", ")), "none"),
 		})
 	}
-	_ = printTable(out, rows) // a strings.Builder does not fail
+	s.table(rows)
 	unknown := ""
 	for _, f := range functions {
 		for _, r := range f.Reporters {
 			if r.State != "healthy" {
-				fmt.Fprintf(out, "note: %s: %s\n", f.Address, plain(reported(r)))
+				s.line(0, "note: "+f.Address+": "+plain(reported(r)))
 			}
 		}
 		if f.Unknown != "" && f.Unknown != unknown {
 			unknown = f.Unknown
-			fmt.Fprintln(out, "note: network information is incomplete:", plain(unknown))
+			s.line(0, "note: network information is incomplete: "+plain(unknown))
 		}
 	}
-}
-
-func writeJSON(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		return exit{exitFailed, err}
-	}
-	return nil
 }

@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -50,24 +50,14 @@ before you share it.`,
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "acceld: wrote %s; read it before you share it\n", report)
 			}
-			if format.json() {
-				if err := writeJSON(cmd.OutOrStdout(), findings); err != nil {
-					return err
-				}
-			} else {
-				s := newSheet(cmd.OutOrStdout())
-				printFindings(s, findings)
-				if _, err := io.WriteString(cmd.OutOrStdout(), s.String()); err != nil {
-					return err
-				}
-			}
-			if slices.ContainsFunc(findings, finding.bad) {
+			err := format.print(cmd.OutOrStdout(), findings, func(s *tableWriter) { printFindings(s, findings) })
+			if err == nil && slices.ContainsFunc(findings, finding.bad) {
 				return exit{exitFailed, nil}
 			}
-			return nil
+			return err
 		},
 	}
-	format.flag(cmd, "text", "json")
+	format.flag(cmd, "text")
 	cmd.Flags().StringVar(&report, "report", "", "write a report about this host, without secrets, to this file")
 	return cmd
 }
@@ -128,7 +118,7 @@ func ill(a accel.Accelerator) finding {
 
 // diagnose runs every check, in the order in which the agent would run into the problems.
 func (c *common) diagnose(cmd *cobra.Command) []finding {
-	p, problem := c.open()
+	p, problem := c.open(cmd)
 	out := []finding{found("configuration", c.from(), problem)}
 	if problem != nil {
 		return out
@@ -151,7 +141,7 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 	for _, kind := range sorted(p.Kinds) {
 		out = append(out, p.diagnoseKind(p.Kinds[kind], facts)...)
 	}
-	return append(out, p.diagnoseAgent(cmd, out)...)
+	return append(out, p.diagnoseAgent(out)...)
 }
 
 // diagnoseAround reports what the host is, and which of its network functions are unhealthy.
@@ -205,10 +195,7 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	if problem == nil && !run.Applied {
 		problem = accel.Problemf(accel.ProbeUnanswered, "the CDI spec %q does not match these devices", run.Spec)
 	}
-	well := run.Spec
-	if well == "" {
-		well = "no CDI spec; none is needed until a device is usable"
-	}
+	well := cmp.Or(run.Spec, "no CDI spec; none is needed until a device is usable")
 	out = append(out, found(def.Kind+" runtime", well, problem))
 	for _, a := range accs {
 		if a.Health.State != accel.Healthy {
@@ -227,12 +214,8 @@ func (c *common) from() string {
 }
 
 // diagnoseAgent queries the running agent. It does not repeat findings that are already in seen.
-func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
-	a, err := p.agent()
-	if err != nil {
-		return []finding{found("agent", "", accel.AsProblem(err))}
-	}
-	m, err := a.Machine(cmd.Context())
+func (p *parts) diagnoseAgent(seen []finding) []finding {
+	m, err := p.agent().Machine(p.ctx)
 	if err != nil {
 		return []finding{{
 			About: "agent", Reason: accel.ProbeUnanswered, Message: err.Error(),

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/store"
@@ -28,7 +26,7 @@ func driverListCommand(c *common) *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the drivers in the store", Args: noArgs,
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
+		RunE: c.opened(func(p *parts, _ []string) error {
 			entries, err := p.Driver(nil).List()
 			if err != nil {
 				return failed(accel.AsProblem(err))
@@ -42,10 +40,11 @@ func driverListCommand(c *common) *cobra.Command {
 			if len(entries) == 0 {
 				rows = [][]string{{fmt.Sprintf("no driver in the store below %q", p.Config.StateDir)}}
 			}
-			return format.print(cmd.OutOrStdout(), append([]store.Entry{}, entries...), rows) // [], not null
+			list := append([]store.Entry{}, entries...) // [], not null
+			return format.print(p.out, list, func(s *tableWriter) { s.table(rows) })
 		}),
 	}
-	format.flag(cmd, "text", "json")
+	format.flag(cmd, "text")
 	return cmd
 }
 
@@ -67,46 +66,42 @@ func driverEnsureCommand(c *common) *cobra.Command {
 		Long: `ensure makes sure that the drivers of the named kinds are loaded. It tries, in this order: the loaded driver, the store,
 the host's own modules, then the sources of the definition: registries, builds, bundles.
 With --stored-only it builds nothing and fetches nothing. This is what runs at boot, before the kubelet.`,
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
-			facts := detect.Detect(p.Host, detect.Options{})
+		RunE: c.opened(func(p *parts, kinds []string) error {
+			facts := p.facts()
 			if all == (len(kinds) > 0) {
 				return errors.New("name the kinds, or use --all")
-			}
-			if all {
-				kinds = p.KindsInOrder()
 			}
 			defs, err := p.chosen(kinds)
 			if err != nil {
 				return err
 			}
-			v := newView(cmd.Context(), p.console, false)
+			if all {
+				defs, _ = accel.InOrder(p.Kinds) // cycles were removed when the definitions were read
+			}
+			v, d := p.work(false)
 			defer v.close()
-			d, out := p.Driver(v.note), v.out(cmd.OutOrStdout())
 			var errs []error
 			for _, def := range defs {
 				accs := p.Accelerators(def, facts)
 				if len(accs) == 0 {
-					fmt.Fprintf(out, "%s: no device\n", def.Kind)
+					fmt.Fprintf(p.out, "%s: no device\n", def.Kind)
 					continue
 				}
-				have, problem := d.EnsureWith(cmd.Context(), def, facts, accs,
+				have, problem := d.EnsureWith(p.ctx, def, facts, accs,
 					source.Options{NoBuild: stored, Retry: retry})
-				if problem != nil && cmd.Context().Err() != nil {
-					errs = append(errs, v.interrupted())
+				if problem != nil && p.ctx.Err() != nil {
 					break
 				}
 				if problem != nil {
 					errs = append(errs, fmt.Errorf("%s: %s", def.Kind, explain(problem)))
 					continue
 				}
-				fmt.Fprintf(out, "%s: driver %s present (%s) on %s\n", def.Kind, have.Version, have.Source,
+				fmt.Fprintf(p.out, "%s: driver %s present (%s) on %s\n", def.Kind, have.Version, have.Source,
 					count(len(accs), "device"))
 			}
-			if !v.waited(d.Sources().Wait) { // what was built may still be published
-				errs = append(errs, v.interrupted())
-			}
-			if len(errs) > 0 {
-				return exit{exitFailed, errors.Join(errs...)}
+			errs = append(errs, v.waited(d.Sources().Wait)) // what was built may still be published
+			if err := errors.Join(errs...); err != nil {
+				return exit{exitFailed, err}
 			}
 			return nil
 		}),
@@ -123,18 +118,18 @@ func driverUnloadCommand(c *common) *cobra.Command {
 		Long: `unload removes the modules of a driver that nothing uses. If something uses it, unload names the users and changes
 nothing. A running agent loads the modules again: to keep them unloaded, disable the kind in the configuration first.`,
 		Args: takes(1, many, "name the kinds"),
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
+		RunE: c.opened(func(p *parts, kinds []string) error {
 			defs, err := p.chosen(kinds)
 			if err != nil {
 				return err
 			}
-			facts := detect.Detect(p.Host, detect.Options{})
+			facts := p.facts()
 			for _, def := range defs {
-				if problem := p.Driver(nil).Unload(cmd.Context(), def, facts,
+				if problem := p.Driver(nil).Unload(p.ctx, def, facts,
 					p.Accelerators(def, facts)); problem != nil {
 					return failed(problem)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: unloaded\n", def.Kind)
+				fmt.Fprintf(p.out, "%s: unloaded\n", def.Kind)
 			}
 			return nil
 		}),
@@ -155,11 +150,15 @@ func (p *parts) chosen(kinds []string) ([]*accel.Definition, error) {
 	return out, nil
 }
 
-// withDevices returns the kinds that have a device.
-func (p *parts) withDevices(facts accel.Facts) []string {
-	return slices.DeleteFunc(sorted(p.Kinds), func(kind string) bool {
-		return len(p.Accelerators(p.Kinds[kind], facts)) == 0
-	})
+// withDevices returns the definitions of the kinds that have a device.
+func (p *parts) withDevices(facts accel.Facts) []*accel.Definition {
+	var out []*accel.Definition
+	for _, kind := range sorted(p.Kinds) {
+		if len(p.Accelerators(p.Kinds[kind], facts)) > 0 {
+			out = append(out, p.Kinds[kind])
+		}
+	}
+	return out
 }
 
 // loadModuleCommand is the helper process that loads modules into the kernel; see driver.LoadModuleMain.

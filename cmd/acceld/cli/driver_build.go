@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver/artifact"
 )
 
@@ -21,7 +20,7 @@ running kernel, or of the kernel named with --kernel. It loads nothing and needs
 in a toolkit image. With --push it also publishes each driver to the kind's sources of type oci, and prints the
 reference with its digest.`,
 		Args: takes(1, many, "name the kinds"),
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
+		RunE: c.opened(func(p *parts, kinds []string) error {
 			if signKey != "" && !push {
 				return errors.New("--sign-key needs --push: it signs what is published")
 			}
@@ -33,24 +32,22 @@ reference with its digest.`,
 			if err != nil {
 				return err
 			}
-			v := newView(cmd.Context(), p.console, false)
+			v, d := p.work(false)
 			defer v.close()
-			out := v.out(cmd.OutOrStdout())
-			d, facts := p.Driver(v.note), detect.Detect(p.Host, detect.Options{})
-			facts.Kernel = p.kernelFor(cmd, kernel, facts.Kernel)
+			facts := p.factsFor(kernel)
 			for _, def := range defs {
-				e, problem := d.Sources().Build(cmd.Context(), def, facts)
+				e, problem := d.Sources().Build(p.ctx, def, facts)
 				if problem != nil {
 					return v.failed(problem)
 				}
-				fmt.Fprintf(out, "%s: driver %s for kernel %s is in the store: %s\n", def.Kind, e.Version,
+				fmt.Fprintf(p.out, "%s: driver %s for kernel %s is in the store: %s\n", def.Kind, e.Version,
 					e.KernelRelease, e.Key)
 				if !push {
 					continue
 				}
-				pushed, problem := d.Sources().Push(cmd.Context(), def, facts, e, key)
+				pushed, problem := d.Sources().Push(p.ctx, def, facts, e, key)
 				for _, a := range pushed {
-					fmt.Fprintf(out, "%s: published %s\n", def.Kind, a.Reference)
+					fmt.Fprintf(p.out, "%s: published %s\n", def.Kind, a.Reference)
 				}
 				if problem != nil {
 					return v.failed(problem)

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/driver/store"
 )
@@ -28,7 +27,7 @@ func bundleExportCommand(c *common) *cobra.Command {
 		Long: `export writes to FILE every usable driver of a kind in the store, or the one driver whose key starts with KEY.
 "driver list" shows kinds and keys.`,
 		Args: takes(2, 2, "name a kind or a key, and the file"),
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, args []string) error {
+		RunE: c.opened(func(p *parts, args []string) error {
 			file, err := filepath.Abs(args[1])
 			if err != nil {
 				return exit{exitFailed, err}
@@ -37,19 +36,18 @@ func bundleExportCommand(c *common) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v := newView(cmd.Context(), p.console, false)
+			v, d := p.work(false)
 			defer v.close()
-			d := p.Driver(v.note)
 			entries, err := stored(d, args[0])
 			if err != nil {
 				return err
 			}
-			made, problem := d.Sources().Export(detect.Detect(p.Host, detect.Options{}), entries, file, key)
+			made, problem := d.Sources().Export(p.facts(), entries, file, key)
 			if problem != nil {
 				return failed(problem)
 			}
 			for i, a := range made {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s for kernel %s: %s\n", entries[i].Kind, entries[i].Version,
+				fmt.Fprintf(p.out, "%s: driver %s for kernel %s: %s\n", entries[i].Kind, entries[i].Version,
 					entries[i].KernelRelease, a.Digest)
 			}
 			return nil
@@ -93,10 +91,10 @@ func bundleImportCommand(c *common) *cobra.Command {
 		Long: `import puts the drivers of bundles into the store, for this kernel and for others. acceld loads from the store what a
 definition asks for. With --key, each driver must be signed by one of the keys.`,
 		Args: takes(1, many, "name the files"),
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, files []string) error {
-			v := newView(cmd.Context(), p.console, false)
+		RunE: c.opened(func(p *parts, files []string) error {
+			v, d := p.work(false)
 			defer v.close()
-			d, facts := p.Driver(v.note), detect.Detect(p.Host, detect.Options{})
+			facts := p.facts()
 			for i := range keys {
 				var err error
 				if keys[i], err = filepath.Abs(keys[i]); err != nil {
@@ -108,13 +106,13 @@ definition asks for. With --key, each driver must be signed by one of the keys.`
 				if err != nil {
 					return exit{exitFailed, err}
 				}
-				entries, unknown, problem := d.Sources().Import(cmd.Context(), p.Kinds, facts, file, keys)
+				entries, unknown, problem := d.Sources().Import(p.ctx, p.Kinds, facts, file, keys)
 				for _, e := range entries {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s for kernel %s is in the store: %s\n", e.Kind,
+					fmt.Fprintf(p.out, "%s: driver %s for kernel %s is in the store: %s\n", e.Kind,
 						e.Version, e.KernelRelease, e.Key)
 				}
 				for _, kind := range unknown {
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s: skipped, no definition has this kind\n", plain(kind))
+					fmt.Fprintf(p.errs, "%s: skipped, no definition has this kind\n", plain(kind))
 				}
 				if problem != nil {
 					return failed(problem)

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver/kmod"
 )
 
@@ -24,18 +23,15 @@ func driverVerifyCommand(c *common) *cobra.Command {
 module files, and shows what it found: architecture, name, release and flags of the kernel, modprobe.d, parameters
 and where they come from, firmware, dependencies, who signed the module and whether this kernel accepts that, and the
 version of every symbol. Nothing is given to the kernel. The exit code is 1 if a module would be refused.`,
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, args []string) error {
-			facts := detect.Detect(p.Host, detect.Options{})
-			facts.Kernel = p.kernelFor(cmd, kernel, facts.Kernel)
-			all, err := p.verifications(facts, args, c.hostRoot == "/")
+		RunE: c.opened(func(p *parts, args []string) error {
+			facts := p.factsFor(kernel)
+			all, err := p.verifications(facts, args)
 			if err != nil {
 				return err
 			}
-			if format.json() {
-				err = writeJSON(cmd.OutOrStdout(), append([]kmod.Verification{}, all...))
-			} else {
-				writeVerifications(cmd.OutOrStdout(), facts.Kernel, all)
-			}
+			err = format.print(p.out, all, func(s *tableWriter) {
+				writeVerifications(&s.b, facts.Kernel, all)
+			})
 			if err == nil && slices.ContainsFunc(all, func(v kmod.Verification) bool { return v.Problem != nil }) {
 				return exit{exitFailed, nil}
 			}
@@ -43,12 +39,12 @@ version of every symbol. Nothing is given to the kernel. The exit code is 1 if a
 		}),
 	}
 	cmd.Flags().StringVar(&kernel, "kernel", "", "check for the kernel with this release instead of the running one")
-	format.flag(cmd, "text", "json")
+	format.flag(cmd, "text")
 	return cmd
 }
 
 // verifications checks what the arguments name. Files of one kind are checked together.
-func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]kmod.Verification, error) {
+func (p *parts) verifications(facts accel.Facts, args []string) ([]kmod.Verification, error) {
 	d := p.Driver(nil)
 	var kinds []string
 	files := map[string][]string{} // by kind; "" for files that no definition knows
@@ -57,7 +53,7 @@ func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]km
 			kinds = append(kinds, a)
 			continue
 		}
-		if live {
+		if p.hostRoot == "/" {
 			var err error
 			if a, err = filepath.Abs(a); err != nil {
 				return nil, exit{exitUsage, err}
@@ -69,14 +65,14 @@ func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]km
 		kind := p.kindOf(a)
 		files[kind] = append(files[kind], a)
 	}
-	if len(args) == 0 {
-		kinds = p.withDevices(facts)
-	}
 	defs, err := p.chosen(kinds)
 	if err != nil {
 		return nil, err
 	}
-	var out []kmod.Verification
+	if len(args) == 0 {
+		defs = p.withDevices(facts)
+	}
+	out := []kmod.Verification{} // [], not null
 	for _, def := range defs {
 		out = append(out, d.Sources().Verify(def, facts))
 	}
@@ -92,7 +88,7 @@ func (p *parts) kindOf(file string) string {
 	for _, kind := range sorted(p.Kinds) {
 		if slices.ContainsFunc(p.Kinds[kind].Driver.Modules, func(m accel.Module) bool {
 			return slices.ContainsFunc(append([]string{m.Name}, m.Files...), func(n string) bool {
-				return strings.ReplaceAll(n, "-", "_") == strings.ReplaceAll(base, "-", "_")
+				return kmod.Normal(n) == kmod.Normal(base)
 			})
 		}) {
 			return kind
@@ -130,21 +126,15 @@ func writeVerifications(w io.Writer, k accel.Kernel, all []kmod.Verification) {
 // policyWords returns what the kernel requires of modules.
 func policyWords(k accel.Kernel) []string {
 	var out []string
-	for _, w := range []struct {
-		so   bool
-		text string
-	}{
-		{k.SecureBoot, "Secure Boot is on"},
-		{k.SigEnforce, "signatures are enforced"},
-		{k.Lockdown != "" && k.Lockdown != "none", "locked down (" + k.Lockdown + ")"},
-		{k.ModulesDisabled, "loading modules is switched off"},
-	} {
-		if w.so {
-			out = append(out, w.text)
+	add := func(so bool, text string) {
+		if so {
+			out = append(out, text)
 		}
 	}
-	if len(out) == 0 {
-		out = append(out, "accepts unsigned modules")
-	}
+	add(k.SecureBoot, "Secure Boot is on")
+	add(k.SigEnforce, "signatures are enforced")
+	add(k.Lockdown != "" && k.Lockdown != "none", "locked down ("+k.Lockdown+")")
+	add(k.ModulesDisabled, "loading modules is switched off")
+	add(len(out) == 0, "accepts unsigned modules")
 	return out
 }

@@ -2,9 +2,12 @@ package cli
 
 import (
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
@@ -16,7 +19,11 @@ import (
 // opened returns the parts of a command on a fake machine.
 func opened(t *testing.T, m *hosttest.Machine) *parts {
 	t.Helper()
-	p, problem := (&common{hostRoot: m.Host.Root(), config: filepath.Join(t.TempDir(), "config.yaml")}).open()
+	var cmd cobra.Command
+	cmd.SetContext(t.Context())
+	p, problem := (&common{
+		hostRoot: m.Host.Root(), config: filepath.Join(t.TempDir(), "config.yaml"), console: &console{out: os.Stderr},
+	}).open(&cmd)
 	if problem != nil {
 		t.Fatal(problem)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -19,9 +20,9 @@ type outputFormat struct {
 	value   string
 }
 
-// flag adds the flag to cmd.
-func (f *outputFormat) flag(cmd *cobra.Command, allowed ...string) {
-	f.allowed, f.value = allowed, allowed[0]
+// flag adds the flag to cmd: JSON, or by default the format for people.
+func (f *outputFormat) flag(cmd *cobra.Command, people string) {
+	f.allowed, f.value = []string{people, "json"}, people
 	cmd.Flags().VarP(f, "output", "o", strings.Join(f.allowed, " or "))
 }
 
@@ -42,12 +43,24 @@ func (f *outputFormat) Type() string { return "format" }
 
 func (f *outputFormat) json() bool { return f.value == "json" }
 
-// print prints v as JSON, or rows as a table.
-func (f *outputFormat) print(out io.Writer, v any, rows [][]string) error {
+// print prints v as JSON, or the text that write writes.
+func (f *outputFormat) print(out io.Writer, v any, write func(s *tableWriter)) error {
 	if f.json() {
 		return writeJSON(out, v)
 	}
-	return printTable(out, rows)
+	s := newSheet(out)
+	write(s)
+	_, err := io.WriteString(out, s.String())
+	return err
+}
+
+func writeJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return exit{exitFailed, err}
+	}
+	return nil
 }
 
 // count returns "1 device", "2 devices" and so on.

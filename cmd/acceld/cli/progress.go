@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
+	"github.com/acceld/acceld/driver"
 )
 
 const (
@@ -35,6 +35,12 @@ type view struct {
 	telling sync.Mutex
 	told    map[string]time.Time // in a log: the time of a stage's last line
 	cut     *accel.Progress      // the stage that was interrupted
+}
+
+// work starts the view of a command's work on drivers, and returns it with the driver manager that reports to it.
+func (p *parts) work(quiet bool) (*view, *driver.Driver) {
+	v := newView(p.ctx, p.console, quiet)
+	return v, p.Driver(v.note)
 }
 
 // newView starts a view; a quiet view shows nothing.
@@ -67,15 +73,12 @@ func (v *view) draw(now time.Time) {
 		v.console.show(line)
 		return
 	}
+	v.telling.Lock()
+	defer v.telling.Unlock()
 	for _, p := range all {
-		v.telling.Lock()
 		last, again := v.told[string(p.Stage)+p.Kind]
-		due := again && now.Sub(last) >= stillEvery || !again && now.Sub(p.Since) >= worth
-		if due {
+		if again && now.Sub(last) >= stillEvery || !again && now.Sub(p.Since) >= worth {
 			v.told[string(p.Stage)+p.Kind] = now
-		}
-		v.telling.Unlock()
-		if due {
 			fmt.Fprintln(v.console, working(p, now))
 		}
 	}
@@ -127,8 +130,12 @@ func (v *view) interrupted() error {
 	return exit{exitFailed, errors.New(interruption(v.cut, time.Now()))}
 }
 
-// waited waits for something that cannot be cancelled. It returns false if the command is interrupted first.
-func (v *view) waited(wait func()) bool { return agent.Await(v.ctx, wait) }
+// waited waits for something that cannot be cancelled, such as the publication of what was built. It returns the
+// error of a command that is interrupted first.
+func (v *view) waited(wait func()) error {
+	agent.Await(v.ctx, wait)
+	return v.interrupted()
+}
 
 // interruption describes what was interrupted and what state it left.
 func interruption(p *accel.Progress, now time.Time) string {
@@ -146,21 +153,18 @@ func interruption(p *accel.Progress, now time.Time) string {
 
 // working describes the progress of a stage.
 func working(p accel.Progress, now time.Time) string {
-	parts := []string{words(p.Stage)}
+	step, left, again := "", "", ""
 	if p.Step > 0 {
-		parts = append(parts, strings.TrimSuffix(fmt.Sprintf("step %d of %d", p.Step, p.Steps), " of 0"))
+		step = strings.TrimSuffix(fmt.Sprintf("step %d of %d", p.Step, p.Steps), " of 0")
 	}
-	if text := amount(p); text != "" {
-		parts = append(parts, text)
-	}
-	parts = append(parts, took(now.Sub(p.Since)))
-	if left, ok := p.Left(now); ok {
-		parts = append(parts, "~"+took(left)+" left")
+	if d, ok := p.Left(now); ok {
+		left = "~" + took(d) + " left"
 	}
 	if p.Attempt > 1 {
-		parts = append(parts, fmt.Sprintf("attempt %d because %s", p.Attempt, plain(p.Problem)))
+		again = fmt.Sprintf("attempt %d because %s", p.Attempt, plain(p.Problem))
 	}
-	return prefix(p) + strings.Join(parts, ", ") + prefixed(": ", plain(p.What))
+	return prefix(p) + filled(", ", words(p.Stage), step, amount(p), took(now.Sub(p.Since)), left, again) +
+		prefixed(": ", plain(p.What))
 }
 
 // worked describes how a stage ended.
@@ -200,14 +204,15 @@ func amount(p accel.Progress) string {
 	if p.Guessed {
 		about = "~"
 	}
+	whole := p.Total == p.Done || p.Total == 0
 	switch unit := p.Stage.Unit(); {
 	case unit == "" || p.Done == 0 && p.Total == 0:
 		return ""
-	case unit == accel.UnitByte && p.Total == p.Done, unit == accel.UnitByte && p.Total == 0:
+	case unit == accel.UnitByte && whole:
 		return fmt.Sprintf("%.1f MB", megabytes(p.Done))
 	case unit == accel.UnitByte:
 		return fmt.Sprintf("%.1f of %.1f MB", megabytes(p.Done), megabytes(p.Total))
-	case p.Total == p.Done, p.Total == 0:
+	case whole:
 		return count(int(p.Done), string(unit))
 	default:
 		return fmt.Sprintf("%d of %s%s", p.Done, about, count(int(p.Total), string(unit)))
@@ -218,6 +223,3 @@ func megabytes(n int64) float64 { return float64(n) / 1e6 }
 
 // took formats a duration for people: "8s", "1m20s".
 func took(d time.Duration) string { return max(d, 0).Round(time.Second).String() }
-
-// out wraps standard output: what is printed there goes above the status line.
-func (v *view) out(out io.Writer) io.Writer { return v.console.over(out) }

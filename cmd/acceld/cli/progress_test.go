@@ -144,7 +144,7 @@ func TestProgressOnTerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	x := newTerminal(t, 72, 8)
 	v := still(t.Context(), x.slave)
-	out := v.out(x.slave)
+	out := v.console.over(x.slave)
 	since := time.Now()
 	pull := accel.Progress{
 		Kind: "qemu-edu", Stage: accel.StagePull,
@@ -324,8 +324,8 @@ func TestInterrupted(t *testing.T) {
 				if err := v.failed(nil); err != nil {
 					t.Error(err)
 				}
-				if got := v.waited(func() {}); !got && ctx.Err() == nil {
-					t.Error("nobody waited")
+				if err := v.waited(func() {}); (err != nil) != (ctx.Err() != nil) {
+					t.Errorf("waited: %v", err)
 				}
 			})
 		})
@@ -335,7 +335,7 @@ func TestInterrupted(t *testing.T) {
 	forever := make(chan struct{})
 	defer close(forever)
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if v.waited(func() { <-forever }) {
+	if v.waited(func() { <-forever }) == nil {
 		t.Error("what never ends was waited for")
 	}
 }
@@ -371,12 +371,12 @@ func TestFollowedProgress(t *testing.T) {
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
 	server.Start()
 	t.Cleanup(server.Close)
-	a := &asked{Client: client.New(socket, socket)}
+	a := &asked{Client: client.New(socket, filepath.Abs)}
 	at.Note(accel.Progress{Kind: kind, Stage: accel.StagePull, Done: 1_000_000, Total: 2_000_000, Since: time.Now()})
 	at.Note(accel.Progress{Kind: "another-kind", Stage: accel.StageBuild, Since: time.Now()})
 	v := newView(t.Context(), &console{out: x.slave}, false)
 	ended := make(chan error, 1)
-	go func() { ended <- a.follow(t.Context(), v, v.out(x.slave), kind, driver.Request{Asked: when}) }()
+	go func() { ended <- a.follow(v, v.console.over(x.slave), kind, driver.Request{Asked: when}) }()
 	x.until(t, "the bytes", func(text string, _ map[string]bool) bool {
 		return strings.Contains(text, kind+": preparing\n"+kind+": pulling, 1.0 of 2.0 MB, ")
 	})

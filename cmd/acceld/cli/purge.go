@@ -2,8 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,31 +29,34 @@ any time; it also finishes a purge that was interrupted. The agent must not run.
 
 The programs, the units and /etc/acceld stay, because they belong to the package or to whoever wrote them. The exit code
 is 0 if nothing was left.`,
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
+		RunE: c.opened(func(p *parts, _ []string) error {
 			r, err := p.runtimeFor(runtimeFlags{})
 			if err != nil {
 				return err
 			}
-			outcomes, problem := purge.Run(cmd.Context(), p.Setup, purge.Options{
+			outcomes, problem := purge.Run(p.ctx, p.Setup, purge.Options{
 				DryRun: dry, KeepDrivers: keep,
 				Runtime: r,
 			})
-			if err := printPurge(cmd.OutOrStdout(), format, dry, outcomes); err != nil {
+			report := purgeReport{dry, append([]ledger.Outcome{}, outcomes...), purge.Left(outcomes)}
+			if err := format.print(p.out, report, func(s *tableWriter) {
+				printPurge(s, report)
+			}); err != nil {
 				return err
 			}
 			if problem != nil {
 				return failed(problem)
 			}
-			if purge.Left(outcomes) > 0 {
+			if report.Left > 0 {
 				return exit{exitFailed, nil}
 			}
 			if stay {
-				<-cmd.Context().Done()
+				<-p.ctx.Done()
 			}
 			return nil
 		}),
 	}
-	format.flag(cmd, "text", "json")
+	format.flag(cmd, "text")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be done, change nothing")
 	cmd.Flags().BoolVar(&keep, "keep-drivers", false, "leave the kernel modules loaded")
 	cmd.Flags().BoolVar(&stay, "stay", false,
@@ -63,44 +64,36 @@ is 0 if nothing was left.`,
 	return cmd
 }
 
-// printPurge prints what was done: a list for people, or everything as JSON.
-func printPurge(out io.Writer, format outputFormat, dry bool, outcomes []ledger.Outcome) error {
-	left := purge.Left(outcomes)
-	if format.json() {
-		return writeJSON(out, purgeReport{dry, append([]ledger.Outcome{}, outcomes...), left})
-	}
-	i := palette(colourful(out))
-	var b strings.Builder
-	width := 0
-	for _, o := range outcomes {
+// printPurge lists what was done, or would be.
+func printPurge(s *tableWriter, r purgeReport) {
+	width, done := 0, 0
+	for _, o := range r.Outcomes {
 		width = max(width, len(o.Path))
 	}
-	done := 0
-	for _, o := range outcomes {
-		paint := i.good
+	for _, o := range r.Outcomes {
+		paint := s.good
 		switch o.Action {
 		case ledger.Settled:
 			continue
 		case ledger.Left:
-			paint = i.bad
+			paint = s.bad
 		}
 		done++
-		line := fmt.Sprintf("%s  %-*s  %s", paint(fmt.Sprintf("%-8s", o.Action)), width, plain(o.Path), plain(o.Detail))
+		text := fmt.Sprintf("%-*s  %s", width, plain(o.Path), plain(o.Detail))
 		if o.Reason != "" {
-			line += fmt.Sprintf(" (%s)", o.Reason)
+			text += fmt.Sprintf(" (%s)", o.Reason)
 		}
-		fmt.Fprintln(&b, strings.TrimRight(line, " "))
+		action := fmt.Sprintf("%-8s", o.Action)
+		s.fold(paint(action)+"  ", len(action)+2, text)
 	}
 	switch {
-	case left > 0:
-		fmt.Fprintf(&b, "%d left: deal with what is named, then run purge again\n", left)
+	case r.Left > 0:
+		s.line(0, fmt.Sprintf("%d left: deal with what is named, then run purge again", r.Left))
 	case done == 0:
-		fmt.Fprintln(&b, "nothing of acceld is on this host except its package")
-	case dry:
-		fmt.Fprintln(&b, "nothing was changed: this is what a purge would do")
+		s.line(0, "nothing of acceld is on this host except its package")
+	case r.DryRun:
+		s.line(0, "nothing was changed: this is what a purge would do")
 	default:
-		fmt.Fprintln(&b,
-			"the programs, the units and /etc/acceld belong to the package: remove them with the package manager")
+		s.line(0, "the programs, the units and /etc/acceld belong to the package: remove them with the package manager")
 	}
-	return printPage(out, b.String())
 }

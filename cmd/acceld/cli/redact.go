@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"sigs.k8s.io/yaml"
 )
@@ -95,20 +96,29 @@ type form struct {
 	instead string
 }
 
+// compiled returns the forms of a table: pattern, replacement.
+func compiled(table [][2]string) []form {
+	var out []form
+	for _, row := range table {
+		out = append(out, form{regexp.MustCompile(row[0]), row[1]})
+	}
+	return out
+}
+
 // longForms are the forms that span several lines.
 func longForms() []form {
-	return []form{
+	return compiled([][2]string{
 		// A block without an end was cut. It takes the base64 lines that follow, or one line in which line ends are
 		// escaped.
-		{regexp.MustCompile(`-----BEGIN ([A-Z0-9 ]+)-----(?s:.*?)-----END [A-Z0-9 ]+-----`), "[redacted: $1]"},
-		{
-			regexp.MustCompile(`(?m)-----BEGIN ([A-Z0-9 ]+)-----[^\n"]*(?:\n[ \t]*[A-Za-z0-9+/=:, -]+$)*`),
-			"[redacted: $1]",
-		},
+		{`-----BEGIN ([A-Z0-9 ]+)-----(?s:.*?)-----END [A-Z0-9 ]+-----`, "[redacted: $1]"},
+		{`(?m)-----BEGIN ([A-Z0-9 ]+)-----[^\n"]*(?:\n[ \t]*[A-Za-z0-9+/=:, -]+$)*`, "[redacted: $1]"},
 		// "password:" with a block of lines below it.
-		{regexp.MustCompile(`(?im)(^[ \t]*(?:- )?["']?[\w.-]*(?:` + secretWords +
-			`)["']?[ \t]*:[ \t]*)[|>][-+0-9]*[ \t]*\n(?:[ \t]+[^\n]*\n?)+`), "${1}[redacted]\n"},
-	}
+		{
+			`(?im)(^[ \t]*(?:- )?["']?[\w.-]*(?:` + secretWords +
+				`)["']?[ \t]*:[ \t]*)[|>][-+0-9]*[ \t]*\n(?:[ \t]+[^\n]*\n?)+`,
+			"${1}[redacted]\n",
+		},
+	})
 }
 
 // forms are the forms within one line, tried in order. None of them matches the bracketed placeholder of an earlier
@@ -118,36 +128,29 @@ func forms() []form {
 		name = `[\w.-]*(?:` + secretWords + `)`
 		path = `[\w.-]*(?:` + pathWords + `)`
 	)
-	return []form{
-		{regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}`), "${1}[redacted]"},
-		{regexp.MustCompile(`\beyJ[\w-]{6,}\.[\w-]+(?:\.[\w-]*)?`), "[redacted: token]"},
-		{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#"'@\[\]]+@`), "${1}[redacted]@"},
+	return compiled([][2]string{
+		{`(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}`, "${1}[redacted]"},
+		{`\beyJ[\w-]{6,}\.[\w-]+(?:\.[\w-]*)?`, "[redacted: token]"},
+		{`([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#"'@\[\]]+@`, "${1}[redacted]@"},
 		// "password": "…", also if the JSON is quoted once more.
-		{regexp.MustCompile(`(?i)("` + name + `"\s*:\s*")(?:[^"\\]|\\.)+`), "${1}[redacted]"},
-		{regexp.MustCompile(`(?i)(\\+"` + name + `\\+"\s*:\s*\\+")(?:[^"\\]|\\\\\\"|\\\\[^"\\])+`), "${1}[redacted]"},
+		{`(?i)("` + name + `"\s*:\s*")(?:[^"\\]|\\.)+`, "${1}[redacted]"},
+		{`(?i)(\\+"` + name + `\\+"\s*:\s*\\+")(?:[^"\\]|\\\\\\"|\\\\[^"\\])+`, "${1}[redacted]"},
 		// password: …, also with escaped line ends; {password: …}.
-		{regexp.MustCompile(`(?i)(` + name + `\s*:\s*)[|>][-+0-9]*\s*(?:\\n[ \t]+[^\\"\n]*)+`), "${1}[redacted]"},
-		{
-			regexp.MustCompile(`(?im)(^[ \t]*(?:- )?["']?` + name + `["']?[ \t]*:[ \t]+)[^\s{\[][^\n]*`),
-			"${1}[redacted]",
-		},
-		{
-			regexp.MustCompile(`(?im)(^[ \t]*(?:- )?["']?` + path + `["']?[ \t]*:[ \t]+["']?)[^\s{\["'/][^\n]*`),
-			"${1}[redacted]",
-		},
-		{regexp.MustCompile(`(?i)([{,]\s*["']?` + name + `["']?\s*:\s*)[^\s"',}][^,}\n]*`), "${1}[redacted]"},
+		{`(?i)(` + name + `\s*:\s*)[|>][-+0-9]*\s*(?:\\n[ \t]+[^\\"\n]*)+`, "${1}[redacted]"},
+		{`(?im)(^[ \t]*(?:- )?["']?` + name + `["']?[ \t]*:[ \t]+)[^\s{\[][^\n]*`, "${1}[redacted]"},
+		{`(?im)(^[ \t]*(?:- )?["']?` + path + `["']?[ \t]*:[ \t]+["']?)[^\s{\["'/][^\n]*`, "${1}[redacted]"},
+		{`(?i)([{,]\s*["']?` + name + `["']?\s*:\s*)[^\s"',}][^,}\n]*`, "${1}[redacted]"},
 		// PASSWORD=…, --password=… and --password …
-		{regexp.MustCompile(`(?i)(\b` + name + `=["']?)[^\s"'&,;\[]+`), "${1}[redacted]"},
-		{regexp.MustCompile(`(?i)(--` + name + `\s+["']?)[^\s"'&,;\[-][^\s"'&,;]*`), "${1}[redacted]"},
-		{regexp.MustCompile(`(?i)\b(` + name + `: ?["']?)[^\s"',;\[{]{6,}`), "${1}[redacted]"}, // in a sentence
+		{`(?i)(\b` + name + `=["']?)[^\s"'&,;\[]+`, "${1}[redacted]"},
+		{`(?i)(--` + name + `\s+["']?)[^\s"'&,;\[-][^\s"'&,;]*`, "${1}[redacted]"},
+		{`(?i)\b(` + name + `: ?["']?)[^\s"',;\[{]{6,}`, "${1}[redacted]"}, // in a sentence
 		// Tokens of clouds and forges, and bootstrap tokens of kubelets.
 		{
-			regexp.MustCompile(
-				`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bdckr_pat_[\w-]{16,}`),
+			`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bdckr_pat_[\w-]{16,}`,
 			"[redacted: token]",
 		},
-		{regexp.MustCompile(bootstrapToken), "[redacted: token]"},
-	}
+		{bootstrapToken, "[redacted: token]"},
+	})
 }
 
 // text removes the secrets from s.
@@ -197,27 +200,22 @@ const bootstrapToken = `\b[a-z0-9]{6}\.[a-z0-9]{16}\b` //nolint:gosec // a patte
 // random reports whether a long run of characters looks random, such as a base64 key. Hexadecimal digests and ids,
 // paths, and names of several words do not count as random.
 func random(word string) bool {
-	longest, upper, lower, digit := 0, 0, 0, 0
+	longest := 0
 	for part := range strings.FieldsFuncSeq(word, func(c rune) bool { return c == '/' || c == '-' || c == '_' }) {
 		longest = max(longest, len(part))
 	}
-	turns, last := 0, 0
-	for _, c := range word {
-		class := 0
-		switch {
-		case c >= 'A' && c <= 'Z':
-			upper, class = upper+1, 1
-		case c >= 'a' && c <= 'z':
-			lower, class = lower+1, 2
-		case c >= '0' && c <= '9':
-			digit, class = digit+1, 3
+	classes := []func(rune) bool{unicode.IsUpper, unicode.IsLower, unicode.IsDigit}
+	for _, is := range classes {
+		if longest < 16 || !strings.ContainsFunc(word, is) {
+			return false
 		}
+	}
+	turns, last := 0, -1
+	for _, c := range word {
+		class := slices.IndexFunc(classes, func(is func(rune) bool) bool { return is(c) })
 		if class != last {
 			turns, last = turns+1, class
 		}
-	}
-	if longest < 16 || upper == 0 || lower == 0 || digit == 0 {
-		return false
 	}
 	return turns*4 > len(word) // by chance the class changes at over half of the characters, in names hardly ever
 }

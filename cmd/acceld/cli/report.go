@@ -56,9 +56,9 @@ func (c *common) report(cmd *cobra.Command, file string, findings []finding) err
 		content, err := own.ReadFile(config)
 		sections[2] = outcome("configuration "+c.config, string(content), err)
 	}
-	if p, problem := c.open(); problem == nil { // otherwise the problem is among the findings
+	if p, problem := c.open(cmd); problem == nil { // otherwise the problem is among the findings
 		p.secrets(hide, own)
-		sections = append(sections, p.sections(cmd.Context())...)
+		sections = append(sections, p.sections()...)
 	}
 	return own.WriteFile(file, []byte(render(hide, sections)), 0o600)
 }
@@ -85,11 +85,11 @@ func render(hide *redactor, sections []section) string {
 
 // printable keeps lines and replaces control characters, which a terminal would obey.
 func printable(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		b.WriteString(plain(strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "    ")) + "\n")
+	lines := strings.Split(strings.ReplaceAll(text, "\t", "    "), "\n")
+	for i := range lines {
+		lines[i] = plain(lines[i])
 	}
-	return b.String()
+	return strings.Join(lines, "\n")
 }
 
 func asText(v any) string {
@@ -135,7 +135,7 @@ func (p *parts) secrets(hide *redactor, own *host.Host) {
 }
 
 // sections returns the parts of a report after the configuration.
-func (p *parts) sections(ctx context.Context) []section {
+func (p *parts) sections() []section {
 	out := []section{
 		{"facts of the host", asText(detect.Detect(p.Host, detect.Options{Names: true, Around: true}))},
 		{"definitions in force", strings.Join(sorted(p.Kinds), "\n")},
@@ -145,7 +145,7 @@ func (p *parts) sections(ctx context.Context) []section {
 			out = append(out, section{"definition " + name, string(content)})
 		}
 	}
-	out = append(out, p.answers(ctx)...)
+	out = append(out, p.answers()...)
 	entries, err := p.Driver(nil).List()
 	out = append(out, outcome("drivers in the store", asText(entries), err))
 	for _, name := range p.Host.Glob(p.Config.StateDir+"/kmod/failed", "*.log") {
@@ -155,9 +155,9 @@ func (p *parts) sections(ctx context.Context) []section {
 	changed, err := p.Ledger.Changed()
 	out = append(out, outcome("files of acceld that somebody else has changed", asText(changed), err))
 	if p.Host.Live() {
-		journal, err := p.journal(ctx)
+		journal, err := p.journal()
 		out = append(out, outcome("journal of the agent", journal, err))
-		kernel, err := p.kernelLog(ctx)
+		kernel, err := p.kernelLog()
 		out = append(out, outcome("kernel log", kernel, err))
 	}
 	return out
@@ -171,17 +171,14 @@ func outcome(title, text string, err error) section {
 }
 
 // answers returns the agent's responses.
-func (p *parts) answers(ctx context.Context) []section {
-	a, err := p.agent()
-	if err != nil {
-		return []section{outcome("agent", "", err)}
-	}
+func (p *parts) answers() []section {
+	a := p.agent()
 	var out []section
 	for _, path := range []string{
 		"/v1/machine", "/v1/holders", "/v1/events", "/v1/progress", "/readyz", "/livez",
 		"/healthz", "/metrics",
 	} {
-		text, err := a.Text(ctx, path)
+		text, err := a.Text(p.ctx, path)
 		out = append(out, outcome("agent "+path, text, err))
 		if err != nil { // no agent answers
 			break
@@ -191,8 +188,8 @@ func (p *parts) answers(ctx context.Context) []section {
 }
 
 // journal returns the last lines of the unit's journal.
-func (p *parts) journal(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, journalTime)
+func (p *parts) journal() (string, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, journalTime)
 	defer cancel()
 	out, err := p.Host.Programs().Command(ctx, "journalctl", "--unit=acceld.service", "--no-pager", "--output=short-iso",
 		fmt.Sprintf("--lines=%d", reportLines)).Output()
@@ -200,30 +197,26 @@ func (p *parts) journal(ctx context.Context) (string, error) {
 }
 
 // kernelLog returns the last lines of the kernel's own messages, without debug messages.
-func (p *parts) kernelLog(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithCancel(ctx)
+func (p *parts) kernelLog() (string, error) {
+	ctx, cancel := context.WithCancel(p.ctx)
 	defer cancel()
-	records, err := p.Host.Kernel().Kmsg(ctx, false)
+	records, err := p.Host.Kernel().Kmsg(ctx)
 	if err != nil {
 		return "", err
 	}
 	const debug = 7 // a level of Documentation/core-api/printk-basics.rst
 	var b strings.Builder
-	silence := time.NewTimer(listening)
+	silence := time.AfterFunc(listening, cancel) // which ends the records
 	defer silence.Stop()
-	for n := 0; n < 1<<20; n++ {
-		select {
-		case r, ok := <-records:
-			if !ok {
-				return tail(b.String()), nil
-			}
-			if r.Facility == 0 && r.Level < debug {
-				fmt.Fprintf(&b, "[%12.6f] <%d> %s\n", r.Boot.Seconds(), r.Level, plain(r.Text))
-			}
-			silence.Reset(listening)
-		case <-silence.C:
-			return tail(b.String()), nil
+	for range 1 << 20 {
+		r, ok := <-records
+		if !ok {
+			break
 		}
+		if r.Facility == 0 && r.Level < debug {
+			fmt.Fprintf(&b, "[%12.6f] <%d> %s\n", r.Boot.Seconds(), r.Level, plain(r.Text))
+		}
+		silence.Reset(listening)
 	}
 	return tail(b.String()), nil
 }

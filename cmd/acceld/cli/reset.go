@@ -38,20 +38,20 @@ names them), if the kernel cannot reset the device, or if the reset would also a
 During the reset, a running agent gives the devices to nobody. An interrupted reset leaves a device without a driver at
 worst; the agent, or the next reset, binds it again.`,
 		Args: takes(1, many, "name the devices"),
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, words []string) error {
+		RunE: c.opened(func(p *parts, words []string) error {
 			r := &reset{parts: p, driver: p.Driver(nil)}
-			if problem := r.find(cmd.Context(), words); problem != nil {
+			if problem := r.find(p.ctx, words); problem != nil {
 				return failed(problem)
 			}
 			plans := r.driver.PlanReset(r.facts, r.targets)
-			against := r.against(cmd.Context(), plans)
+			against := r.against(p.ctx, plans)
 			if dry {
-				return r.print(cmd.OutOrStdout(), plans, against)
+				return r.print(p.out, plans, against)
 			}
 			if len(against) > 0 {
 				return failed(against[0])
 			}
-			return r.run(cmd.Context(), cmd.OutOrStdout(), plans)
+			return r.run(p.ctx, p.out, plans)
 		}),
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be done, and what is in the way; change nothing")
@@ -71,20 +71,19 @@ type reset struct {
 
 // find reads the host, queries the agent and finds the named devices.
 func (r *reset) find(ctx context.Context, words []string) *accel.Problem {
-	r.facts = detect.Detect(r.Host, detect.Options{})
-	if a, err := r.parts.agent(); err == nil {
-		if r.machine, err = a.Machine(ctx); err == nil {
-			r.agent = a
-		}
+	r.facts = r.parts.facts()
+	a := r.parts.agent()
+	if m, err := a.Machine(ctx); err == nil {
+		r.agent, r.machine = a, m
 	}
+	seen := map[string]bool{}
 	for _, word := range words {
 		t, problem := r.target(word)
 		if problem != nil {
 			return problem
 		}
-		if !slices.ContainsFunc(r.targets, func(other driver.ResetTarget) bool {
-			return other.Device.ID == t.Device.ID
-		}) {
+		if !seen[t.Device.ID] {
+			seen[t.Device.ID] = true
 			r.targets = append(r.targets, t)
 		}
 	}
@@ -93,11 +92,11 @@ func (r *reset) find(ctx context.Context, words []string) *accel.Problem {
 
 // target finds one device. If several kinds recognise it, the kind that the others come after wins.
 func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Problem) {
-	for _, kind := range r.KindsInOrder() {
-		def := r.Kinds[kind]
+	ordered, _ := accel.InOrder(r.Kinds) // cycles were removed when the definitions were read
+	for _, def := range ordered {
 		all := r.Accelerators(def, r.facts)
 		for i := range all { // the agent knows what only a probe program reports
-			if x, ok := r.told(r.machine, all[i].ID); ok {
+			if x, ok := told(r.machine, all[i].ID); ok {
 				all[i].UUID, all[i].Fabric, all[i].Partitions = x.UUID, x.Fabric, x.Partitions
 			}
 		}
@@ -133,7 +132,7 @@ func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Proble
 }
 
 // told returns what the agent reports about a device that is on the bus.
-func (r *reset) told(m accel.Machine, id string) (accel.Accelerator, bool) {
+func told(m accel.Machine, id string) (accel.Accelerator, bool) {
 	for _, have := range m.Have {
 		for _, x := range have.Accelerators {
 			if x.ID == id && x.Present() {
@@ -260,9 +259,7 @@ func (r *reset) ready(ctx context.Context) *accel.Problem {
 	if r.agent == nil {
 		return nil // nothing gives them out
 	}
-	m, ok := r.agent.Await(ctx, outOfUse, func(m accel.Machine) bool {
-		return !slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool { return !r.isOut(m, t) })
-	})
+	m, ok := r.await(ctx, isOut)
 	if !ok {
 		return accel.Problemf(accel.ProbeUnanswered,
 			"the agent has not taken the devices out of use within %v; nothing was reset", outOfUse)
@@ -287,10 +284,17 @@ func (r *reset) ready(ctx context.Context) *accel.Problem {
 	return nil
 }
 
+// await follows the agent until ok accepts every device, and returns its last machine.
+func (r *reset) await(ctx context.Context, ok func(accel.Machine, driver.ResetTarget) bool) (accel.Machine, bool) {
+	return r.agent.Await(ctx, outOfUse, func(m accel.Machine) bool {
+		return !slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool { return !ok(m, t) })
+	})
+}
+
 // isOut reports whether no pod can be given a device any more. The agent never gives out a device that it does not
 // know.
-func (r *reset) isOut(m accel.Machine, t driver.ResetTarget) bool {
-	x, known := r.told(m, t.Device.ID)
+func isOut(m accel.Machine, t driver.ResetTarget) bool {
+	x, known := told(m, t.Device.ID)
 	if !known {
 		return true
 	}
@@ -313,14 +317,12 @@ func (r *reset) healths(ctx context.Context) map[string]accel.Health {
 	if r.agent == nil {
 		return out
 	}
-	m, _ := r.agent.Await(ctx, outOfUse, func(m accel.Machine) bool {
-		return !slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool {
-			x, known := r.told(m, t.Device.ID)
-			return known && (!x.Health.Usable() || x.WithheldBy(accel.ByReset, accel.ByProof))
-		})
+	m, _ := r.await(ctx, func(m accel.Machine, t driver.ResetTarget) bool {
+		x, known := told(m, t.Device.ID)
+		return !known || x.Health.Usable() && !x.WithheldBy(accel.ByReset, accel.ByProof)
 	})
 	for id := range out {
-		if x, known := r.told(m, id); known {
+		if x, known := told(m, id); known {
 			out[id] = x.Health
 		}
 	}

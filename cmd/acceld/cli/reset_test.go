@@ -48,7 +48,7 @@ func TestResetReady(t *testing.T) {
 			Def:    &accel.Definition{Kind: "qemu-edu"},
 			Device: accel.Accelerator{ID: "0000:01:00.0"},
 		}
-		if got := (&reset{}).isOut(m, target); got != c.want {
+		if got := isOut(m, target); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
 		}
 	}

@@ -79,23 +79,21 @@ func runtimeCheckCommand(c *common) *cobra.Command {
 		Use: "check", Short: "Check whether the container runtime gives devices to containers", Args: noArgs,
 		Long: `check shows which container runtime the host has, where its configuration is, whether it gives devices to containers
 through CDI, and what apply would change. It changes nothing.`,
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, _ []string) error {
+		RunE: c.opened(func(p *parts, _ []string) error {
 			r, err := p.runtimeFor(flags)
 			if err != nil {
 				return err
 			}
 			report, problem := r.CheckConfig()
-			if format.json() {
-				if err := writeJSON(cmd.OutOrStdout(), report); err != nil {
-					return err
-				}
-			} else {
-				fmt.Fprint(cmd.OutOrStdout(), describe(report))
+			if err := format.print(p.out, report, func(s *tableWriter) {
+				s.b.WriteString(describe(report))
+			}); err != nil {
+				return err
 			}
 			return failed(problem)
 		}),
 	}
-	format.flag(cmd, "text", "json")
+	format.flag(cmd, "text")
 	flags.add(cmd)
 	return cmd
 }
@@ -109,7 +107,7 @@ func runtimeApplyCommand(c *common) *cobra.Command {
 publishes the devices of the named kinds, or of every kind that has one. It works on any root, even if nothing runs
 there. purge undoes the changes. The hook lets a container have a device only after an agent has reported the device
 ready.`,
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
+		RunE: c.opened(func(p *parts, kinds []string) error {
 			r, err := p.runtimeFor(flags)
 			if err != nil {
 				return err
@@ -120,16 +118,16 @@ ready.`,
 			}
 			if dry {
 				report, problem := r.CheckConfig()
-				fmt.Fprint(cmd.OutOrStdout(), describe(report))
+				fmt.Fprint(p.out, describe(report))
 				return failed(problem)
 			}
-			report, problem := r.ApplyConfig(cmd.Context())
+			report, problem := r.ApplyConfig(p.ctx)
 			if problem != nil && problem.Reason != accel.RuntimeRestartNeeded {
 				return failed(problem)
 			}
-			fmt.Fprint(cmd.OutOrStdout(), applied(report))
+			fmt.Fprint(p.out, applied(report))
 			if !configOnly {
-				if problem := p.applyKinds(cmd, r, defs); problem != nil {
+				if problem := p.applyKinds(r, defs); problem != nil {
 					return failed(problem)
 				}
 			}
@@ -145,24 +143,22 @@ ready.`,
 }
 
 // applyKinds publishes the devices of the given kinds; without any, of all kinds that have a device.
-func (p *parts) applyKinds(cmd *cobra.Command, r *runtime.Runtime, defs []*accel.Definition) *accel.Problem {
-	facts := detect.Detect(p.Host, detect.Options{})
+func (p *parts) applyKinds(r *runtime.Runtime, defs []*accel.Definition) *accel.Problem {
+	facts := p.facts()
 	if len(defs) == 0 {
-		for _, kind := range p.withDevices(facts) {
-			defs = append(defs, p.Kinds[kind])
-		}
+		defs = p.withDevices(facts)
 	}
 	for _, def := range defs {
 		accs := p.Accelerators(def, facts)
 		if len(accs) == 0 {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: no device\n", def.Kind)
+			fmt.Fprintf(p.out, "%s: no device\n", def.Kind)
 			continue
 		}
 		have, problem := r.Apply(def, accs, p.Want())
 		if problem != nil {
 			return problem
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %q\n", def.Kind, count(len(have.Devices), "device"), have.Spec)
+		fmt.Fprintf(p.out, "%s: %s in %q\n", def.Kind, count(len(have.Devices), "device"), have.Spec)
 	}
 	return nil
 }

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"io"
-
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
@@ -19,44 +17,37 @@ why it is not ready, what is next and who must do what; for each device, its hea
 kinds or devices, it shows only those, and the exit code is about them. On a terminal the output fits the width and has
 colour, unless NO_COLOR is set. With --watch it keeps the page up to date until you interrupt it; in a pipe it prints
 one line for each change.`,
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, words []string) error {
-			a, err := p.agent()
-			if err != nil {
-				return exit{exitUnreachable, err}
-			}
+		RunE: c.opened(func(p *parts, words []string) error {
+			a := p.agent()
 			a.words = words
-			out := cmd.OutOrStdout()
+			out := p.out
 			switch _, height := size(out); {
 			case watch && height > 0 && !format.json():
-				return a.watchScreen(cmd.Context(), out)
+				return a.watchScreen(p.ctx, out)
 			case watch:
-				return a.watch(cmd.Context(), out, format.json())
+				return a.watch(p.ctx, out, &format)
 			}
-			m, err := a.Machine(cmd.Context())
+			m, err := a.Machine(p.ctx)
 			if err != nil {
 				return exit{exitUnreachable, err}
 			}
 			picked, err := pick(m, words)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case format.json():
-				err = writeJSON(out, picked)
-			default:
-				s := newSheet(out)
-				printMachine(s, shown{
-					Machine: m, picked: picked, holders: a.Holders(cmd.Context()),
-					atWork: a.Progress(cmd.Context(), ""), now: a.Clock(),
-				})
-				_, err = io.WriteString(out, s.String())
 			}
+			err = format.print(out, picked, func(s *tableWriter) {
+				printMachine(s, shown{
+					Machine: m, picked: picked, holders: a.Holders(p.ctx),
+					atWork: a.Progress(p.ctx, ""), now: a.Clock(),
+				})
+			})
 			if err == nil && !allReady(picked) {
 				return exit{exitNotReady, nil}
 			}
 			return err
 		}),
 	}
-	format.flag(cmd, "text", "json")
+	format.flag(cmd, "text")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false,
 		"keep the page up to date; in a pipe, print a line for each change")
 	return cmd
@@ -70,13 +61,7 @@ type asked struct {
 }
 
 // agent returns a client for the agent's socket; whether an agent answers there is not known yet.
-func (p *parts) agent() (*asked, error) {
-	file, err := p.Host.Path(p.Config.Socket)
-	if err != nil {
-		return nil, err
-	}
-	return &asked{Client: client.New(p.Config.Socket, file)}, nil
-}
+func (p *parts) agent() *asked { return &asked{Client: client.New(p.Config.Socket, p.Host.Path)} }
 
 // allReady reports whether every kind that has a device is ready, and every device and partition is usable
 // and not withheld.

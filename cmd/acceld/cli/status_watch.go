@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -11,40 +10,41 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
-	"github.com/acceld/acceld/agent/client"
-	"github.com/acceld/acceld/pace"
 )
 
 // pulse is how often the ages on a page are updated.
 const pulse = time.Second
 
 // watch prints the machine at each change until ctx ends.
-func (a *asked) watch(ctx context.Context, out io.Writer, asJSON bool) error {
-	for last := ""; ctx.Err() == nil; {
-		m, err := a.Next(ctx)
-		if err == nil {
-			m, err = pick(m, a.words)
-		}
-		text := plain(agent.Summary(m))
-		if err != nil {
-			text = err.Error()
-		}
-		if text != last && !errors.Is(err, client.ErrUnchanged) && ctx.Err() == nil {
+func (a *asked) watch(ctx context.Context, out io.Writer, format *outputFormat) error {
+	news, last := a.Watch(ctx), ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case n := <-news:
+			m, err := n.Machine, n.Err
+			if err == nil {
+				m, err = pick(m, a.words)
+			}
+			text := plain(agent.Summary(m))
+			if err != nil {
+				text = err.Error()
+			}
+			if text == last || ctx.Err() != nil {
+				continue
+			}
 			last = text
-			var written error
-			switch {
-			case !asJSON:
-				written = printPage(out, time.Now().Format(time.TimeOnly)+"  "+text+"\n")
-			case err == nil:
-				written = writeJSON(out, m)
+			if err != nil && format.json() {
+				continue
 			}
-			if written != nil {
-				return written
+			if err := format.print(out, m, func(s *tableWriter) {
+				s.line(0, time.Now().Format(time.TimeOnly)+"  "+text)
+			}); err != nil {
+				return err
 			}
 		}
-		_ = pace.Sleep(ctx, client.Pause)
 	}
-	return nil
 }
 
 // watchScreen keeps the page on a terminal up to date in place until ctx ends, and leaves the last page there.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -79,11 +78,11 @@ func (s *tableWriter) breakAt(prefix string, hang int, text string) {
 	s.b.WriteString("\n")
 }
 
-// columnsOf drops the columns of a table that are empty in every row; the first row contains the headings. Other
-// empty cells become dashes.
-func columnsOf(rows [][]string) [][]string {
+// columnsOf returns the first n columns of a table without those that are empty in every row; the first row contains
+// the headings. Other empty cells become dashes.
+func columnsOf(rows [][]string, n int) [][]string {
 	out := make([][]string, len(rows))
-	for c := range rows[0] {
+	for c := range n {
 		if !slices.ContainsFunc(rows[1:], func(r []string) bool { return r[c] != "" }) {
 			continue
 		}
@@ -119,11 +118,12 @@ func aligned(rows [][]string) (lines []string, width int) {
 	return lines, width
 }
 
-// printTable prints rows with aligned columns; the first row contains the headings.
-func printTable(out io.Writer, rows [][]string) error {
+// table writes rows with aligned columns; the first row contains the headings.
+func (s *tableWriter) table(rows [][]string) {
 	lines, _ := aligned(rows)
-	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
-	return err
+	for _, line := range lines {
+		s.line(0, line)
+	}
 }
 
 // visible returns the number of columns that s takes: its characters without the colour codes.

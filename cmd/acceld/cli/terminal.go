@@ -4,16 +4,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
-
-// colourful reports whether out is a terminal that should get colour (no-color.org).
-func colourful(out io.Writer) bool {
-	return columns(out) > 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-}
 
 // columns returns the width of the terminal behind out; 0 if it is not a terminal.
 func columns(out io.Writer) int {
@@ -23,6 +18,9 @@ func columns(out io.Writer) int {
 
 // size returns the size of the terminal behind out; 0 and 0 if it is not a terminal.
 func size(out io.Writer) (width, height int) {
+	if a, wrapped := out.(above); wrapped {
+		out = a.out
+	}
 	f, ok := out.(*os.File)
 	if !ok {
 		return 0, 0
@@ -34,39 +32,12 @@ func size(out io.Writer) (width, height int) {
 	return width, height
 }
 
-// newSheet returns a tableWriter for out: as wide as the terminal, and without limit in a pipe.
+// newSheet returns a tableWriter for out: as wide as the terminal and in colour (no-color.org), and without limit and
+// plain in a pipe.
 func newSheet(out io.Writer) *tableWriter {
-	return &tableWriter{palette: palette(colourful(out)), width: columns(out)}
-}
-
-// printPage prints text. It wraps lines that are wider than the terminal; in a pipe it wraps none.
-func printPage(out io.Writer, text string) error {
-	if width := columns(out); width >= 40 { // wrapping does not help a table in a narrower one
-		var b strings.Builder
-		for line := range strings.Lines(text) {
-			b.WriteString(wrap(line, width))
-		}
-		text = b.String()
-	}
-	_, err := io.WriteString(out, text)
-	return err
-}
-
-// wrap breaks a line at spaces so that no part is wider than width, except single words. It indents the later parts
-// like the text after the line's label, such as " driver ", or by four more columns than the line.
-func wrap(line string, width int) string {
-	if visible(strings.TrimRight(line, "\n")) <= width {
-		return line
-	}
-	body := strings.TrimLeft(line, " ")
-	indent := line[:len(line)-len(body)]
-	hang := len(indent) + 4
-	if label := regexp.MustCompile(`^ *[a-z]+  +`).FindString(line); label != "" && len(label) < 12 {
-		hang = len(label)
-	}
-	s := tableWriter{width: width}
-	s.breakAt(indent, hang, strings.TrimRight(body, "\n"))
-	return s.String()
+	width := columns(out)
+	colour := width > 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return &tableWriter{palette: palette(colour), width: width}
 }
 
 // screen shows pages in place on a terminal without flicker: one write overwrites what has changed, and the terminal
@@ -135,10 +106,8 @@ func cut(s string, n int) int {
 			return i
 		}
 		n--
-		i++
-		for i < len(s) && s[i]&0xc0 == 0x80 {
-			i++
-		}
+		_, bytes := utf8.DecodeRuneInString(s[i:])
+		i += bytes
 	}
 	return len(s)
 }

@@ -49,11 +49,11 @@ func printMachine(s *tableWriter, m shown) {
 	s.line(0, fmt.Sprintf("%s  kernel %s  acceld %s  up %s", m.Agent.Node, m.Facts.Kernel.Release, m.Agent.Version,
 		age(m.now.Sub(m.Agent.Started))))
 	if p := m.Want.Problem; p != nil {
+		paint, note := s.bad, "; the previous configuration stays in force"
 		if p.Reason == accel.ConfigPending {
-			s.line(0, s.wait(string(p.Reason))+"  "+plain(p.Message))
-		} else {
-			s.line(0, s.bad(string(p.Reason))+"  "+plain(p.Message)+"; the previous configuration stays in force")
+			paint, note = s.wait, ""
 		}
+		s.line(0, paint(string(p.Reason))+"  "+plain(p.Message)+note)
 	}
 	if m.picked.Status == nil {
 		m.picked = m.Machine
@@ -290,11 +290,7 @@ func printDevices(s *tableWriter, m shown, have accel.Have) {
 		})
 	}
 	for last := len(rows[0]); last >= len(rows[0])-2; last-- {
-		fewer := make([][]string, len(rows))
-		for i, r := range rows {
-			fewer[i] = r[:last]
-		}
-		if lines, width := aligned(columnsOf(fewer)); s.width == 0 || width+2 <= s.width {
+		if lines, width := aligned(columnsOf(rows, last)); s.width == 0 || width+2 <= s.width {
 			s.b.WriteString("  " + lines[0] + "\n")
 			for i, a := range devices {
 				s.b.WriteString("  " + lines[i+1] + "\n")

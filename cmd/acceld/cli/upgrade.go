@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
 )
 
@@ -30,16 +28,16 @@ evict their pods. If the new driver does not work, acceld rolls back to the old 
 the configuration names another one than today. A running agent does the work, and continues if you interrupt this
 command.`,
 		Args: takes(1, 1, "name one kind"),
-		RunE: c.opened(func(p *parts, cmd *cobra.Command, kinds []string) error {
+		RunE: c.opened(func(p *parts, kinds []string) error {
 			if err := oneOf("holders", f.holders); err != nil {
 				return err
 			}
 			if _, err := p.chosen(kinds); err != nil {
 				return err
 			}
-			v := newView(cmd.Context(), p.console, false)
+			v, d := p.work(false)
 			defer v.close()
-			return p.upgrade(v, v.out(cmd.OutOrStdout()), kinds[0], f)
+			return p.upgrade(v, d, kinds[0], f)
 		}),
 	}
 	cmd.Flags().StringVar(&f.version, "version", "", "the version to install; default: the configured one")
@@ -51,16 +49,14 @@ command.`,
 }
 
 // upgrade plans, requests and follows an upgrade.
-func (p *parts) upgrade(v *view, out io.Writer, kind string, f upgradeFlags) error {
-	ctx := v.ctx
+func (p *parts) upgrade(v *view, d *driver.Driver, kind string, f upgradeFlags) error {
 	r := driver.Request{
 		Version: f.version, Holders: accel.Holders(f.holders), Adopt: f.adopt, Over: p.BaseKinds[kind].Driver.Version,
 		Asked: time.Now().UTC().Round(0),
 	}
 	def := r.Apply(p.BaseKinds[kind])
-	facts := detect.Detect(p.Host, detect.Options{})
+	facts := p.facts()
 	accs := p.Accelerators(def, facts)
-	d := p.Driver(v.note)
 	have, problem := d.Probe(def, facts, accs)
 	if have.Upgrade == nil {
 		if problem == nil {
@@ -68,26 +64,26 @@ func (p *parts) upgrade(v *view, out io.Writer, kind string, f upgradeFlags) err
 		}
 		return failed(problem)
 	}
-	printPlan(out, def, *have.Upgrade, d.Holders(def, accs))
+	printPlan(p.out, def, *have.Upgrade, d.Holders(def, accs))
 	if f.dryRun {
 		return nil
+	}
+	if _, err := p.Host.Path(p.Config.Socket); err != nil { // an agent that cannot be asked may be running
+		return exit{exitFailed, err}
 	}
 	if problem := driver.Ask(p.Host, p.Config.StateDir, kind, r); problem != nil {
 		return failed(problem)
 	}
-	a, err := p.agent()
-	if err != nil {
-		return exit{exitFailed, err}
+	a := p.agent()
+	if _, err := a.Machine(p.ctx); err == nil {
+		return a.follow(v, p.out, kind, r)
 	}
-	if _, err := a.Machine(ctx); err == nil {
-		return a.follow(ctx, v, out, kind, r)
-	}
-	have, problem = d.Upgrade(ctx, def, facts, accs)
+	have, problem = d.Upgrade(p.ctx, def, facts, accs)
 	if problem != nil {
 		return v.failed(problem)
 	}
-	defer v.waited(d.Sources().Wait) // what was built may still be published
-	fmt.Fprintf(out, "%s: version %s serves\n", kind, cmp.Or(have.Version, "-"))
+	fmt.Fprintf(p.out, "%s: version %s serves\n", kind, cmp.Or(have.Version, "-"))
+	_ = v.waited(d.Sources().Wait) // the new driver serves, though it may not be published
 	return nil
 }
 
@@ -99,13 +95,13 @@ func printPlan(out io.Writer, def *accel.Definition, u accel.Upgrade, holders []
 }
 
 // follow prints the progress of an upgrade in the agent until it has ended or cannot continue.
-func (a *asked) follow(ctx context.Context, v *view, out io.Writer, kind string, r driver.Request) error {
+func (a *asked) follow(v *view, out io.Writer, kind string, r driver.Request) error {
 	tick := time.NewTicker(500 * time.Millisecond) // the endpoint answers from memory
 	defer tick.Stop()
 	last := ""
 	for {
-		v.Replace(a.Progress(ctx, kind))
-		m, err := a.Machine(ctx)
+		v.Replace(a.Progress(v.ctx, kind))
+		m, err := a.Machine(v.ctx)
 		if err == nil && m.Want.Kinds[kind] != nil && m.Want.Kinds[kind].Driver.Upgrade.Asked.Equal(r.Asked) {
 			u := m.Have[kind].Driver.Upgrade
 			if u == nil && m.Status[kind].State != accel.DriverMissing {
@@ -121,7 +117,7 @@ func (a *asked) follow(ctx context.Context, v *view, out io.Writer, kind string,
 			}
 		}
 		select {
-		case <-ctx.Done():
+		case <-v.ctx.Done():
 			fmt.Fprintf(out, "%s: the agent continues the upgrade; see `acceld status`\n", kind)
 			return nil
 		case <-tick.C:

@@ -139,7 +139,7 @@ func TestWatchOnTerminal(t *testing.T) {
 	}
 	server.Start()
 	t.Cleanup(server.Close)
-	a := &asked{Client: client.New(socket, socket)}
+	a := &asked{Client: client.New(socket, filepath.Abs)}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- a.watchScreen(ctx, x.slave) }()

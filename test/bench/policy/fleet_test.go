@@ -232,8 +232,8 @@ func (f *fleet) judge() {
 	}
 }
 
-// act is what an agent does when it sees this of its node: see agent/loop/slot.go. It does one thing at a time, and
-// looks only at what is as new as its own last write.
+// act is what an agent does when it sees this of its node: see agent/loop/decide_upgrade.go. It does one thing at a
+// time, and looks only at what is as new as its own last write.
 func (f *fleet) act(ctx context.Context, name string, s *seen) {
 	want := f.want
 	granted := s.grant.Version == want && s.upgradeReport.Version == want

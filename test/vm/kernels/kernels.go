@@ -174,7 +174,7 @@ to=` + quoted(tmp) + "\n"
 	for _, list := range lists {
 		script += "first " + strings.Join(list, " ") + "\n"
 	}
-	cmd := exec.CommandContext(ctx, "nice", "unshare", "--mount", "mmdebstrap", "--variant=extract",
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "mmdebstrap", "--variant=extract",
 		"--include=base-files", "--extract-hook="+script,
 		"bookworm", filepath.Join(tmp, "root"))
 	if out, err := cmd.CombinedOutput(); err != nil {

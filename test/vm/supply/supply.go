@@ -61,7 +61,7 @@ func Fetch(ctx context.Context, log *progress.Log, c Config) error {
 }
 
 // Make makes what is missing, side by side: fetching waits for the network, compiling for processors, and installing
-// Debian for both and for the disk.
+// Debian, which takes the longest, for both and for the disk. QEMU is needed last.
 func Make(ctx context.Context, log *progress.Log, c Config) (s Supply, err error) {
 	dir, err := cache.Open(log.Say)
 	if err != nil {
@@ -69,36 +69,43 @@ func Make(ctx context.Context, log *progress.Log, c Config) (s Supply, err error
 	}
 	all, making := errgroup.WithContext(ctx)
 	installed := make(chan struct{})
+	tools := func() error {
+		select {
+		case <-installed:
+			return nil
+		case <-making.Done():
+			return making.Err()
+		}
+	}
 	all.Go(func() error {
-		defer close(installed)
-		return installPackages(making, dir, log)
+		_, unlock, err := dir.Lock(making, "packages")
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if err := hostpkg.EnsureTools(making, log); err != nil {
+			return err
+		}
+		close(installed)
+		return hostpkg.EnsureQEMU(making, log)
 	})
 	all.Go(func() (err error) {
 		names := c.parts()
 		if err := parts.Fetch(making, dir, log, names...); err != nil {
 			return err
 		}
-		<-installed // it includes the compiler for what is written in C
-		if making.Err() == nil {
-			s.Parts, err = parts.Build(making, dir, log, names...)
+		if err := tools(); err != nil { // they include the compiler for what is written in C
+			return err
 		}
+		s.Parts, err = parts.Build(making, dir, log, names...)
 		return err
 	})
 	all.Go(func() (err error) {
-		<-installed
-		if making.Err() == nil {
-			s.Debian, err = disk.Make(making, dir, log)
+		if err := tools(); err != nil {
+			return err
 		}
+		s.Debian, err = disk.Make(making, dir, log)
 		return err
 	})
 	return s, all.Wait()
-}
-
-func installPackages(ctx context.Context, dir cache.Dir, log *progress.Log) error {
-	_, unlock, err := dir.Lock(ctx, "packages")
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return hostpkg.Ensure(ctx, log)
 }

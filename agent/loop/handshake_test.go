@@ -115,9 +115,9 @@ func TestReportAboutABadDevice(t *testing.T) {
 	w := ordered(accel.UpgradePolicy{})
 	run(t, w, func(l *Loop) {
 		l.o.Effects.Upgrade = func(ctx context.Context, def *accel.Definition, f accel.Facts,
-			accs []accel.Accelerator) (accel.DriverHave, *accel.Problem,
-		) {
-			have, problem := w.upgrade(ctx, def, f, accs)
+			accs []accel.Accelerator, to accel.DriverRef,
+		) (accel.DriverHave, *accel.Problem) {
+			have, problem := w.upgrade(ctx, def, f, accs, to)
 			w.set(func() { w.unbound, w.refuse = true, accel.Problemf(accel.ProbeFailed, "a device is not bound") })
 			have.Serves = false
 			return have, problem

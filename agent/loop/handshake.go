@@ -1,0 +1,68 @@
+package loop
+
+import (
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// If a policy of the cluster orders upgrades, the node reports its progress and the cluster's controller grants a
+// slot; [decideUpgrade] decides what the node reports and when it may act. The loop reads the report and the grant
+// from one version of the node object. If that version has both, the controller has not revoked the grant: it does so
+// only in a version in which the node is not acting.
+
+// Handshake is the handshake between node and controller about a kind, from one node object.
+type Handshake struct {
+	UpgradeReport accel.UpgradeReport
+	Grant         accel.Grant
+}
+
+// Handshakes reads the handshakes from the annotations of a node, by kind.
+func Handshakes(annotations map[string]string) map[string]Handshake {
+	out := map[string]Handshake{}
+	for key, value := range annotations {
+		if kind, ok := strings.CutPrefix(key, accel.ReportAnnotation); ok {
+			x := out[kind]
+			x.UpgradeReport = accel.ParseUpgradeReport(value)
+			out[kind] = x
+		}
+		if kind, ok := strings.CutPrefix(key, accel.GrantAnnotation); ok {
+			x := out[kind]
+			x.Grant = accel.ParseGrant(value)
+			out[kind] = x
+		}
+	}
+	return out
+}
+
+// handshake returns what the node object has about a kind; nothing without credentials.
+func (l *Loop) handshake(k *kind) Handshake {
+	if l.o.KubeSync == nil {
+		return Handshake{}
+	}
+	return l.o.KubeSync().Handshakes[k.def.Kind]
+}
+
+// observeReport sets the node's report about a kind's upgrade, or leaves it unknown.
+func (l *Loop) observeReport(k *kind) {
+	written := l.handshake(k).UpgradeReport
+	shown := &k.have.UpgradeReport
+	switch f := k.have.Failure; {
+	case l.want.PoliciesUnknown:
+		*shown = accel.Answer[accel.UpgradeReport]{}
+	case k.def.Driver.Upgrade.By == "" || accel.CountPresent(k.have.Accelerators) == 0:
+		*shown = accel.Known(accel.UpgradeReport{})
+	case k.up != nil && k.up.report != accel.UpgradeReport{}:
+		*shown, k.report = accel.Known(k.up.report), k.up.report
+	case k.have.Driver.Serves && k.running != accel.StepUpgrade: // no report, not even while a driver is prepared
+		*shown, k.report = accel.Known(accel.UpgradeReport{}), accel.UpgradeReport{}
+	case k.report.Phase == accel.ReportFailed:
+		*shown = accel.Known(k.report) // neither driver works
+	case k.replaced:
+		*shown = accel.Known(accel.UpgradeReport{}) // a device that is not bound is no outcome of it
+	case f != nil && f.Step == accel.StepDriver && f.Reason.Doc().Permanent && written.Phase == accel.ReportUpgrading:
+		*shown = accel.Known(failedReport(written.Version, f.Reason))
+	default: // an earlier agent, which ended midway, reported last, and the driver is not back yet
+		*shown = accel.Answer[accel.UpgradeReport]{}
+	}
+}

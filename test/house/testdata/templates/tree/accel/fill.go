@@ -1,0 +1,6 @@
+package accel
+
+import (
+	_ "html/template"
+	_ "text/template"
+)
