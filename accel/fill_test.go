@@ -30,7 +30,12 @@ func TestFillLike(t *testing.T) {
 		`{{or .DriverVersion (eq 1 .DriverVersion)}}`, `{{and .ClusterVersion (eq 1 .DriverVersion)}}`,
 		`{{ne true false}}`, `{{eq true true}}`,
 		"a {{- .DriverVersion -}} b", "{{true}}", `{{"quoted"}}`, "{{`raw`}}",
+		"{{if .}}a{{end}}", `{{.DriverVersion | and true}}`, "{{1 | print}}", `{{"x" | len | print "a"}}`, `{{ge "b" "a"}}`,
+		"{{0x10}}", "{{'a'}}", "{{-3}}", "{{eq 1 2 1}}", "{{eq 1 2 3}}", `{{or 0 "" false}}`, "{{and 1 2}}", "{{print}}",
+		`{{printf "%d" .DriverVersion}}`, `{{if not 0}}a{{end}}`, `{{with or .ClusterVersion "x"}}{{.}}{{end}}`,
 		// refused
+		"{{and}}", "{{or}}", "{{len 3}}", "{{len .}}", "{{printf 1}}", "{{print 1 | 2}}", `{{lt 1 "a"}}`, "{{not 1 2}}",
+		"{{len}}", `{{len "a" "b"}}`, "{{eq 1 true}}", `{{"a" "b"}}`, "{{. 1}}", "{{$.Nonsense}}", `{{eq "a" 1 "a"}}`,
 		"{{.Nonsense}}", "{{.DriverVersion.More}}", "{{", "{{nothing .DriverVersion}}", "{{if}}a{{end}}",
 		`{{eq .DriverVersion}}`, `{{eq 1 .DriverVersion}}`, `{{printf}}`, `{{.DriverVersion "x"}}`, `{{not}}`,
 		`{{lt 1}}`, `{{lt true false}}`, `{{ge false .DriverVersion}}`, `{{ne true 1}}`, "{{with .DriverVersion}}{{.KernelVersion}}{{end}}",

@@ -253,12 +253,7 @@ func (a *Agent) loopOptions(want accel.Want, node string) loop.Options {
 
 // probes are the functions of the organs that read.
 func (a *Agent) probes() loop.Probes {
-	reader := NewTimeoutReader(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
-		return detect.Accelerators(a.Host, def, pci)
-	}, a.changed)
-	collect := NewTimeoutCollect(func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
-		return detect.Collect(a.Host, def, x)
-	})
+	reader, collect := detect.NewTimeoutReader(a.Host, a.changed), detect.NewTimeoutCollect(a.Host)
 	return loop.Probes{
 		Facts: a.facts, Read: reader.Read, Accelerators: reader.Accelerators,
 		Enrich: a.programs.Enrich, Judge: a.health.Judge, Reset: a.resets.isHeld,

@@ -42,7 +42,7 @@ func Rules() []Rule {
 		},
 		{
 			"templates",
-			"Only accel imports text/template, nothing html/template: it refuses what a stranger's definition may not contain, and pages are values of package page.",
+			"Nothing imports text/template or html/template, which call methods by name; accel alone has the parser, and refuses what a stranger's definition may not contain.",
 			templates,
 		},
 		{"places", "Every package has a place in the house and a name that says what it is.", places},

@@ -160,9 +160,9 @@ func clientset(t *Tree) []Finding {
 	return out
 }
 
-// templates looks for templates that nobody has checked. Those of definitions may come from strangers, so only package
-// accel executes any, after ParseTemplate has refused what repeats or grows. Pages are values of package page, whose
-// text is always escaped and can nowhere be markup.
+// templates looks for template packages: their execution makes the linker keep every method of every type. Package
+// accel parses those of definitions and refuses what repeats or grows. Pages are values of package page, whose text is
+// always escaped and can nowhere be markup.
 func templates(t *Tree) []Finding {
 	var out []Finding
 	for _, s := range t.Sources {
@@ -170,7 +170,8 @@ func templates(t *Tree) []Finding {
 			continue
 		}
 		for _, spec := range s.AST.Imports {
-			if p := importPath(spec); p == "html/template" || p == "text/template" && s.Top() != "accel" {
+			switch p := importPath(spec); {
+			case p == "html/template", p == "text/template", p == "text/template/parse" && s.Top() != "accel":
 				out = append(out, t.find(s, spec, "imports %s", p))
 			}
 		}

@@ -3,4 +3,5 @@ package accel
 import (
 	_ "html/template"
 	_ "text/template"
+	_ "text/template/parse"
 )

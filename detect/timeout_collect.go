@@ -1,20 +1,26 @@
-package agent
+package detect
 
 import (
 	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
-// Collect reads the metrics of one device. With an error, it still returns the metrics that could be read.
-type Collect = func(*accel.Definition, accel.Accelerator) (map[string]float64, error)
+// Collector reads the metrics of one device. With an error, it still returns the metrics that could be read.
+type Collector = func(*accel.Definition, accel.Accelerator) (map[string]float64, error)
 
-// NewTimeoutCollect wraps a Collect that may hang in a device's driver and returns one for [loop.Probes].Collect. It
-// gives up after two seconds and does not call collect for that device again before the hanging call ends. So a
-// hanging device delays the others of its kind by two seconds, once. A call that was given up returns an empty map
-// and an error.
-func NewTimeoutCollect(collect Collect) Collect {
+// NewTimeoutCollect returns [Collect] for drivers in which a read may hang. It gives up after two seconds and does not
+// read that device again before the hanging read ends. So a hanging device delays the others of its kind by two
+// seconds, once. A read that was given up returns an empty map and an error.
+func NewTimeoutCollect(h *host.Host) Collector {
+	return timeoutCollect(func(def *accel.Definition, a accel.Accelerator) (map[string]float64, error) {
+		return Collect(h, def, a)
+	})
+}
+
+func timeoutCollect(collect Collector) Collector {
 	type answer struct {
 		metrics map[string]float64
 		err     error

@@ -1,4 +1,4 @@
-package agent
+package detect
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // readTimeout is how long a pass waits for the attributes of the devices. Then it continues with the last known ones.
@@ -18,8 +19,7 @@ const hungAfter = 15 * time.Second
 // TimeoutReader reads each device separately. A device whose driver hangs in a read does not affect the others and
 // never stops the loop. A hanging read costs one goroutine, not one per pass.
 type TimeoutReader struct {
-	read func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
-	// answered is called when a read ends after it was given up.
+	read     func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
 	answered func()
 
 	mu      sync.Mutex
@@ -28,8 +28,16 @@ type TimeoutReader struct {
 	last    map[string]accel.Accelerator
 }
 
-// NewTimeoutReader returns a TimeoutReader around read, which is called with one device at a time.
-func NewTimeoutReader(
+// NewTimeoutReader returns a TimeoutReader around [Accelerators]. It calls answered when a read ends after it was
+// given up.
+func NewTimeoutReader(h *host.Host, answered func()) *TimeoutReader {
+	return newTimeoutReader(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+		return Accelerators(h, def, pci)
+	}, answered)
+}
+
+// newTimeoutReader calls read with one device at a time.
+func newTimeoutReader(
 	read func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator, answered func(),
 ) *TimeoutReader {
 	return &TimeoutReader{
@@ -38,7 +46,7 @@ func NewTimeoutReader(
 	}
 }
 
-// Read is [loop.Probes].Read.
+// Read is Probes.Read of package agent/loop.
 func (r *TimeoutReader) Read(def *accel.Definition, pci []accel.PCIDevice) {
 	done := make(chan string, len(pci))
 	waiting := 0

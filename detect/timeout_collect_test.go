@@ -1,4 +1,4 @@
-package agent
+package detect
 
 import (
 	"strings"
@@ -16,7 +16,7 @@ func TestHangingCollection(t *testing.T) {
 		const ill, well = "0000:02:00.0", "0000:01:00.0"
 		hang := make(chan struct{})
 		var reads atomic.Int32
-		collect := NewTimeoutCollect(func(_ *accel.Definition, a accel.Accelerator) (map[string]float64, error) {
+		collect := timeoutCollect(func(_ *accel.Definition, a accel.Accelerator) (map[string]float64, error) {
 			if a.ID == ill {
 				reads.Add(1)
 				<-hang

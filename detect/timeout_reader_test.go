@@ -1,4 +1,4 @@
-package agent
+package detect
 
 import (
 	"sync/atomic"
@@ -14,7 +14,7 @@ func TestHangingDeviceHasNoEffectOnTheOthers(t *testing.T) {
 		hang, answered := make(chan struct{}), 0
 		var reads atomic.Int32
 		def := &accel.Definition{Match: []accel.Match{{Vendor: "f00d", Device: "0001"}}}
-		p := NewTimeoutReader(func(_ *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+		p := newTimeoutReader(func(_ *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 			if pci[0].Address == "0000:02:00.0" {
 				reads.Add(1)
 				<-hang
@@ -51,7 +51,7 @@ func TestSlowReadIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Int64
 		def := &accel.Definition{Match: []accel.Match{{Vendor: "f00d", Device: "0001"}}}
-		p := NewTimeoutReader(func(_ *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+		p := newTimeoutReader(func(_ *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 			time.Sleep(time.Duration(slow.Load()))
 			return []accel.Accelerator{{ID: pci[0].Address, Health: accel.Health{State: accel.Healthy}}}
 		}, func() {})
