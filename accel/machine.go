@@ -153,8 +153,8 @@ type Readiness struct {
 type RuntimeHave struct {
 	// Applied is true when the CDI spec on disk is byte for byte the one that this machine needs.
 	Applied bool `json:"applied"`
-	// AppliedTo lists the IDs of devices and partitions that containers get correctly although Applied is false: only
-	// other devices came or went.
+	// AppliedTo lists the IDs of devices and partitions whose nodes containers get although Applied is false: other
+	// devices came or went, or the configuration has changed since.
 	AppliedTo []string `json:"appliedTo,omitempty"`
 	// NotHonored is why the running container runtime ignores these files, correct or not. It is nil if the runtime
 	// reads them, or if acceld knows of no runtime.

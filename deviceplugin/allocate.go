@@ -20,10 +20,10 @@ const DevicesAnnotation = "acceld.dev/devices"
 // names devices by what survives restarts and reboots.
 func (s *service) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	defer s.list.enter()()
-	devices := s.list.load().devices
+	l := s.list.load()
 	resp := &pluginapi.AllocateResponse{}
 	for _, c := range req.GetContainerRequests() {
-		answer, err := s.allocate(ctx, devices, c.GetDevicesIds())
+		answer, err := s.allocate(ctx, l, c.GetDevicesIds())
 		if err != nil {
 			return nil, err
 		}
@@ -32,24 +32,22 @@ func (s *service) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) 
 	return resp, nil
 }
 
-func (s *service) allocate(ctx context.Context, devices map[string]device,
-	ids []string,
-) (*pluginapi.ContainerAllocateResponse, error) {
+func (s *service) allocate(ctx context.Context, l *list, ids []string) (*pluginapi.ContainerAllocateResponse, error) {
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	if def := s.cfg.Definition; len(ids) > 1 && def.Replicas() > 1 && def.Sharing.FailRequestsGreaterThanOne {
+	if len(ids) > 1 && l.def.Replicas() > 1 && l.def.Sharing.FailRequestsGreaterThanOne {
 		return nil, status.Errorf(codes.InvalidArgument,
 			"cannot allocate %d of %s: a container may ask for one, because its devices are shared", len(ids),
 			s.cfg.Resource)
 	}
-	names := make([]string, 0, len(ids))
+	names, sources := make([]string, 0, len(ids)), l.def.NodesOf(s.cfg.Profile)
 	answer := &pluginapi.ContainerAllocateResponse{}
 	for _, id := range ids {
-		d, known := devices[id]
+		d, known := l.devices[id]
 		switch {
 		case !known:
 			return nil, status.Errorf(codes.NotFound, "cannot allocate device %q: %s has no such device", id,
 				s.cfg.Resource)
-		case !d.offered():
+		case !d.offered() && !d.chosenBefore(l.devices, s.cfg.Now()):
 			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: %s", id, d.refusal())
 		case slices.Contains(names, d.of):
 			continue // another replica of a device that the container already has
@@ -57,24 +55,24 @@ func (s *service) allocate(ctx context.Context, devices map[string]device,
 		names = append(names, d.of)
 		switch {
 		case s.cfg.CDI:
-			answer.CdiDevices = append(answer.CdiDevices, &pluginapi.CDIDevice{Name: s.cfg.Definition.CDIName(d.of)})
-		case len(d.nodes) == 0 && len(s.cfg.nodeSources()) > 0:
+			answer.CdiDevices = append(answer.CdiDevices, &pluginapi.CDIDevice{Name: l.def.CDIName(d.of)})
+		case len(d.nodes) == 0 && len(sources) > 0:
 			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: it has no device node (%s)",
 				id, accel.NodeMissing)
 		default:
 			for _, n := range d.nodes {
-				answer.Devices = append(answer.Devices, deviceSpec(n.Path, accel.Permissions(s.cfg.nodeSources())))
+				answer.Devices = append(answer.Devices, deviceSpec(n.Path, accel.Permissions(sources)))
 			}
 			addEnv(answer, d.env)
 		}
 	}
-	if err := s.chooser.check(ctx, devices, names, len(ids)); err != nil {
+	if err := s.chooser.check(ctx, l.devices, names, len(ids)); err != nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate %s of %s: %v", strings.Join(names, ","),
 			s.cfg.Resource, err)
 	}
 	answer.Annotations = map[string]string{DevicesAnnotation: strings.Join(names, ",")}
 	if !s.cfg.CDI {
-		edit(answer, s.cfg.Definition)
+		edit(answer, l.def)
 	}
 	return answer, nil
 }

@@ -30,7 +30,7 @@ func TestAllocate(t *testing.T) {
 	a.Nodes = []accel.DeviceNode{{Path: "/dev/x0"}, {Path: "/dev/x1"}}
 	sick := thing("sick", 0, accel.Unhealthy)
 	sick.Health.Reason, sick.Health.Message = accel.DeviceUnhealthy, "it is on fire"
-	inv := newInventory()
+	inv := newInventory(def)
 	inv.update([]accel.Accelerator{a, b, sick, thing("away", 0, accel.Healthy), thing("odd", 0, "")}, time.Now())
 	inv.update([]accel.Accelerator{a, b, sick, thing("odd", 0, "")}, time.Now())
 	for _, tc := range []struct {
@@ -77,7 +77,7 @@ func TestAllocate(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := &service{cfg: Config{Resource: testResource, CDI: tc.cdi, Definition: def}, list: inv}
+			s := &service{cfg: Config{Resource: testResource, CDI: tc.cdi, Definition: def}.complete(), list: inv}
 			resp, err := s.Allocate(context.Background(), request(tc.ids...))
 			if got := status.Convert(err); got.Code() != tc.code || got.Message() != tc.message {
 				t.Fatalf("error %v, want %s %q", err, tc.code, tc.message)
@@ -138,7 +138,7 @@ func TestNothingDelaysAllocate(t *testing.T) {
 }
 
 func BenchmarkAllocate(b *testing.B) {
-	inv := newInventory()
+	inv := newInventory(&accel.Definition{})
 	inv.update(two(), time.Now())
 	s := &service{cfg: Config{Resource: testResource, CDI: true, Definition: &accel.Definition{}}, list: inv}
 	for b.Loop() {

@@ -38,8 +38,6 @@ func TestQuestionEnds(t *testing.T) {
 
 // TestMountsAreReadOnly: a container cannot write to the host's files unless the definition says so.
 func TestMountsAreReadOnly(t *testing.T) {
-	inv := newInventory()
-	inv.update([]accel.Accelerator{thing("a", 0, accel.Healthy)}, time.Now())
 	for name, c := range map[string]struct {
 		options []string
 		want    bool
@@ -54,6 +52,8 @@ func TestMountsAreReadOnly(t *testing.T) {
 				Options: c.options,
 			}}},
 		}
+		inv := newInventory(def)
+		inv.update([]accel.Accelerator{thing("a", 0, accel.Healthy)}, time.Now())
 		s := &service{cfg: Config{Resource: testResource, Definition: def}, list: inv}
 		resp, err := s.Allocate(t.Context(), request("a"))
 		if err != nil {

@@ -42,14 +42,6 @@ func (k *Kind) add(profile string, p *Plugin) {
 	signal(k.more)
 }
 
-// Resource is the extended resource of a profile. An empty profile means whole devices.
-func (k *Kind) Resource(profile string) string {
-	if profile == "" {
-		return k.cfg.Resource
-	}
-	return k.cfg.Definition.OfferedAs(profile)
-}
-
 // Names are all extended resources, and their previous names.
 func (k *Kind) Names() []string {
 	var names []string
@@ -93,10 +85,20 @@ func (k *Kind) Update(units []accel.Accelerator) {
 	})
 }
 
+// Redefine makes the next [Kind.Update] follow another definition, with the same names of resources.
+func (k *Kind) Redefine(def *accel.Definition) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.cfg.Definition = def
+	for _, p := range k.plugins {
+		p.Redefine(def)
+	}
+}
+
 // offer starts to serve a profile.
 func (k *Kind) offer(profile string) {
 	cfg := k.cfg
-	cfg.Profile, cfg.Resource = profile, k.Resource(profile)
+	cfg.Profile, cfg.Resource = profile, k.cfg.Definition.OfferedAs(profile)
 	if text := accel.ResourceProblem(cfg.Resource); text != "" {
 		if k.refused[profile] == nil {
 			k.cfg.Log.Warn("partitions cannot be offered", "profile", profile, "problem", text)

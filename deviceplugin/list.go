@@ -28,6 +28,7 @@ type device struct {
 	gone     time.Time // since when it is a tombstone; zero if the device exists
 	kept     bool      // it exists only for the pod that holds it, see keep
 	taken    bool      // it is not offered, see occupy
+	fewer    bool      // it is a tombstone because the device has fewer replicas now, see chosenBefore
 }
 
 // offered reports whether the kubelet may give the row to a container.
@@ -43,6 +44,7 @@ func (d device) left() bool {
 
 // list is an immutable version of the inventory.
 type list struct {
+	def     *accel.Definition
 	devices map[string]device
 	healthy []string // ids, sorted
 	// message is what the kubelet gets; revision counts its changes.
@@ -62,20 +64,28 @@ type inventory struct {
 	given chan struct{} // closed by the first update
 	// forgotten has the tombstones that were dropped although the agent still reports them as gone.
 	forgotten map[string]bool
-	// replicas is how often each device is offered; below 2 means once. It never changes.
-	replicas int
-	held     heldRefs // the last known holders
+	// def is the definition that the next update follows.
+	def  *accel.Definition
+	held heldRefs // the last known holders
 }
 
-func newInventory() *inventory {
-	inv := &inventory{forgotten: map[string]bool{}, given: make(chan struct{})}
+func newInventory(def *accel.Definition) *inventory {
+	inv := &inventory{def: def, forgotten: map[string]bool{}, given: make(chan struct{})}
 	inv.current.Store(&list{
-		devices: map[string]device{}, message: &pluginapi.ListAndWatchResponse{}, replaced: make(chan struct{}),
+		def: def, devices: map[string]device{}, message: &pluginapi.ListAndWatchResponse{},
+		replaced: make(chan struct{}),
 	})
 	return inv
 }
 
 func (inv *inventory) load() *list { return inv.current.Load() }
+
+// redefine makes the next update follow def.
+func (inv *inventory) redefine(def *accel.Definition) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	inv.def = def
+}
 
 // update replaces the devices with accelerators, and turns those that are missing into tombstones.
 func (inv *inventory) update(accelerators []accel.Accelerator, now time.Time) {
@@ -102,9 +112,12 @@ func (inv *inventory) update(accelerators []accel.Accelerator, now time.Time) {
 		if _, named := next[id]; named || forgotten[id] {
 			continue
 		}
-		if kept, there := keep(next, id); there && d.kept {
-			next[id] = kept
-			continue
+		if kept, there := keep(next, id); there && d.gone.IsZero() {
+			if _, isHeld := inv.held.now[id]; isHeld || d.kept {
+				next[id] = kept
+				continue
+			}
+			d.fewer = true
 		}
 		next[id] = tombstone(d, now)
 	}
@@ -123,7 +136,7 @@ func (inv *inventory) rows(accelerators []accel.Accelerator) []device {
 	var rows []device
 	for _, a := range accelerators {
 		nodes, env := slices.Clone(a.Nodes), slices.Clone(a.Env)
-		for n := range max(1, inv.replicas) {
+		for n := range inv.def.Replicas() {
 			rows = append(rows, device{
 				id: replicaID(a.ID, n), of: a.ID, numa: a.NUMANode, at: places[a.ID],
 				health: a.Health, withheld: a.Withheld, nodes: nodes, env: env,
@@ -218,10 +231,13 @@ func (inv *inventory) quiet(patience time.Duration) {
 func (inv *inventory) replace(devices map[string]device) {
 	inv.occupy(devices)
 	before := inv.load()
-	if reflect.DeepEqual(devices, before.devices) {
+	if inv.def == before.def && reflect.DeepEqual(devices, before.devices) {
 		return
 	}
-	next := &list{devices: devices, message: before.message, revision: before.revision, replaced: make(chan struct{})}
+	next := &list{
+		def: inv.def, devices: devices, message: before.message, revision: before.revision,
+		replaced: make(chan struct{}),
+	}
 	message := &pluginapi.ListAndWatchResponse{}
 	for _, id := range slices.Sorted(maps.Keys(devices)) {
 		d := devices[id]
@@ -247,7 +263,7 @@ func tombstone(d device, now time.Time) device {
 		return d
 	}
 	message := "the device is no longer there"
-	if d.kept {
+	if d.kept || d.fewer {
 		message = "the device has fewer replicas than before"
 	}
 	d.gone, d.kept = now, false

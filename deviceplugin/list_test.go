@@ -30,7 +30,7 @@ func TestTombstones(t *testing.T) {
 	const grace = 5 * time.Minute
 	at := t0.Add
 	held := map[string]PodRef{"b": {"ns", "pod", "main"}}
-	inv := newInventory()
+	inv := newInventory(&accel.Definition{})
 	step := func(what string, f func(), want ...string) {
 		t.Helper()
 		f()
@@ -67,7 +67,7 @@ func TestTombstones(t *testing.T) {
 
 func TestRevision(t *testing.T) {
 	now := time.Now()
-	inv := newInventory()
+	inv := newInventory(&accel.Definition{})
 	inv.update(two(), now)
 	l := inv.load()
 	inv.update(two(), now.Add(time.Minute))

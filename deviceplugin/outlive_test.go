@@ -175,7 +175,7 @@ func TestRegistrationFailsAfterPredecessor(t *testing.T) {
 
 // A process that leaves still answers calls in flight.
 func TestLeavingAnswersCalls(t *testing.T) {
-	inv := newInventory()
+	inv := newInventory(nil)
 	inv.quiet(time.Hour) // there was never a call
 	leave := inv.enter()
 	again := inv.enter()

@@ -31,8 +31,9 @@ type Config struct {
 	// CDI makes Allocate answer with the CDI names "<Definition.Resource>=<ID>". Otherwise it answers with device
 	// nodes, environment and mounts.
 	CDI bool
-	// Definition describes the kind. Its Kind is part of the socket's name, its Resource is the CDI kind, and its
-	// Sharing says how often each device is offered. Its Container edits are used if CDI is false.
+	// Definition describes the kind until [Plugin.Redefine]. Its Kind is part of the socket's name, its Resource is
+	// the CDI kind, and its Sharing says how often each device is offered. Its Container edits are used if CDI is
+	// false.
 	Definition *accel.Definition
 	// Profile is the profile of the partitions to serve; empty for whole devices.
 	Profile string
@@ -68,9 +69,6 @@ func (c Config) complete() Config {
 	}
 	return c
 }
-
-// nodeSources returns how the device nodes of what is served are described.
-func (c Config) nodeSources() []accel.NodeSource { return c.Definition.NodesOf(c.Profile) }
 
 // Plugin is the device plugin of one kind of accelerator. Its methods may be called from any goroutine.
 type Plugin struct {
@@ -129,13 +127,11 @@ func New(cfg Config) *Plugin {
 	cfg = cfg.complete()
 	cfg.Log = cfg.Log.With("resource", cfg.Resource)
 	t := defaultTiming()
-	list := newInventory()
-	list.replicas = cfg.Definition.Replicas()
 	k := &kubelet{resource: cfg.Resource, former: cfg.Former, socket: cfg.PodResources, young: youngKubelet}
 	return &Plugin{
 		cfg:     cfg,
 		timing:  t,
-		list:    list,
+		list:    newInventory(cfg.Definition),
 		kubelet: k,
 		chooser: &chooser{
 			resource: cfg.Resource, bound: cfg.Bound, holders: k.latest, log: cfg.Log, given: map[containerKey]bool{},
@@ -165,6 +161,9 @@ func (p *Plugin) Problem() *accel.Problem {
 	}
 	return problem
 }
+
+// Redefine makes the next [Plugin.Update] follow another definition of the same resource. The kubelet keeps its stream.
+func (p *Plugin) Redefine(def *accel.Definition) { p.list.redefine(def) }
 
 // Update replaces the inventory. It never blocks. The kubelet gets a new list only if the list changes. A device
 // that is gone, or is no longer reported, stays as an unhealthy tombstone until no pod holds it.

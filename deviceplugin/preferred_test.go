@@ -37,7 +37,7 @@ func on(words string) map[string]device {
 
 // listed is the list of these devices.
 func listed(accs []accel.Accelerator) map[string]device {
-	inv := newInventory()
+	inv := newInventory(&accel.Definition{})
 	inv.update(accs, time.Now())
 	return inv.load().devices
 }
@@ -191,7 +191,7 @@ func sixtyFour() (accs []accel.Accelerator, ids []string) {
 
 func BenchmarkPrefer(b *testing.B) {
 	accs, ids := sixtyFour()
-	inv := newInventory()
+	inv := newInventory(&accel.Definition{})
 	inv.update(accs, time.Now())
 	s := &service{list: inv}
 	for _, size := range []int32{1, 4, 9, 32} {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -54,6 +55,12 @@ func keep(rows map[string]device, id string) (device, bool) {
 	return d, true
 }
 
+// chosenBefore reports whether the kubelet may have chosen a replica before it heard that the device has fewer. Its
+// Allocate for that is answered: the kubelet would refuse the pod permanently.
+func (d device) chosenBefore(devices map[string]device, now time.Time) bool {
+	return d.fewer && now.Sub(d.gone) < callDeadline && devices[d.of].offered()
+}
+
 // occupy marks the rows that are not offered because a pod holds the device as it was offered before: under another
 // name of the resource, or as one of several replicas when there is only one now. What pods hold stays as it is.
 func (inv *inventory) occupy(rows map[string]device) {
@@ -62,7 +69,7 @@ func (inv *inventory) occupy(rows map[string]device) {
 		busy[DeviceOf(id)] = true
 	}
 	for _, d := range rows {
-		if d.kept && inv.replicas <= 1 {
+		if d.kept && inv.def.Replicas() == 1 {
 			busy[d.of] = true
 		}
 	}

@@ -17,8 +17,7 @@ import (
 
 // shared is the inventory of devices that are offered n times each.
 func shared(n int, accs []accel.Accelerator) *inventory {
-	inv := newInventory()
-	inv.replicas = n
+	inv := newInventory(&accel.Definition{Sharing: &accel.Sharing{Replicas: n}})
 	inv.update(accs, time.Now())
 	return inv
 }
@@ -176,7 +175,9 @@ func TestAllocateReplicas(t *testing.T) {
 				Replicas: 2, Rename: true,
 				FailRequestsGreaterThanOne: tc.fail,
 			}}
-			s := &service{cfg: Config{Resource: def.Offered(), CDI: tc.cdi, Definition: def}, list: shared(2, accs)}
+			inv := newInventory(def)
+			inv.update(accs, time.Now())
+			s := &service{cfg: Config{Resource: def.Offered(), CDI: tc.cdi, Definition: def}, list: inv}
 			resp, err := s.Allocate(context.Background(), request(tc.ids...))
 			if status.Code(err) != tc.code {
 				t.Fatalf("error %v, want %s", err, tc.code)
@@ -200,6 +201,62 @@ func TestAllocateReplicas(t *testing.T) {
 				t.Errorf("annotation %q", got)
 			}
 		})
+	}
+}
+
+// A change of the sharing neither ends the kubelet's stream nor takes a replica from a pod.
+func TestRedefined(t *testing.T) {
+	k := newFakeKubelet(t)
+	k.start()
+	defer k.stop()
+	p := newPlugin(k, nil)
+	p.Update(two())
+	run(t, p)
+	eventually(t, "registered", settled(p, 1, 2))
+	share := func(n int, want string, allocatable int) {
+		t.Helper()
+		p.Redefine(&accel.Definition{
+			Kind: "example-thing", Resource: testResource, Sharing: &accel.Sharing{Replicas: n},
+		})
+		p.Update(two())
+		eventually(t, want, func() bool {
+			return strings.Join(rows(p.list), " ") == want && p.State().Allocatable.Is(allocatable)
+		})
+	}
+	share(3, "a a::1 a::2 b b::1 b::2", 2)
+	k.set(func() { k.held = map[string]PodRef{"a::2": {"ns", "pod", "main"}} })
+	share(1, "a! a::1! a::2 b b::1! b::2!", 1) // a itself is not offered while a pod has a replica of it
+	if n := p.State().Registrations; n != 1 {
+		t.Errorf("registered %d times", n)
+	}
+}
+
+// A replica that the kubelet chose in the moment before it heard that there are fewer is given: its pod would fail.
+func TestChosenBefore(t *testing.T) {
+	now := time.Now()
+	for name, tc := range map[string]struct {
+		after time.Duration
+		sick  bool
+		given bool
+	}{
+		"at once":                {given: true},
+		"when it should know":    {after: callDeadline},
+		"the device is not well": {sick: true},
+	} {
+		inv := shared(3, two())
+		inv.redefine(&accel.Definition{Resource: testResource})
+		accs := two()
+		if tc.sick {
+			accs[1].Health.State = accel.Unhealthy
+		}
+		inv.update(accs, now)
+		s := &service{cfg: Config{Resource: testResource, CDI: true, Now: func() time.Time {
+			return now.Add(tc.after)
+		}}, list: inv}
+		resp, err := s.Allocate(t.Context(), request("b::2"))
+		if given := err == nil && resp.ContainerResponses[0].CdiDevices[0].Name == testResource+"=b"; given != tc.given {
+			t.Errorf("%s: %v, %v", name, resp, err)
+		}
 	}
 }
 

@@ -98,7 +98,8 @@ func classesFor(def *accel.Definition, units []accel.Accelerator) []class {
 // definition changes. They are shared by the whole cluster: if the definitions of two nodes differ, the one that was
 // applied last wins.
 func (b *publisher) keepClasses(ctx context.Context) {
-	for _, want := range classesFor(b.cfg.Definition, b.list.load().sorted()) {
+	v := b.list.load()
+	for _, want := range classesFor(v.def, v.sorted()) {
 		name := want.Metadata.Name
 		if settled, known := b.classed[name]; known && reflect.DeepEqual(settled, want.Spec) {
 			continue

@@ -19,15 +19,16 @@ type inventory struct {
 
 // version is an immutable version of the inventory.
 type version struct {
+	def          *accel.Definition
 	accelerators map[string]accel.Accelerator // by device name at the API server
 	elsewhere    map[string]string            // holders by accelerator id; nil until they are known
 	reported     bool                         // the agent has reported the devices at least once
 	replaced     chan struct{}                // closed when there is a newer version
 }
 
-func newInventory() *inventory {
+func newInventory(def *accel.Definition) *inventory {
 	inv := &inventory{}
-	inv.current.Store(&version{replaced: make(chan struct{})})
+	inv.current.Store(&version{def: def, replaced: make(chan struct{})})
 	return inv
 }
 

@@ -19,7 +19,7 @@ import (
 
 // Config says what a plugin serves and with what.
 type Config struct {
-	// Definition describes the kind.
+	// Definition describes the kind until [Plugin.Redefine].
 	Definition *accel.Definition
 	// Node is the name of the agent's own node.
 	Node string
@@ -120,7 +120,7 @@ func New(cfg Config) *Plugin {
 	return &Plugin{
 		cfg: cfg, driver: driver, registry: path.Join(cfg.KubeletRoot, "plugins_registry"),
 		directory: path.Join(cfg.KubeletRoot, "plugins", driver), timing: t, api: objects{cfg.API, t.request},
-		list:        newInventory(),
+		list:        newInventory(cfg.Definition),
 		book:        newBook(cfg.Host, records(cfg.StateDir, cfg.Definition), cfg.Log),
 		pluginState: &pluginState{changed: cfg.OnChange},
 		wake:        make(chan struct{}, 1), released: make(chan struct{}, 1),
@@ -143,6 +143,13 @@ func (p *Plugin) State() accel.PluginHave {
 func (p *Plugin) Problem() *accel.Problem {
 	_, problem := p.pluginState.get()
 	return problem
+}
+
+// Redefine replaces the definition by another one of the same resource. It never blocks. The kubelet keeps its
+// connection, and claims stay prepared.
+func (p *Plugin) Redefine(def *accel.Definition) {
+	p.list.replace(func(v *version) { v.def = def })
+	p.poke()
 }
 
 // Update replaces the inventory. It never blocks. A device that is gone or not healthy is published with a taint.

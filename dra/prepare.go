@@ -146,7 +146,7 @@ func (p *Plugin) read(ctx context.Context, ref *drapb.Claim) (record, *accel.Pro
 	if err != nil {
 		return record{}, problem("get claim "+ref.GetNamespace()+"/"+ref.GetName(), err)
 	}
-	return recordOf(c, ref.GetUid(), p.driver, p.cfg.Node, p.cfg.Definition)
+	return recordOf(c, ref.GetUid(), p.driver, p.cfg.Node, p.list.load().def)
 }
 
 // keep puts a record into the book. It takes a device from another claim only if, according to the API server, that

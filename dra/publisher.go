@@ -164,10 +164,10 @@ func (b *publisher) wanted() []Slice {
 	if b.retired.Load() {
 		return nil
 	}
-	m := b.cfg.Machine()
+	m, v := b.cfg.Machine(), b.list.load()
 	return Slices(View{
-		Node: b.cfg.Node, Definition: b.cfg.Definition, Accelerators: b.list.load().list(), PCI: m.Facts.PCI,
-		DriverVersion: m.Have[b.cfg.Definition.Kind].Driver.Version,
+		Node: b.cfg.Node, Definition: v.def, Accelerators: v.list(), PCI: m.Facts.PCI,
+		DriverVersion: m.Have[v.def.Kind].Driver.Version,
 	})
 }
 

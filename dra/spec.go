@@ -52,7 +52,7 @@ func (p *Plugin) spec(r record, accs map[string]accel.Accelerator) ([]byte, *acc
 			continue
 		}
 		made[name] = true
-		shared, own, problem := p.cfg.Edits(p.cfg.Definition, accs[g.Device])
+		shared, own, problem := p.cfg.Edits(p.list.load().def, accs[g.Device])
 		if problem != nil {
 			return nil, problem
 		}
@@ -103,7 +103,7 @@ func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem)
 		case !a.Offered() && !g.Admin:
 			reason, message := a.Refusal()
 			return nil, accel.Problemf(reason, "cannot prepare %s: device %q is not offered: %s", r, g.Device, message)
-		case len(a.Nodes) == 0 && len(p.cfg.Definition.NodesOf(a.Profile)) > 0:
+		case len(a.Nodes) == 0 && len(v.def.NodesOf(a.Profile)) > 0:
 			return nil, accel.Problemf(accel.NodeMissing, "cannot prepare %s: device %q has no device node", r,
 				g.Device)
 		}

@@ -218,18 +218,22 @@ func (w *specWriter) right(s *spec) (bool, *accel.Problem) {
 	return w.same(s.path, s.bytes, 0o644), nil
 }
 
-// appliedTo returns the IDs of the devices whose definition in the file equals the one in s.
+// appliedTo returns the IDs of the devices whose device nodes in the file are those in s. A container that starts before
+// the file is written gets the environment, mounts and hooks of the previous configuration with them.
 func (w *specWriter) appliedTo(s *spec) (ids []string) {
 	var want, have specs.Spec
 	data, err := w.host.ReadFile(s.path)
 	if err != nil || json.Unmarshal(data, &have) != nil || json.Unmarshal(s.bytes, &want) != nil {
 		return nil
 	}
-	if want.Kind != have.Kind || !reflect.DeepEqual(want.ContainerEdits, have.ContainerEdits) {
+	same := func(a, b specs.ContainerEdits) bool { return reflect.DeepEqual(a.DeviceNodes, b.DeviceNodes) }
+	if want.Kind != have.Kind || !same(want.ContainerEdits, have.ContainerEdits) {
 		return nil
 	}
 	for _, d := range want.Devices {
-		if slices.ContainsFunc(have.Devices, func(other specs.Device) bool { return reflect.DeepEqual(d, other) }) {
+		if slices.ContainsFunc(have.Devices, func(other specs.Device) bool {
+			return d.Name == other.Name && same(d.ContainerEdits, other.ContainerEdits)
+		}) {
 			ids = append(ids, d.Name)
 		}
 	}

@@ -66,6 +66,8 @@ type Effects struct {
 
 // Plugin offers the devices of one kind to the kubelet.
 type Plugin interface {
+	// Redefine makes the next Update follow a definition with the same names of resources.
+	Redefine(*accel.Definition)
 	Update([]accel.Accelerator)
 	State() accel.PluginHave
 	Problem() *accel.Problem

@@ -47,6 +47,7 @@ type world struct {
 	states   []string
 	changed  func()
 	upgrades
+	redefined *accel.Definition // of the running plugin
 }
 
 func (w *world) set(change func()) {
@@ -185,7 +186,9 @@ func (w *world) offers() int {
 	return accel.CountOffered(w.offered)
 }
 
-// Update, State and Problem make the world a device plugin. Its kubelet agrees with it at once, or after lag.
+// Redefine, Update, State and Problem make the world a device plugin. Its kubelet agrees with it at once, or after lag.
+func (w *world) Redefine(def *accel.Definition) { w.set(func() { w.redefined = def }) }
+
 func (w *world) Update(accs []accel.Accelerator) {
 	w.mu.Lock()
 	usable := accel.CountOffered(accs)

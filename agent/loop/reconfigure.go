@@ -1,7 +1,9 @@
 package loop
 
 import (
+	"cmp"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -35,8 +37,12 @@ func (l *Loop) reconfigure(want accel.Want) {
 	l.want = want
 	for name, k := range l.kinds {
 		if def, wanted := want.Kinds[name]; wanted && !reflect.DeepEqual(def, k.def) {
-			if k.stop != nil && offersOtherwise(k.def, def) {
-				k.stop() // a running plugin keeps offering the old definition
+			switch {
+			case k.stop == nil:
+			case offeredAs(k.def) == offeredAs(def):
+				k.plugin.Redefine(def)
+			default:
+				k.stop()
 				k.stop, k.plugin, k.have.Plugin = nil, nil, accel.PluginHave{}
 			}
 			k.def = def
@@ -52,12 +58,15 @@ func (l *Loop) reconfigure(want accel.Want) {
 	l.forgive()
 }
 
-// offersOtherwise reports whether two definitions offer different things to the kubelet.
-func offersOtherwise(a, b *accel.Definition) bool {
-	return a.Resource != b.Resource || a.Offered() != b.Offered() || !reflect.DeepEqual(a.Sharing, b.Sharing) ||
-		a.AllocatedBy() != b.AllocatedBy() || !reflect.DeepEqual(a.Container, b.Container) ||
-		!reflect.DeepEqual(a.Capacity, b.Capacity) ||
-		!reflect.DeepEqual(a.Partitions, b.Partitions)
+// offeredAs are the names under which the kubelet and the scheduler know a kind. While they stay, its plugin stays: a
+// new one would make the devices unhealthy for a moment, and the kubelet refuses the pods of that moment permanently.
+func offeredAs(def *accel.Definition) string {
+	partitions := cmp.Or(def.Partitions, &accel.Partitions{})
+	names := []string{string(def.AllocatedBy()), def.Resource, def.Offered(), partitions.Rename}
+	for _, p := range partitions.Profiles {
+		names = append(names, def.OfferedAs(accel.PartitionWord(p.Name)))
+	}
+	return strings.Join(names, " ")
 }
 
 // dismissUnwanted stops serving the kinds that are not configured any more. Their drivers stay as they are. A step in
