@@ -219,6 +219,10 @@ screenshots: ## The pages for people in a real browser, on a desktop, on a phone
 mutants: ## Harmful changes of the code, one by one: the unit tests must notice; RUN=driver/ picks by id or file, NEW=1 those never run, WRITE=1 records results and score
 	$(GO) run ./test/mutants -run='$(RUN)' $(if $(NEW),-new) $(if $(WRITE),-write)
 
+.PHONY: fuzz
+fuzz: ## Every fuzz target for a while, what it found kept as test data; T=5m for each, RUN=detect picks by package or name
+	$(GO) run ./test/fuzz -time='$(or $(T),10s)' -run='$(RUN)'
+
 .PHONY: bench
 bench: $(TOOLS) ## Go benchmarks into bin/bench.txt; OLD=file compares with an earlier one
 	@mkdir -p bin

@@ -275,7 +275,8 @@ func (a *Agent) effects() loop.Effects {
 		Steps:  a.driver.Steps().Run,
 		Ensure: a.driver.Ensure, Prove: a.driver.Prove, Apply: a.runtime.Apply, Withdraw: a.plugins.withdraw,
 		Prepare: a.driver.Prepare, Upgrade: a.upgrade, Holders: a.users.of, AwaitHolder: a.users.await, Evict: a.evict,
-		Publish: a.publish, Plugin: a.plugins.start, Early: a.plugins.early,
+		Publish: a.publish, Plugin: a.plugins.start, Redefine: a.plugins.redefine,
+		Early: a.plugins.early,
 	}
 }
 

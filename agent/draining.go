@@ -12,16 +12,9 @@ import (
 type draining struct {
 	loop.Plugin
 	claims interface {
-		Redefine(*accel.Definition)
 		Update([]accel.Accelerator)
 		Held() (ids []string, known bool)
 	}
-}
-
-// Redefine passes the definition to both plugins.
-func (d *draining) Redefine(def *accel.Definition) {
-	d.claims.Redefine(def)
-	d.Plugin.Redefine(def)
 }
 
 // Update passes the devices to both plugins: the DRA plugin gives them to containers that start again.

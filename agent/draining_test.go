@@ -8,14 +8,12 @@ import (
 
 // offering is a plugin that records what it was asked to offer.
 type offering struct {
-	def     *accel.Definition
 	told    []accel.Accelerator
 	problem *accel.Problem
 	held    []string
 	known   bool
 }
 
-func (o *offering) Redefine(def *accel.Definition)   { o.def = def }
 func (o *offering) Update(accs []accel.Accelerator)  { o.told = accs }
 func (o *offering) State() accel.PluginHave          { return accel.PluginHave{} }
 func (o *offering) Problem() *accel.Problem          { return o.problem }
@@ -29,10 +27,6 @@ func well(id string) accel.Accelerator {
 func TestDraining(t *testing.T) {
 	devices, claims := &offering{}, &offering{}
 	d := &draining{Plugin: devices, claims: claims}
-	def := &accel.Definition{}
-	if d.Redefine(def); devices.def != def || claims.def != def {
-		t.Error("a plugin keeps its definition")
-	}
 	accs := []accel.Accelerator{well("a"), well("b")}
 	d.Update(accs)
 	if n := accel.CountOffered(devices.told); n != 0 {

@@ -122,6 +122,17 @@ func (p *plugins) startDevices(ctx context.Context, def *accel.Definition) *devi
 	return k
 }
 
+// redefine gives the plugins of a kind another definition of it, with the same names of resources. The kubelet keeps
+// their streams.
+func (p *plugins) redefine(def *accel.Definition) {
+	if s := p.slot(devicesOf(def)); s != nil {
+		s.devices.Redefine(def)
+	}
+	if s := p.slot(claimsOf(def)); s != nil {
+		s.claims.Redefine(def)
+	}
+}
+
 // devicePlugin creates the device plugins of a kind, which had other resource names before.
 func (p *plugins) devicePlugin(def *accel.Definition, former []string) *deviceplugin.Kind {
 	// The directory is fixed in the kubelet and does not follow its --root-dir.

@@ -218,8 +218,8 @@ func (w *specWriter) right(s *spec) (bool, *accel.Problem) {
 	return w.same(s.path, s.bytes, 0o644), nil
 }
 
-// appliedTo returns the IDs of the devices whose device nodes in the file are those in s. A container that starts before
-// the file is written gets the environment, mounts and hooks of the previous configuration with them.
+// appliedTo returns the IDs of the devices whose device nodes in the file are those in s. A container that starts
+// before the file is written gets the environment, mounts and hooks of the previous configuration with them.
 func (w *specWriter) appliedTo(s *spec) (ids []string) {
 	var want, have specs.Spec
 	data, err := w.host.ReadFile(s.path)

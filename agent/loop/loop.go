@@ -55,6 +55,8 @@ type Effects struct {
 	// Plugin starts the plugin that offers a kind to the kubelet: the device plugin or the DRA plugin, as the
 	// definition says. It is nil on hosts that never have a kubelet.
 	Plugin func(context.Context, *accel.Definition) Plugin
+	// Redefine gives the plugin of a kind another definition, with the same names of resources.
+	Redefine func(*accel.Definition)
 	// Early reports whether a kind's plugin must start without waiting for the driver, because pods may hold devices
 	// that only this plugin can unprepare. Nil means never.
 	Early func(*accel.Definition) bool
@@ -66,8 +68,6 @@ type Effects struct {
 
 // Plugin offers the devices of one kind to the kubelet.
 type Plugin interface {
-	// Redefine makes the next Update follow a definition with the same names of resources.
-	Redefine(*accel.Definition)
 	Update([]accel.Accelerator)
 	State() accel.PluginHave
 	Problem() *accel.Problem

@@ -186,9 +186,7 @@ func (w *world) offers() int {
 	return accel.CountOffered(w.offered)
 }
 
-// Redefine, Update, State and Problem make the world a device plugin. Its kubelet agrees with it at once, or after lag.
-func (w *world) Redefine(def *accel.Definition) { w.set(func() { w.redefined = def }) }
-
+// Update, State and Problem make the world a device plugin. Its kubelet agrees with it at once, or after lag.
 func (w *world) Update(accs []accel.Accelerator) {
 	w.mu.Lock()
 	usable := accel.CountOffered(accs)
@@ -270,7 +268,8 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 					w.set(func() { w.spec, problem, w.stays = nil, w.stays, nil })
 					return problem
 				},
-				Plugin: func(context.Context, *accel.Definition) Plugin { return w },
+				Plugin:   func(context.Context, *accel.Definition) Plugin { return w },
+				Redefine: func(def *accel.Definition) { w.set(func() { w.redefined = def }) },
 				Steps: func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.Published,
 					accel.Moment,
 				) *accel.Problem {

@@ -40,7 +40,7 @@ func (l *Loop) reconfigure(want accel.Want) {
 			switch {
 			case k.stop == nil:
 			case offeredAs(k.def) == offeredAs(def):
-				k.plugin.Redefine(def)
+				l.o.Effects.Redefine(def)
 			default:
 				k.stop()
 				k.stop, k.plugin, k.have.Plugin = nil, nil, accel.PluginHave{}

@@ -55,6 +55,7 @@ func commands() []unit {
 		{name: "chart", argv: goTest("test/chart", "./..."), always: true},
 		{name: "pages in a browser", argv: []string{"make", "screenshots"}},
 		{name: "programs for arm64", argv: []string{"make", "test-arm64"}},
+		{name: "fuzz", argv: []string{"make", "fuzz", "T=5s"}},
 		{name: "demo", argv: []string{"make", "demo"}},
 	}
 }

@@ -1,0 +1,144 @@
+// Command fuzz runs every fuzz target of the module for a while, one after the other, and prints how often each was
+// executed. `make fuzz T=5m` starts it. What a target fails with stays below its package in testdata/fuzz, where the
+// unit tests run it from then on. It ends with 1 if a target fails.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// compiling is how long a target may take in addition to its time: it is compiled with counters of coverage.
+const compiling = 10 * time.Minute
+
+func main() {
+	each := flag.Duration("time", 10*time.Second, "how long each target is run")
+	pick := flag.String("run", "", "take only targets whose package or name matches this `regexp`")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Stdout, ".", *pick, *each)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fuzz:", err)
+		os.Exit(1)
+	}
+}
+
+// target is one fuzz target. Its package is a path such as "./detect".
+type target struct{ pkg, name string }
+
+// outcome is what a run of a target gave; the numbers are as `go test` prints them.
+type outcome struct {
+	execs, interesting string
+	err                error
+	output             []byte
+}
+
+func run(ctx context.Context, out io.Writer, root, pick string, each time.Duration) error {
+	re, err := regexp.Compile(pick)
+	if err != nil {
+		return fmt.Errorf("cannot pick targets: %w", err)
+	}
+	all, err := targets(root)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TARGET\tEXECUTIONS\tNEW INPUTS\tRESULT")
+	var failed []error
+	n := 0
+	for _, t := range all {
+		if !re.MatchString(t.pkg + " " + t.name) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(failed, err)...)
+		}
+		n++
+		o := fuzz(ctx, root, t, each)
+		result := "ok"
+		if o.err != nil {
+			result = o.err.Error()
+			failed = append(failed, fmt.Errorf("%s in %s: %w\n%s", t.name, t.pkg, o.err, o.output))
+		}
+		fmt.Fprintf(w, "%s %s\t%s\t%s\t%s\n", t.pkg, t.name, o.execs, o.interesting, result)
+		_ = w.Flush() // a line as soon as it is known
+	}
+	if n == 0 {
+		return fmt.Errorf("no target has a package or a name like %q", pick)
+	}
+	return errors.Join(failed...)
+}
+
+var (
+	declaration = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(\w+ \*testing\.F\)`)
+	progress    = regexp.MustCompile(`execs: (\d+).*new interesting: (\d+)`)
+)
+
+// targets finds the targets in the test files of a module.
+func targets(root string) (all []target, err error) {
+	err = filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir():
+			if path == root {
+				return nil
+			}
+			_, other := os.Stat(filepath.Join(path, "go.mod"))
+			if other == nil || e.Name() == "testdata" || strings.HasPrefix(e.Name(), ".") {
+				return filepath.SkipDir
+			}
+			return nil
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(path))
+		for _, m := range declaration.FindAllSubmatch(text, -1) {
+			all = append(all, target{"./" + filepath.ToSlash(dir), string(m[1])})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot look for fuzz targets: %w", err)
+	}
+	return all, nil
+}
+
+// fuzz runs one target.
+func fuzz(ctx context.Context, root string, t target, each time.Duration) (o outcome) {
+	ctx, cancel := context.WithTimeout(ctx, each+compiling)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-fuzz=^"+t.name+"$", "-fuzztime="+each.String(), t.pkg)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "GOMEMLIMIT=2GiB")
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its workers
+	cmd.WaitDelay = 10 * time.Second
+	o.output, o.err = cmd.CombinedOutput()
+	o.execs, o.interesting = "0", "0"
+	if all := progress.FindAllSubmatch(o.output, -1); len(all) > 0 {
+		last := all[len(all)-1]
+		o.execs, o.interesting = string(last[1]), string(last[2])
+	}
+	if o.err == nil && bytes.Contains(o.output, []byte("no fuzz tests to fuzz")) {
+		o.err = errors.New("go test does not know this target")
+	}
+	return o
+}
