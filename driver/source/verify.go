@@ -22,7 +22,12 @@ func (x *Sources) Verify(def *accel.Definition, facts accel.Facts) kmod.Verifica
 		}
 		return kmod.Judge(q.target(accel.SourceInstalled, store.Entry{}), where, false)
 	}
-	e := entries[0]
+	trusted := func(e store.Entry) bool { return x.store.Trusted(def, e.Manifest) == nil }
+	e := entries[max(0, slices.IndexFunc(entries, trusted))]
+	if v.Problem = x.store.Trusted(def, e.Manifest); v.Problem != nil {
+		v.Source, v.Key = accel.SourceStore, e.Key
+		return v
+	}
 	var where []kmod.Located
 	for _, m := range def.Driver.Modules {
 		s, ok := e.Module(m.Name)
