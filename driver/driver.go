@@ -137,7 +137,7 @@ func New(h *host.Host, o Options) *Driver {
 	return d
 }
 
-// List returns the drivers in the store, oldest first. A driver whose signers this host does not trust has that problem.
+// List returns the drivers in the store, oldest first. Its problem says if this host does not trust who signed one.
 func (d *Driver) List() ([]store.Entry, error) {
 	entries, err := d.store.List()
 	for i, e := range entries {

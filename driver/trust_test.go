@@ -40,8 +40,8 @@ func (m *testMachine) signedBundle(t *testing.T, file string, key *trust.Key) {
 	m.Write(file, other.Read(file))
 }
 
-// TestRequiredSignature: where the host requires a trusted signature, nothing is loaded without one, whatever the source
-// and whatever the definition says. The next source is asked only where that can be no way around.
+// TestRequiredSignature: where the host requires a trusted signature, nothing is loaded without one, whatever the
+// source and whatever the definition says. The next source is asked only where that can be no way around.
 func TestRequiredSignature(t *testing.T) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -149,8 +149,8 @@ func TestRequiredSignature(t *testing.T) {
 				}
 				return
 			}
-			if problem == nil || problem.Reason != accel.SignatureInvalid || !strings.Contains(problem.Message, c.says) ||
-				len(m.loads) > 0 {
+			if problem == nil || problem.Reason != accel.SignatureInvalid ||
+				!strings.Contains(problem.Message, c.says) || len(m.loads) > 0 {
 				t.Errorf("got %v, want SignatureInvalid with %q; loaded %v", problem, c.says, m.loads)
 			}
 		})
@@ -215,7 +215,8 @@ func TestKeysBind(t *testing.T) {
 	s.stock(t, def, ko.Edu(), nil, newKey(t, m, "a"))
 	newKey(t, m, "b")
 	def.Driver.Sources[0].Keys = []string{"/etc/a.pub"}
-	if have, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
+	d := m.driver(Options{Artifact: quick()})
+	if have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(have, problem)
 	}
 	signed := def.Driver.Sources[0]
@@ -247,7 +248,7 @@ func TestKeysBind(t *testing.T) {
 	}
 }
 
-// TestImportIsHeldToTheKeys: what is brought by hand is held to the keys of the kind's sources, and to those of the host.
+// TestImportIsHeldToTheKeys: what is brought by hand is held to the keys of the kind's sources and of the host.
 func TestImportIsHeldToTheKeys(t *testing.T) {
 	m := newMachine(t)
 	ours := newKey(t, m, "ours")
@@ -347,7 +348,8 @@ func TestSignedSource(t *testing.T) {
 	refused("arguments that change after they were judged", "other arguments than were signed")
 	def.Driver.Sources[0].Make = []string{"HEADERS={{.KernelHeaders}}"}
 	e, problem := d.sources.Build(t.Context(), def, w.facts())
-	if problem != nil || w.runs() != 1 || e.Source != accel.SourceBuild || e.Origin != w.source || len(e.SignedBy) != 1 {
+	if problem != nil || w.runs() != 1 || e.Source != accel.SourceBuild || e.Origin != w.source ||
+		len(e.SignedBy) != 1 {
 		t.Fatalf("%+v %v, make ran %d times", e, problem, w.runs())
 	}
 	if problem := d.store.Trusted(def, e.Manifest); problem != nil {

@@ -159,8 +159,8 @@ func parseConfig(data []byte) (Config, error) {
 	return c, nil
 }
 
-// The limits of what a configuration says. The longest real text is a `uname -v` of some 80 characters; an identity is a
-// few of them with the arguments of a make.
+// The limits of what a configuration says. The longest real text is a `uname -v` of some 80 characters; an identity is
+// a few of them with the arguments of a make.
 const (
 	textLimit     = 256
 	pathLimit     = 1024

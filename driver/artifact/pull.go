@@ -87,7 +87,7 @@ func worst(all []*accel.Problem) *accel.Problem {
 type pull struct {
 	*Client
 	wanted Wanted
-	keys   trust.Anchors // of the source, one of which must have signed; if there are none, the source needs no signature
+	keys   trust.Anchors // of the source, one of which must have signed; if there are none, it needs no signature
 	host   trust.Anchors // whom the host trusts
 	pinned bool          // to a digest
 	dir    string

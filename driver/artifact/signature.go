@@ -135,7 +135,7 @@ func (s *signatures) look(ctx context.Context, d v1.Descriptor, digest v1.Hash) 
 	return nil
 }
 
-// signedText is a signed text: what it says, what exactly was signed, and the certificates of the signer, if it has any.
+// signedText is a signed text: what it says, what exactly was signed, and the certificates of the signer, if any.
 type signedText struct {
 	payload, message []byte
 	signatures       []string // in base64

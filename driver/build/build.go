@@ -97,7 +97,8 @@ func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.
 		Make: source.Make, ModuleNames: store.ModuleNames(def),
 	}
 	m := store.Manifest{
-		Schema: store.Schema, Key: id.Key(), Identity: id, Source: accel.SourceBuild, Origin: source.Path, SignedBy: signers,
+		Schema: store.Schema, Key: id.Key(), Identity: id, Source: accel.SourceBuild, Origin: source.Path,
+		SignedBy: signers,
 	}
 	release, problem := b.store.LockKey(ctx, def.Kind, m.Key)
 	if problem != nil {

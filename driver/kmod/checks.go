@@ -38,8 +38,8 @@ type Target struct {
 	// Source is where the modules come from; Key is their entry in the store, empty for other sources.
 	Source accel.SourceType
 	Key    string
-	// Require says that the host demands signatures (trust.require). Vouched says that the signer of the driver as a whole
-	// was judged, so that its own modules need no signature.
+	// Require says that the host demands signatures (trust.require). Vouched says that the signer of the driver as a
+	// whole was judged, so that its own modules need no signature.
 	Require, Vouched bool
 	// Firmware comes with the driver. Conflict says which of it cannot be made visible to the kernel because another
 	// file is in its place; it returns nil if there is none.

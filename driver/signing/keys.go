@@ -295,8 +295,8 @@ func Judge(k accel.Kernel, keys func() *Keyrings, module, file string, s *Signat
 		"module file %q is signed by %s, %s, and %s: run `%s`, reboot and confirm", file, s, why, asks, keys().enrol(s))
 }
 
-// Demand refuses a module for which only its own signature speaks, unless the kernel will verify that: the kernel has the
-// key, or loads nothing else. What cannot be known is refused.
+// Demand refuses a module for which only its own signature speaks, unless the kernel will verify that: the kernel has
+// the key, or loads nothing else. What cannot be known is refused.
 func Demand(k accel.Kernel, keys func() *Keyrings, file string, s *Signature) *accel.Problem {
 	const required = "and this host requires a trusted signature (trust.require)"
 	switch {

@@ -51,7 +51,8 @@ func first(ctx context.Context, def *accel.Definition, facts accel.Facts, all []
 }
 
 // telling chooses the reason if no source has a driver. It is the later one, except in two cases: the earlier one is
-// about access or a signature, which a person must see, or the earlier one may resolve itself and the later one is permanent.
+// about access or a signature, which a person must see, or the earlier one may resolve itself and the later one is
+// permanent.
 func telling(before, after *accel.Problem) *accel.Problem {
 	switch {
 	case after.Reason == accel.NoDriverSource:

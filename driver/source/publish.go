@@ -14,8 +14,8 @@ import (
 // publishTimeout bounds how long a node tries to publish what it built. Nothing on this node waits for it.
 const publishTimeout = 10 * time.Minute
 
-// sharing returns the sources to which drivers that are built here are published. Where signatures are required there is
-// none: a host has no key, so every other host would refuse what it publishes.
+// sharing returns the sources to which drivers that are built here are published. Where signatures are required there
+// is none: a host has no key, so every other host would refuse what it publishes.
 func (q *search) sharing() []accel.Source {
 	var out []accel.Source
 	for _, s := range q.def.Driver.Sources {

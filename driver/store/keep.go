@@ -28,7 +28,8 @@ func (s *Store) Keep(def *accel.Definition, facts accel.Facts, p *kmod.Plan) (*G
 		return nil, problem
 	}
 	defer done()
-	m := Manifest{Schema: Schema, Key: g.Key, Identity: id, Built: s.o.Now().UTC(), Kept: true, Source: accel.SourceInstalled}
+	m := Manifest{Schema: Schema, Key: g.Key, Identity: id, Built: s.o.Now().UTC(), Kept: true}
+	m.Source = accel.SourceInstalled
 	for _, x := range p.Modules {
 		if x.Prior {
 			continue // it belongs to the kernel's package

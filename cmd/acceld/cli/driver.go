@@ -61,8 +61,8 @@ func serves(e store.Entry) string {
 	return "-"
 }
 
-// signedBy names the signers of a stored driver; "-" if they are not known. The modules of a driver that was installed on
-// the host have signatures of their own.
+// signedBy names the signers of a stored driver; "-" if they are not known. The modules of a driver that was installed
+// on the host have signatures of their own.
 func signedBy(e store.Entry) string {
 	if e.Source == "" || e.Kept {
 		return "-"
