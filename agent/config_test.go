@@ -190,7 +190,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"trust name", "trust: {identities: [{authority: /ca}]}", "trust.identities[0].name: is empty"},
 		{"trust authority", "trust: {identities: [{name: x}]}", `trust.identities[0].authority: "" is not an absolute path`},
 		{"trust in nobody", "trust: {require: true}", "trust.require: name a key or an identity"},
-		{"trust of a kind", "kinds: {a: {driver: {trust: {require: false}}}}", `unknown field "kinds.a.driver.trust"`},
+		{"trust of a kind", "kinds: {a: {driver: {trust: {require: false}}}}", `unknown field "trust"`},
 		{
 			"push without a signature",
 			"{trust: {keys: [/k], require: true}, prebuilt: [{type: oci, image: r.example/x, push: true}]}",

@@ -42,8 +42,8 @@ func (l *loader) restorable(def *accel.Definition, facts accel.Facts, order []ac
 			if problem != nil {
 				continue
 			}
-			if !kmod.Same(order[i], m.BuildID, m.SrcVersion, m.Version) || n >= len(vouched) && l.o.Trust.Require &&
-				kmod.Signed(l.h, l.log, facts.Kernel, m) != nil {
+			unsigned := n >= len(vouched) && l.o.Trust.Require && kmod.Signed(l.h, l.log, facts.Kernel, m) != nil
+			if !kmod.Same(order[i], m.BuildID, m.SrcVersion, m.Version) || unsigned {
 				m.Close()
 				continue
 			}

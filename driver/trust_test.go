@@ -362,3 +362,49 @@ func TestSignedSource(t *testing.T) {
 		t.Errorf("with another key: %v", problem)
 	}
 }
+
+// TestRestoresOnlyTrusted: what was live is not loaded again after a failed change if nobody whom the host trusts signed
+// it, in the store or on the host.
+func TestRestoresOnlyTrusted(t *testing.T) {
+	for name, where := range map[string]func(*testMachine, *Driver){
+		"in the store": func(m *testMachine, d *Driver) { m.enter(d, ko.Edu(), 1) },
+		"installed":    func(m *testMachine, _ *Driver) { m.Install("updates/edu.ko", ko.Edu()) },
+	} {
+		for _, o := range []Options{{}, requiring("/etc/ours.pub")} {
+			m := newMachine(t)
+			newKey(t, m, "ours")
+			d := m.driver(o)
+			where(m, d)
+			m.Live(ko.Edu())
+			live := d.look(ko.Definition(), m.accs()).modules
+			p := d.loader.restorable(ko.Definition(), m.Facts(), live)
+			p.Close()
+			if restored := len(p.Modules) > 0; restored == o.Trust.Require || len(live) != 1 {
+				t.Errorf("%s, signatures required: %t, restored: %t", name, o.Trust.Require, restored)
+			}
+		}
+	}
+}
+
+// TestNothingPublishedUnsigned: where signatures are required, a driver that is built here goes to no registry.
+func TestNothingPublishedUnsigned(t *testing.T) {
+	w, s := newWorkshop(t, goodMake), newShop(t)
+	ours, file := w.key()
+	o := requiring(file)
+	o.StateDir = w.state
+	def := w.definition()
+	def.Driver.Sources = append([]accel.Source{{Type: accel.SourceOCI, Image: s.host() + "/edu", Push: true}},
+		def.Driver.Sources...)
+	d := New(w.h, o)
+	if _, problem := d.sources.Sign(t.Context(), def, w.facts(), ours); problem != nil {
+		t.Fatal(problem)
+	}
+	a := ask(t, d, def, w.facts(), accel.SourceBuild)
+	d.sources.Wait()
+	if a.Verdict != source.Satisfied || s.asked() > 0 {
+		t.Errorf("%s %v, the registry was asked %d times", a.Verdict, a.Problem, s.asked())
+	}
+	if a.Plan != nil {
+		a.Plan.Close()
+	}
+}
