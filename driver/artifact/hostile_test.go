@@ -363,6 +363,27 @@ func TestDrip(t *testing.T) {
 	}
 }
 
+// TestSlowMirror: a mirror that sends just enough does not use up the time of the registry behind it.
+func TestSlowMirror(t *testing.T) {
+	b := newWorkbench(t)
+	c, _ := b.large()
+	inner := newRegistry()
+	mirror := &meddling{Handler: inner}
+	s := accel.Source{Image: serve(t, inner) + "/edu", Mirrors: []string{serve(t, mirror)}}
+	if _, problem := b.c.Push(t.Context(), s, this(), c, b.empty(), PushOptions{}); problem != nil {
+		t.Fatal(problem)
+	}
+	b.c.o.Timeout = 4 * time.Second
+	slow := func(w http.ResponseWriter, _ *http.Request) http.ResponseWriter {
+		return &piecemeal{ResponseWriter: w, pause: 500 * time.Millisecond}
+	}
+	mirror.with.Store(&slow)
+	pulled, problem := b.c.Pull(t.Context(), s, this(), b.empty())
+	if problem != nil || !strings.HasPrefix(pulled.Reference, s.Image) {
+		t.Errorf("%+v %v", pulled, problem)
+	}
+}
+
 // TestLongTexts: a configuration with texts or lists longer than any real one is refused.
 func TestLongTexts(t *testing.T) {
 	long := strings.Repeat("x", textLimit+1)

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -44,8 +45,11 @@ func (c *Client) Pull(ctx context.Context, s accel.Source, w Wanted, dir string)
 	}
 	p.pinned = r.digest != ""
 	var asked []*accel.Problem
-	for _, repository := range r.repositories(s.Mirrors) {
-		out, problem := p.registry(ctx, s, repository, r.refs(w))
+	all := r.repositories(s.Mirrors)
+	for i, repository := range all {
+		out, problem := p.within(ctx, len(all)-i, func(ctx context.Context, p pull) (Pulled, *accel.Problem) {
+			return p.registry(ctx, s, repository, r.refs(w))
+		})
 		if problem == nil {
 			return out, nil
 		}
@@ -57,6 +61,19 @@ func (c *Client) Pull(ctx context.Context, s accel.Source, w Wanted, dir string)
 		}
 	}
 	return Pulled{}, worst(asked)
+}
+
+// within gives one of n repositories its share of the time that is left, so that a slow mirror leaves some for the
+// registry behind it.
+func (p pull) within(ctx context.Context, n int, do func(context.Context, pull) (Pulled, *accel.Problem)) (Pulled,
+	*accel.Problem,
+) {
+	if end, ok := ctx.Deadline(); ok {
+		p.time = time.Until(end) / time.Duration(n)
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.time)
+	defer cancel()
+	return do(ctx, p)
 }
 
 // worst chooses the reason if all registries of a source failed. A defective artifact outranks a missing one; of the
@@ -90,11 +107,12 @@ type pull struct {
 	keys   trust.Anchors // of the source, one of which must have signed; if there are none, it needs no signature
 	host   trust.Anchors // whom the host trusts
 	pinned bool          // to a digest
+	time   time.Duration // that it may take
 	dir    string
 }
 
 func (c *Client) pull(s accel.Source, w Wanted, dir string) (pull, *accel.Problem) {
-	p := pull{Client: c, wanted: w, dir: dir}
+	p := pull{Client: c, wanted: w, dir: dir, time: c.o.Timeout}
 	var problem *accel.Problem
 	if p.keys, problem = trust.Read(c.h, accel.Trust{Keys: s.Keys}); problem == nil {
 		p.host, problem = trust.Read(c.h, c.o.Trust)
@@ -179,7 +197,7 @@ func (p pull) place(ctx context.Context, from place, where string, refs []string
 		case !p.pinned && (reason == accel.KernelMismatch || reason == accel.ArchMismatch):
 			problem.Reason = accel.ArtifactNotFound // a tag is only an index: somebody may still push what is needed
 		case reason == accel.RegistryUnreachable && errors.Is(ctx.Err(), context.DeadlineExceeded):
-			problem.Message = fmt.Sprintf("did not deliver within %v", p.o.Timeout)
+			problem.Message = fmt.Sprintf("did not deliver within %v", p.time.Round(10*time.Millisecond))
 		}
 		problem.Message = ref + " " + problem.Message
 		if problem.Reason != accel.ArtifactNotFound {
