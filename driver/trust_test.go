@@ -344,6 +344,8 @@ func TestSignedSource(t *testing.T) {
 	w.write(w.source, "edu.c", "int x;\n")
 	def.Driver.Sources[0].Make = append(def.Driver.Sources[0].Make, "CC=/tmp/cc")
 	refused("another compiler", "other arguments for make")
+	def.Driver.Sources[0].Make = []string{"CC=/tmp/cc"}
+	refused("another compiler in place of the argument", "other arguments for make")
 	def.Driver.Sources[0].Make = []string{`HEADERS={{if eq .KernelHeaders "/headers"}}/headers{{else}}/tmp{{end}}`}
 	refused("arguments that change after they were judged", "other arguments than were signed")
 	def.Driver.Sources[0].Make = []string{"HEADERS={{.KernelHeaders}}"}

@@ -92,7 +92,7 @@ func (b *bundle) scan(limits Limits) error {
 		if err != nil {
 			return err
 		}
-		if oddity(header) == "" { // what a sparse file has is not in one piece
+		if oddity(header) == "" && len(header.Name) <= nameLimit { // what a sparse file has is not in one piece
 			b.parts[strings.TrimPrefix(header.Name, "./")] = section{offset, header.Size}
 		}
 	}

@@ -319,8 +319,8 @@ func explain(err error) *accel.Problem {
 			reason = accel.RegistryDenied
 		}
 		text := fmt.Sprintf("%d %s", answered.StatusCode, http.StatusText(answered.StatusCode))
-		for _, d := range answered.Errors {
-			text += ", " + string(d.Code)
+		for _, d := range answered.Errors[:min(3, len(answered.Errors))] { // the registry chooses how many
+			text += fmt.Sprintf(", %.64s", d.Code)
 		}
 		return accel.Problemf(reason, "the registry answers %s", strings.ToLower(text))
 	case errors.As(err, &failed):
