@@ -365,8 +365,8 @@ func TestSignedSource(t *testing.T) {
 	}
 }
 
-// TestRestoresOnlyTrusted: what was live is not loaded again after a failed change if nobody whom the host trusts signed
-// it, in the store or on the host.
+// TestRestoresOnlyTrusted: what was live is not loaded again after a failed change if nobody whom the host trusts
+// signed it, in the store or on the host.
 func TestRestoresOnlyTrusted(t *testing.T) {
 	for name, where := range map[string]func(*testMachine, *Driver){
 		"in the store": func(m *testMachine, d *Driver) { m.enter(d, ko.Edu(), 1) },
