@@ -247,7 +247,7 @@ func changeReasons() []ReasonDoc {
 		{ArtifactInvalid, "acceld cannot use a prebuilt artifact.", ActorOperator, "Push it again; nothing of it was kept.", true},
 		{RegistryUnreachable, "The registry does not answer.", ActorOperator, "Check the network, the proxy and the certificate authority; acceld tries again by itself.", false},
 		{RegistryDenied, "The registry refuses the credentials.", ActorOperator, "Correct the file named in `credentials`; acceld reads it again at each request.", false},
-		{SignatureInvalid, "An artifact is not signed by one of the configured keys.", ActorOperator, "Sign it, or correct `keys`. acceld never builds a driver because of a bad signature.", true},
+		{SignatureInvalid, "A driver, or the source of one, is not signed by a key that this host wants.", ActorOperator, "Sign it, or correct `keys` or `trust`. acceld never builds a driver because of a bad signature.", true},
 		{BuildElsewhere, "Another node is building this driver; this one waits for it.", ActorAgent, "None: this node uses the artifact as soon as it is there, and builds the driver itself if the other node gives up.", false},
 		{BuildOutOfMemory, "The build was ended because it used more memory than allowed.", ActorOperator, "Raise `build.memory` or lower `build.jobs`.", true},
 		{CompilerMismatch, "This kernel needs the compiler that it was built with, and the installed one is another.", ActorOperator, "Install the named compiler.", true},

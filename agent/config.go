@@ -61,6 +61,8 @@ type Config struct {
 	Build BuildConfig
 	// Prebuilt are sources of type oci or bundle that every kind tries before its own sources.
 	Prebuilt []accel.Source
+	// Trust says who may sign drivers. It holds for every kind and every source.
+	Trust accel.Trust
 	// StoreEntries is how many drivers that nothing needs any more the store keeps; -1 for none. StoreMiB limits
 	// their total size in MiB; 0 for no limit.
 	StoreEntries, StoreMiB int
@@ -120,6 +122,7 @@ type rawConfig struct {
 		CPUWeight *int   `json:"cpuWeight,omitempty"`
 	} `json:"build,omitzero"`
 	Prebuilt []accel.Source `json:"prebuilt,omitempty"`
+	Trust    accel.Trust    `json:"trust,omitzero"`
 	Store    struct {
 		Entries *int `json:"entries,omitempty"`
 		MiB     int  `json:"mib,omitempty"`
@@ -141,7 +144,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		Definitions: cmp.Or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: cmp.Or(raw.StateDir, "/var/lib/acceld"),
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
 		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
-		LogLevel: cmp.Or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Kinds: raw.Kinds,
+		LogLevel: cmp.Or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Trust: raw.Trust, Kinds: raw.Kinds,
 		Policies:   switched(raw.Kubernetes.Policies) != "off",
 		Compatible: raw.Endpoint.Compatible, Remote: raw.Endpoint.Remote,
 	}
@@ -249,7 +252,14 @@ func (c Config) check() []error {
 		}
 	}
 	errs = append(errs, c.Remote.check()...)
+	for _, text := range c.Trust.Problems() {
+		errs = append(errs, errors.New("trust."+text))
+	}
 	for i, s := range c.Prebuilt {
+		if s.Push && c.Trust.Require {
+			errs = append(errs, fmt.Errorf("prebuilt[%d].push: a host has no key to sign with, and trust.require refuses "+
+				"what is unsigned; push signed drivers with `acceld driver build --push --sign-key`", i))
+		}
 		if !s.Type.Prebuilt() {
 			errs = append(errs, fmt.Errorf("prebuilt[%d].type: %q is not one of %s", i, s.Type,
 				accel.PrebuiltSources()))

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 func TestReferenceConfigHoldsTheDefaults(t *testing.T) {
@@ -77,6 +78,32 @@ func TestReferenceConfigsExample(t *testing.T) {
 	}})
 	if problem != nil || len(got["a-b"].Driver.Sources) != 3 || got["a-b"].Driver.Sources[2].Type != accel.SourceBuild {
 		t.Errorf("%v %+v", problem, got["a-b"])
+	}
+}
+
+// The example of a policy on signatures is a comment, too. The driver manager gets what it says.
+func TestReferenceConfigsTrust(t *testing.T) {
+	data, err := os.ReadFile("../docs/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(data), "# trust:\n")
+	text, _, _ = strings.Cut(text, "\n\n")
+	text = "trust:\n" + regexp.MustCompile(`(?m)^# `).ReplaceAllString(text, "")
+	c, problem := ParseConfig("the example", []byte(text))
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	want := accel.Trust{
+		Keys: []string{"/etc/acceld/drivers.pub"}, Require: true,
+		Identities: []accel.Identity{{Name: "ci@example.com", Authority: "/etc/acceld/signing-ca.pem"}},
+	}
+	h, err := host.New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, (&Setup{Config: c, Host: h}).DriverOptions().Trust); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -158,6 +185,16 @@ func TestConfigRefusals(t *testing.T) {
 		{
 			"source of a kind", "kinds: {a-b: {driver: {sources: [{type: oci, image: r.example/x, digest: x}]}}}",
 			`kinds.a-b.driver.sources[0].digest: "x" is not sha256:`,
+		},
+		{"trust key", "trust: {keys: [drivers.pub]}", `trust.keys[0]: "drivers.pub" is not an absolute path`},
+		{"trust name", "trust: {identities: [{authority: /ca}]}", "trust.identities[0].name: is empty"},
+		{"trust authority", "trust: {identities: [{name: x}]}", `trust.identities[0].authority: "" is not an absolute path`},
+		{"trust in nobody", "trust: {require: true}", "trust.require: name a key or an identity"},
+		{"trust of a kind", "kinds: {a: {driver: {trust: {require: false}}}}", `unknown field "trust"`},
+		{
+			"push without a signature",
+			"{trust: {keys: [/k], require: true}, prebuilt: [{type: oci, image: r.example/x, push: true}]}",
+			"prebuilt[0].push: a host has no key to sign with",
 		},
 		{"store", "store: {mib: -1}", "store: entries and mib must not be negative"},
 		{

@@ -238,6 +238,7 @@ func (s *Setup) DriverOptions() driver.Options {
 	return driver.Options{
 		StateDir: s.Config.StateDir, Log: s.Log, Ledger: s.Ledger,
 		StoreEntries: s.Config.StoreEntries, StoreMiB: s.Config.StoreMiB,
+		Trust:       s.Config.Trust,
 		LoadTimeout: s.Config.LoadTimeout, BuildTimeout: s.Config.BuildTimeout, Jobs: s.Config.Build.Jobs,
 		BuildMemory: s.Config.Build.MemoryBytes(s.Host.Kernel().Memory()), CPUWeight: s.Config.Build.CPUWeight,
 	}

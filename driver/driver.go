@@ -52,6 +52,8 @@ type Options struct {
 	StoreEntries, StoreMiB int
 	// Artifact configures access to registries; its zero value is usable.
 	Artifact artifact.Options
+	// Trust is the host's policy on signatures; the zero value demands none.
+	Trust accel.Trust
 	// Elect chooses the host that builds a driver that will be published; every host builds for itself when nil.
 	Elect source.Elect
 }
@@ -112,14 +114,15 @@ func New(h *host.Host, o Options) *Driver {
 	}
 	d.store = store.New(h, store.Options{
 		StateDir: o.StateDir, Log: o.Log, Locks: d.locks, Now: time.Now, Wait: o.BuildTimeout,
-		Entries: o.StoreEntries, MiB: o.StoreMiB, Point: d.point,
+		Entries: o.StoreEntries, MiB: o.StoreMiB, Trust: o.Trust, Point: d.point,
 	})
 	d.firmware = firmware.New(h, o.Log, d.ledger, d.store, o.StateDir)
+	o.Artifact.Trust = o.Trust
 	d.sources = source.New(h, source.Parts{
 		Log: o.Log, Store: d.store, Attempts: d.attempts, Firmware: d.firmware, Tell: d.tell, Artifact: o.Artifact,
-		Elect: o.Elect, Builder: build.New(h, build.Options{
+		Trust: o.Trust, Elect: o.Elect, Builder: build.New(h, build.Options{
 			Log: o.Log, Store: d.store, Tell: d.tell, Timeout: o.BuildTimeout, Jobs: o.Jobs,
-			Memory: o.BuildMemory, CPUWeight: o.CPUWeight,
+			Memory: o.BuildMemory, CPUWeight: o.CPUWeight, Trust: o.Trust,
 		}),
 	})
 	d.devices = devices.New(h, o.Log, d.ledger)
@@ -134,8 +137,16 @@ func New(h *host.Host, o Options) *Driver {
 	return d
 }
 
-// List returns the drivers in the store, oldest first.
-func (d *Driver) List() ([]store.Entry, error) { return d.store.List() }
+// List returns the drivers in the store, oldest first. Its problem says if this host does not trust who signed one.
+func (d *Driver) List() ([]store.Entry, error) {
+	entries, err := d.store.List()
+	for i, e := range entries {
+		if p := d.store.Trusted(&accel.Definition{}, e.Manifest); e.Problem == "" && p != nil {
+			entries[i].Problem = p.Message
+		}
+	}
+	return entries, err
+}
 
 // Steps returns what runs the definitions' own steps.
 func (d *Driver) Steps() *steps.Steps { return d.steps }

@@ -33,6 +33,7 @@ import (
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/driver/trust"
 	"github.com/acceld/acceld/test/ko"
 )
 
@@ -121,7 +122,7 @@ func fromShop(s *shop) *accel.Definition {
 
 // stock pushes a driver from another machine.
 func (s *shop) stock(t *testing.T, def *accel.Definition, x ko.Module, change func(*accel.Facts, *store.Entry),
-	key *artifact.Key,
+	key *trust.Key,
 ) artifact.Pushed {
 	t.Helper()
 	other := newMachine(t)
@@ -149,7 +150,7 @@ func (m *testMachine) tree(d *Driver) []string {
 	return out
 }
 
-func newKey(t *testing.T, m *testMachine, name string) *artifact.Key {
+func newKey(t *testing.T, m *testMachine, name string) *trust.Key {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -159,7 +160,7 @@ func newKey(t *testing.T, m *testMachine, name string) *artifact.Key {
 	public, _ := x509.MarshalPKIXPublicKey(&private.PublicKey)
 	m.Write("/etc/"+name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 	m.Write("/etc/"+name+".pub", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})))
-	key, problem := artifact.ReadKey(m.Host, "/etc/"+name+".key")
+	key, problem := trust.ReadKey(m.Host, "/etc/"+name+".key")
 	if problem != nil {
 		t.Fatal(problem)
 	}

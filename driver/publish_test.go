@@ -128,7 +128,8 @@ func TestFleetBuildsOnce(t *testing.T) {
 	// Both have this same entry and no other.
 	a, _ := one.store.List()
 	b, _ := two.store.List()
-	if len(a) != 1 || len(b) != 1 || a[0].Key != b[0].Key || a[0].Origin != "" || b[0].Origin == "" {
+	if len(a) != 1 || len(b) != 1 || a[0].Key != b[0].Key || a[0].Source != accel.SourceBuild ||
+		b[0].Source != accel.SourceOCI {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 	if p := one.sources.Published(a[0].Key); !strings.HasPrefix(p, f.shop.host()+"/edu:") ||

@@ -23,21 +23,27 @@ func (l *loader) restorable(def *accel.Definition, facts accel.Facts, order []ac
 		if i < 0 {
 			continue
 		}
-		var files []string
+		var vouched, files []string // by who signed the driver, or by themselves
 		for _, e := range entries {
-			if s, ok := e.Module(want.Name); ok && kmod.Same(order[i], s.BuildID, s.SrcVersion, s.Version) {
+			s, ok := e.Module(want.Name)
+			switch {
+			case !ok || !kmod.Same(order[i], s.BuildID, s.SrcVersion, s.Version):
+			case e.Kept:
 				files = append(files, path.Join(e.Path, s.File))
+			case l.store.Trusted(def, e.Manifest) == nil:
+				vouched = append(vouched, path.Join(e.Path, s.File))
 			}
 		}
 		if file, ok := x.FileOf(want); ok {
 			files = append(files, file)
 		}
-		for _, file := range files {
+		for n, file := range slices.Concat(vouched, files) {
 			m, problem := kmod.Open(l.h, file)
 			if problem != nil {
 				continue
 			}
-			if !kmod.Same(order[i], m.BuildID, m.SrcVersion, m.Version) {
+			unsigned := n >= len(vouched) && l.o.Trust.Require && kmod.Signed(l.h, l.log, facts.Kernel, m) != nil
+			if !kmod.Same(order[i], m.BuildID, m.SrcVersion, m.Version) || unsigned {
 				m.Close()
 				continue
 			}

@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -57,108 +58,130 @@ func decompressor(r io.Reader) (content io.Reader, closed func(), err error) {
 	return in, func() {}, nil
 }
 
-// bounded fails once more than its limit was read. With io.LimitReader, a decompression bomb would end like a valid
-// archive.
+// bounded passes on as many bytes as are left and then fails. With io.LimitReader, a decompression bomb would end like
+// a valid archive. It also fails once the work was called off.
 type bounded struct {
-	r    io.Reader
-	left *int64
+	r     io.Reader
+	left  *int64
+	ended func() error
 }
 
 // errTooLarge is the error of a bounded reader past its limit.
 var errTooLarge = errors.New("it unpacks to more than an artifact may have")
 
 func (b bounded) Read(p []byte) (int, error) {
-	if *b.left < 0 {
-		return 0, errTooLarge
+	if err := b.ended(); err != nil {
+		return 0, err
 	}
-	n, err := b.r.Read(p)
-	if *b.left -= int64(n); *b.left < 0 {
-		return n, errTooLarge
+	n, err := b.r.Read(p[:min(int64(len(p)), *b.left+1)])
+	if int64(n) > *b.left {
+		n, err = int(*b.left), errTooLarge
 	}
+	*b.left -= int64(n)
 	return n, err
 }
 
-// extraction unpacks layers into an empty directory.
+// extraction unpacks layers into an empty directory. It counts what it reads and, apart from that, what it writes:
+// some forms of tar write much for little that is read.
 type extraction struct {
 	h      *host.Host
 	dir    string
 	limits Limits
-	left   int64 // bytes that may still be unpacked
+	ended  func() error // why the work was called off; nil if it was not
+	left   int64        // bytes that may still be unpacked
+	room   int64        // bytes that may still be written
 	count  int
 	sync   func(*os.File) error
 }
 
-func newExtraction(h *host.Host, dir string, limits Limits) *extraction {
-	return &extraction{h: h, dir: dir, limits: limits, left: limits.Unpacked, sync: (*os.File).Sync}
+func newExtraction(ctx context.Context, h *host.Host, dir string, limits Limits) *extraction {
+	return &extraction{
+		h: h, dir: dir, limits: limits, ended: ctx.Err, left: limits.Unpacked, room: limits.Unpacked,
+		sync: (*os.File).Sync,
+	}
 }
 
-// each calls do for every entry of one layer and reads the layer to its last byte. A defect of the layer is an
-// ArtifactInvalid; an error of the reader r is returned unchanged.
+// each calls do for every entry of one layer, whose digest was verified. A defect of the layer is an ArtifactInvalid.
 func (x *extraction) each(r io.Reader, do func(*tar.Header, string, io.Reader) error) error {
-	source := &remembering{r: r}
-	content, closed, err := decompressor(source)
+	content, closed, err := decompressor(r)
 	defer closed()
-	invalid := func(err error) error {
-		closed() // a decoder reads ahead on a goroutine of its own, which writes source.err
-		if source.err != nil {
-			return source.err
+	for archive := tar.NewReader(bounded{content, &x.left, x.ended}); err == nil; {
+		var header *tar.Header
+		if header, err = archive.Next(); errors.Is(err, io.EOF) {
+			return nil
 		}
-		var p *accel.Problem
-		if errors.As(err, &p) {
-			return err
-		}
-		return invalidf("its layer cannot be unpacked: %v", err)
-	}
-	if err != nil {
-		return invalid(err)
-	}
-	archive := tar.NewReader(bounded{content, &x.left})
-	for {
-		header, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return invalid(err)
-		}
-		if x.count++; x.count > x.limits.Files {
-			return invalidf("its layer has more than %d files", x.limits.Files)
-		}
-		name := strings.TrimSuffix(strings.TrimPrefix(header.Name, "./"), "/")
-		if name == "" || name == "." {
-			continue
-		}
-		if !local(name) {
-			return invalidf("its layer has an entry named %q", header.Name)
-		}
-		if err := do(header, name, archive); err != nil {
-			return invalid(err)
+		if err == nil {
+			err = x.entry(header, archive, do)
 		}
 	}
-	for _, rest := range []io.Reader{bounded{content, &x.left}, source} { // the digest covers the whole layer
-		if _, err := io.Copy(io.Discard, rest); err != nil {
-			return invalid(err)
-		}
-	}
-	return nil
+	return x.refusal(err)
 }
 
-// remembering records the errors of its reader, to tell them from those of the code that reads it.
-type remembering struct {
-	r   io.Reader
-	err error
+// nameLimit is the length of the longest name of an entry, as of a path in Linux (PATH_MAX).
+const nameLimit = 4096
+
+// entry calls do for one entry.
+func (x *extraction) entry(header *tar.Header, content io.Reader,
+	do func(*tar.Header, string, io.Reader) error,
+) error {
+	if x.count++; x.count > x.limits.Files {
+		return invalidf("its layer has more than %d files", x.limits.Files)
+	}
+	name := strings.TrimSuffix(strings.TrimPrefix(header.Name, "./"), "/")
+	if name == "" || name == "." {
+		return nil
+	}
+	if len(name) > nameLimit || !local(name) {
+		return invalidf("its layer has an entry named %.200q", header.Name)
+	}
+	return do(header, name, content)
 }
 
-func (m *remembering) Read(p []byte) (int, error) {
-	n, err := m.r.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		m.err = err
+// refusal is the problem for an error while a layer was unpacked.
+func (x *extraction) refusal(err error) error {
+	var p *accel.Problem
+	var machine *fs.PathError
+	switch {
+	case x.ended() != nil:
+		return x.ended()
+	case errors.As(err, &p):
+		return err
+	case errors.As(err, &machine):
+		return accel.ProblemOf(err, "cannot read its layer")
 	}
-	return n, err
+	return invalidf("its layer cannot be unpacked: %v", err)
+}
+
+// oddity says what an entry is if it is neither a plain file nor a directory; empty if it is one of them. A sparse
+// file is odd: its header alone says how much is written, whatever the archive has of it.
+func oddity(header *tar.Header) string {
+	for key := range header.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return "a sparse file"
+		}
+	}
+	switch header.Typeflag {
+	case tar.TypeReg, tar.TypeDir:
+		return ""
+	case tar.TypeGNUSparse:
+		return "a sparse file"
+	case tar.TypeLink:
+		return "a hard link"
+	case tar.TypeSymlink:
+		return "a symbolic link"
+	case tar.TypeChar, tar.TypeBlock:
+		return "a device node"
+	case tar.TypeFifo:
+		return "a named pipe"
+	}
+	return fmt.Sprintf("an entry of type %q", header.Typeflag)
 }
 
 // write writes and syncs one file below the directory, and returns its digest.
-func (x *extraction) write(name string, r io.Reader) (string, error) {
+func (x *extraction) write(name string, size int64, r io.Reader) (string, error) {
+	if size > x.room {
+		return "", errTooLarge
+	}
 	to := path.Join(x.dir, name)
 	if err := x.h.MkdirAll(path.Dir(to), 0o700); err != nil {
 		return "", writeProblem(err, to)
@@ -169,7 +192,7 @@ func (x *extraction) write(name string, r io.Reader) (string, error) {
 	}
 	sum := sha256.New()
 	w := &writing{w: f}
-	_, err = io.Copy(io.MultiWriter(w, sum), r)
+	_, err = io.Copy(io.MultiWriter(w, sum), bounded{r, &x.room, x.ended})
 	failed := errors.Join(w.err, x.sync(f), f.Close())
 	if failed != nil {
 		return "", writeProblem(failed, to)
@@ -202,19 +225,18 @@ func writeProblem(err error, name string) *accel.Problem {
 func (x *extraction) native(r io.Reader, c Config) error {
 	want := c.files()
 	err := x.each(r, func(header *tar.Header, name string, content io.Reader) error {
-		switch header.Typeflag {
-		case tar.TypeDir:
+		if odd := oddity(header); odd != "" {
+			return invalidf("its layer has %q, which is %s", name, odd)
+		}
+		if header.Typeflag == tar.TypeDir {
 			return nil // directories are created when a file needs them
-		case tar.TypeReg:
-		default:
-			return invalidf("its layer has %q, which is neither a file nor a directory", name)
 		}
 		digest, known := want[name]
 		if !known {
 			return invalidf("its layer has the file %q, which its configuration does not name or has twice", name)
 		}
 		delete(want, name)
-		got, err := x.write(name, content)
+		got, err := x.write(name, header.Size, content)
 		if err != nil {
 			return err
 		}

@@ -3,8 +3,6 @@ package artifact
 import (
 	"archive/tar"
 	"bytes"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,10 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -84,7 +80,7 @@ func TestLayer(t *testing.T) {
 	} {
 		b := newWorkbench(t)
 		dir := b.empty()
-		err := newExtraction(b.h, dir, defaultLimits()).native(packed(t, c.files...), content().Config)
+		err := newExtraction(t.Context(), b.h, dir, defaultLimits()).native(packed(t, c.files...), content().Config)
 		if c.want != "" {
 			if err == nil || explain(err).Reason != c.want {
 				t.Errorf("%s: %v, want %s", name, err, c.want)
@@ -107,7 +103,7 @@ func TestManyFiles(t *testing.T) {
 	} {
 		b := newWorkbench(t)
 		dir := b.empty()
-		x := newExtraction(b.h, dir, Limits{Unpacked: 1 << 20, Files: limit})
+		x := newExtraction(t.Context(), b.h, dir, Limits{Unpacked: 1 << 20, Files: limit})
 		f := &foreign{x: x, modules: "opt/lib/modules/6.1.0-9-amd64/", files: map[string]string{}}
 		var err error
 		all := 0
@@ -135,7 +131,7 @@ func TestPowerCut(t *testing.T) {
 	b := newWorkbench(t)
 	dir := b.empty()
 	disk := map[string]string{}
-	x := newExtraction(b.h, dir, defaultLimits())
+	x := newExtraction(t.Context(), b.h, dir, defaultLimits())
 	x.sync = func(f *os.File) error {
 		name, err := filepath.Rel(filepath.Join(b.root, dir), f.Name())
 		if err == nil {
@@ -151,51 +147,10 @@ func TestPowerCut(t *testing.T) {
 		t.Errorf("what the disk has (-written +synced):\n%s", diff)
 	}
 	// If the disk fails, the problem blames the disk, not the artifact.
-	x = newExtraction(b.h, b.empty(), defaultLimits())
+	x = newExtraction(t.Context(), b.h, b.empty(), defaultLimits())
 	x.sync = func(*os.File) error { return fs.ErrInvalid }
 	if err := x.native(packed(t, files...), content().Config); err == nil ||
 		explain(err).Reason != accel.InternalError {
-		t.Error(err)
-	}
-}
-
-// failing is a reader that fails a moment after its channel was closed.
-type failing struct {
-	after <-chan struct{}
-	err   error
-}
-
-func (f failing) Read([]byte) (int, error) {
-	<-f.after
-	time.Sleep(50 * time.Millisecond)
-	return 0, f.err
-}
-
-// TestReadAhead: a decoder reads ahead on a goroutine of its own. What it finds out about the reader is known before a
-// layer is called invalid.
-func TestReadAhead(t *testing.T) {
-	b := newWorkbench(t)
-	var layer bytes.Buffer
-	z, err := zstd.NewWriter(&layer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	noise := make([]byte, 1<<20) // it cannot be compressed
-	_, _ = rand.Read(noise)
-	if _, err := io.Copy(z, packed(t, entry{"edu.ko", string(noise)})); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	const some = 160 << 10 // more than one block of 128 KiB, less than two
-	seen, reset := make(chan struct{}), errors.New("connection reset")
-	cut := io.MultiReader(io.LimitReader(&layer, some), failing{seen, reset})
-	err = newExtraction(b.h, b.empty(), defaultLimits()).each(cut, func(*tar.Header, string, io.Reader) error {
-		close(seen)
-		return errors.New("its content is wrong")
-	})
-	if !errors.Is(err, reset) {
 		t.Error(err)
 	}
 }

@@ -39,6 +39,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/trust"
 	"github.com/acceld/acceld/host"
 )
 
@@ -221,10 +222,10 @@ func TestPlainHTTP(t *testing.T) {
 	clear := false
 	next := roundTripper(func(*http.Request) (*http.Response, error) { clear = true; return nil, io.EOF })
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://10.0.0.1/v2/", nil)
-	if _, err := (guard{next, false}).RoundTrip(r); err == nil || clear {
+	if _, err := (guard{next, false, time.Minute}).RoundTrip(r); err == nil || clear {
 		t.Error("went out in the clear")
 	}
-	if _, err := (guard{next, true}).RoundTrip(r); !errors.Is(err, io.EOF) {
+	if _, err := (guard{next, true, time.Minute}).RoundTrip(r); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 }
@@ -335,7 +336,7 @@ func TestKeys(t *testing.T) {
 		b.write("/etc/k", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 		b.public("/etc/k.pub", key.Public())
 		b.public("/etc/other.pub", stranger.Public())
-		signer, problem := ReadKey(b.h, "/etc/k")
+		signer, problem := trust.ReadKey(b.h, "/etc/k")
 		if problem != nil {
 			t.Fatal(name, problem)
 		}
@@ -358,13 +359,13 @@ func TestKeys(t *testing.T) {
 		Type:  "ENCRYPTED SIGSTORE PRIVATE KEY",
 		Bytes: []byte("x"),
 	})))
-	if _, err := readPublic(b.h, []string{"/etc/short.pub"}); err == nil {
+	if _, problem := trust.Read(b.h, accel.Trust{Keys: []string{"/etc/short.pub"}}); problem == nil {
 		t.Error("a short key was taken")
 	}
-	if _, err := readPublic(b.h, []string{"/store/edu.ko"}); err == nil {
+	if _, problem := trust.Read(b.h, accel.Trust{Keys: []string{"/store/edu.ko"}}); problem == nil {
 		t.Error("no key was taken")
 	}
-	if _, problem := ReadKey(b.h, "/etc/encrypted.key"); problem == nil || !strings.Contains(problem.Message,
+	if _, problem := trust.ReadKey(b.h, "/etc/encrypted.key"); problem == nil || !strings.Contains(problem.Message,
 		"encrypted") {
 		t.Error(problem)
 	}
@@ -408,7 +409,7 @@ func TestReferredSignature(t *testing.T) {
 				"_type": "https://in-toto.io/Statement/v1", "predicateType": row.predicate,
 				"subject": []any{map[string]any{"digest": map[string]string{"sha256": about}}},
 			})
-			signed, _ := (&Key{private}).sign(encoded(statement))
+			signed, _ := trust.NewKey(private).Sign(encoded(statement))
 			text, _ := json.Marshal(map[string]any{"mediaType": bundleType, "dsseEnvelope": map[string]any{
 				"payload": statement, "payloadType": statementType,
 				"signatures": []any{map[string]string{"sig": base64.StdEncoding.EncodeToString(signed)}},
@@ -515,15 +516,15 @@ func TestIndex(t *testing.T) {
 	stranger, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	for _, row := range []struct {
 		name         string
-		image, index *Key
+		image, index *trust.Key
 		good         bool
 	}{
-		{"the index", nil, &Key{private}, true},
-		{"the image", &Key{private}, nil, true},
-		{"both", &Key{private}, &Key{private}, true},
+		{"the index", nil, trust.NewKey(private), true},
+		{"the image", trust.NewKey(private), nil, true},
+		{"both", trust.NewKey(private), trust.NewKey(private), true},
 		{"neither", nil, nil, false},
-		{"the index, by somebody else", nil, &Key{stranger}, false},
-		{"the image by somebody else, the index by us", &Key{stranger}, &Key{private}, true},
+		{"the index, by somebody else", nil, trust.NewKey(stranger), false},
+		{"the image by somebody else, the index by us", trust.NewKey(stranger), trust.NewKey(private), true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newWorkbench(t)
@@ -542,7 +543,7 @@ func TestIndex(t *testing.T) {
 			}
 			index := newManifest(raw, types.OCIImageIndex)
 			b.upload(s, assembled{manifest: index}, "all")
-			for digest, key := range map[v1.Hash]*Key{ours.Digest: row.image, index.digest: row.index} {
+			for digest, key := range map[v1.Hash]*trust.Key{ours.Digest: row.image, index.digest: row.index} {
 				if key == nil {
 					continue
 				}
@@ -584,36 +585,4 @@ func TestCalledOff(t *testing.T) {
 	if problem == nil || problem.Reason != accel.RegistryUnreachable || time.Since(began) > 5*time.Second {
 		t.Error(problem, time.Since(began))
 	}
-}
-
-// FuzzUnpack: whatever a layer contains, nothing is written outside its directory and nothing panics.
-func FuzzUnpack(f *testing.F) {
-	b := &workbench{t: &testing.T{}, root: f.TempDir()}
-	h, err := host.New(b.root)
-	if err != nil {
-		f.Fatal(err)
-	}
-	var good bytes.Buffer
-	if err := os.WriteFile(filepath.Join(b.root, "edu.ko"), []byte("the module"), 0o600); err != nil {
-		f.Fatal(err)
-	}
-	if err := pack(&good, h, []string{"edu.ko"}, map[string]string{"edu.ko": "/edu.ko"}); err != nil {
-		f.Fatal(err)
-	}
-	f.Add(good.Bytes())
-	f.Add(good.Bytes()[:good.Len()/2])
-	f.Fuzz(func(t *testing.T, layer []byte) {
-		dir, err := h.MakeTemp("/", "x")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer h.RemoveAll(dir)
-		c := content().Config
-		c.Firmware = nil
-		_ = newExtraction(h, dir, Limits{Unpacked: 1 << 20, Files: 16}).native(bytes.NewReader(layer), c)
-		entries, err := os.ReadDir(b.root)
-		if err != nil || len(entries) != 2 {
-			t.Fatalf("the root has %v (%v)", entries, err)
-		}
-	})
 }

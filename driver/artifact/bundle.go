@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/trust"
 	"github.com/acceld/acceld/host"
 )
 
@@ -91,7 +92,7 @@ func (b *bundle) scan(limits Limits) error {
 		if err != nil {
 			return err
 		}
-		if header.Typeflag == tar.TypeReg {
+		if oddity(header) == "" && len(header.Name) <= nameLimit { // what a sparse file has is not in one piece
 			b.parts[strings.TrimPrefix(header.Name, "./")] = section{offset, header.Size}
 		}
 	}
@@ -196,10 +197,11 @@ func (b *bundle) refs() []string {
 func (c *Client) PullBundle(ctx context.Context, s accel.Source, w Wanted, dir string) (Pulled, *accel.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
-	keys, err := readPublic(c.h, s.Keys)
-	if err != nil {
-		return Pulled{}, explain(err)
+	p, problem := c.pull(s, w, dir)
+	if problem != nil {
+		return Pulled{}, problem
 	}
+	p.pinned = s.Digest != ""
 	b, err := openBundle(c.h, s.Path, c.o.Limits)
 	if err != nil {
 		return Pulled{}, explain(err)
@@ -209,7 +211,6 @@ func (c *Client) PullBundle(ctx context.Context, s accel.Source, w Wanted, dir s
 	if s.Digest != "" {
 		refs = []string{s.Digest}
 	}
-	p := pull{Client: c, wanted: w, keys: keys, pinned: s.Digest != "", dir: dir}
 	out, problem := p.place(ctx, b, s.Path, refs)
 	if problem != nil {
 		problem.Message = s.Path + ": " + problem.Message
@@ -252,7 +253,7 @@ func (c *Client) ListBundle(ctx context.Context, file string) ([]Bundled, *accel
 
 // Export writes a bundle of contents to file, which appears complete or not at all. It packs into dir. If key is not
 // nil, it signs each artifact.
-func (c *Client) Export(file string, contents []Content, dir string, key *Key) ([]Pushed, *accel.Problem) {
+func (c *Client) Export(file string, contents []Content, dir string, key *trust.Key) ([]Pushed, *accel.Problem) {
 	var all []assembled
 	var names []string
 	var out []Pushed

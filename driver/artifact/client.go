@@ -18,12 +18,14 @@ type Options struct {
 	// Known reports whether the caller already has an artifact, by what is known before its layers are fetched. They
 	// then stay where they are. Nil fetches every artifact.
 	Known func(Pulled) bool
+	// Trust is the host's policy on signatures; the zero value demands none.
+	Trust accel.Trust
 	// Limits replaces all built-in limits if any of its fields is set.
 	Limits Limits
 	// Backoff is the pause, with jitter, before the second attempt at a registry. The pause before the third and last
 	// attempt is three times as long. 1 s when zero.
 	Backoff time.Duration
-	// Stall is how long a transfer may make no progress; 30 s when zero.
+	// Stall is how long a transfer may make no progress, which is less than 64 KiB; 30 s when zero.
 	Stall time.Duration
 	// Timeout bounds one pull or push; 10 min when zero.
 	Timeout time.Duration

@@ -41,12 +41,12 @@ func (f *foreign) layer(r io.Reader) error {
 		if !f.wants(name) || header.Typeflag == tar.TypeDir {
 			return nil
 		}
-		if header.Typeflag != tar.TypeReg {
-			return invalidf("its layer has %q, which is neither a file nor a directory", name)
+		if odd := oddity(header); odd != "" {
+			return invalidf("its layer has %q, which is %s", name, odd)
 		}
 		f.n++
 		file := fmt.Sprintf("layered-%d", f.n)
-		if _, err := f.x.write(file, content); err != nil {
+		if _, err := f.x.write(file, header.Size, content); err != nil {
 			return err
 		}
 		if err := f.remove(name); err != nil {

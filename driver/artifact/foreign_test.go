@@ -52,7 +52,8 @@ func TestForeignLayers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newWorkbench(t)
 			dir := b.empty()
-			f := &foreign{x: newExtraction(b.h, dir, defaultLimits()), modules: modules, files: map[string]string{}}
+			x := newExtraction(t.Context(), b.h, dir, defaultLimits())
+			f := &foreign{x: x, modules: modules, files: map[string]string{}}
 			for _, layer := range [][]entry{below, c.above} {
 				if err := f.layer(packed(t, layer...)); err != nil {
 					t.Fatal(err)

@@ -139,6 +139,9 @@ func parseConfig(data []byte) (Config, error) {
 	if c.Profile == "" || c.Arch == "" || c.KernelRelease == "" || len(c.Modules) == 0 {
 		return c, fmt.Errorf("its configuration lacks profile, arch, kernelRelease or modules")
 	}
+	if err := c.bounded(); err != nil {
+		return c, err
+	}
 	seen := map[string]bool{}
 	for _, m := range c.Modules {
 		if m.File != path.Base(m.File) || !strings.HasSuffix(m.File, ".ko") || strings.HasPrefix(m.File, ".") ||
@@ -154,6 +157,38 @@ func parseConfig(data []byte) (Config, error) {
 		seen[firmwareDir+f.Path] = true
 	}
 	return c, nil
+}
+
+// The limits of what a configuration says. The longest real text is a `uname -v` of some 80 characters; an identity is
+// a few of them with the arguments of a make.
+const (
+	textLimit     = 256
+	pathLimit     = 1024
+	identityLimit = 16 << 10
+)
+
+// bounded refuses a configuration whose texts or lists are longer than any real one: they are stored and shown.
+func (c Config) bounded() error {
+	texts := []string{c.Profile, c.DriverVersion, c.Arch, c.KernelRelease, c.KernelVersion, c.KernelBuildID, c.BuiltBy}
+	for _, m := range c.Modules {
+		texts = append(append(texts, m.Name, m.File, m.SHA256, m.BuildID, m.SrcVersion, m.Vermagic, m.Version),
+			m.Depends...)
+	}
+	for _, text := range texts {
+		if len(text) > textLimit {
+			return fmt.Errorf("its configuration has a text of %d characters, allowed are %d: %.40q…", len(text),
+				textLimit, text)
+		}
+	}
+	for _, f := range c.Firmware {
+		if len(f.Path) > pathLimit || len(f.SHA256) > textLimit {
+			return fmt.Errorf("its configuration names a firmware file with %d characters", len(f.Path)+len(f.SHA256))
+		}
+	}
+	if len(c.Identity) > identityLimit {
+		return fmt.Errorf("its configuration has an identity of %d bytes, allowed are %d", len(c.Identity), identityLimit)
+	}
+	return nil
 }
 
 // firmwareDir is the directory of the firmware in a layer.

@@ -52,7 +52,7 @@ func open(ctx context.Context, from place, d v1.Descriptor, limit int64) (io.Rea
 	if err != nil {
 		return nil, err
 	}
-	return &checking{r: r, want: d, sum: sha256.New()}, nil
+	return &checking{r: r, want: d, sum: sha256.New(), ended: ctx.Err}, nil
 }
 
 // checking compares what it reads with a descriptor.
@@ -61,9 +61,14 @@ type checking struct {
 	want v1.Descriptor
 	sum  hash.Hash
 	n    int64
+	// ended returns why the transfer was called off; nil if it was not.
+	ended func() error
 }
 
 func (c *checking) Read(p []byte) (int, error) {
+	if err := c.ended(); err != nil {
+		return 0, err
+	}
 	n, err := c.r.Read(p)
 	c.sum.Write(p[:n])
 	c.n += int64(n)

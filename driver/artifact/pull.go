@@ -3,16 +3,19 @@ package artifact
 import (
 	"cmp"
 	"context"
-	"crypto"
 	"errors"
 	"fmt"
 	"io"
+	"path"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/trust"
 )
 
 // Pulled is an unpacked artifact.
@@ -22,26 +25,31 @@ type Pulled struct {
 	Digest    string
 	// Config is the artifact's own. It is empty for an image in a foreign layout, which has none.
 	Config Config
+	// Signers are those who signed it, of the keys of the source and those whom the host trusts.
+	Signers []trust.Signer
 }
 
 // Pull finds the artifact that s names for w and unpacks it into dir, which must exist and be empty: modules into dir
 // itself, firmware into "firmware" below it. S is a source of type oci with its templates filled in; its registries
-// are tried in order, mirrors first. A failed pull may leave files in dir; the caller removes them.
+// are tried in order, mirrors first. A failed pull leaves dir empty.
 func (c *Client) Pull(ctx context.Context, s accel.Source, w Wanted, dir string) (Pulled, *accel.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
-	keys, err := readPublic(c.h, s.Keys)
-	if err != nil {
-		return Pulled{}, explain(err)
-	}
 	r, err := parseReference(s)
 	if err != nil {
 		return Pulled{}, explain(err)
 	}
-	p := pull{Client: c, wanted: w, keys: keys, pinned: r.digest != "", dir: dir}
+	p, problem := c.pull(s, w, dir)
+	if problem != nil {
+		return Pulled{}, problem
+	}
+	p.pinned = r.digest != ""
 	var asked []*accel.Problem
-	for _, repository := range r.repositories(s.Mirrors) {
-		out, problem := p.registry(ctx, s, repository, r.refs(w))
+	all := r.repositories(s.Mirrors)
+	for i, repository := range all {
+		out, problem := p.within(ctx, len(all)-i, func(ctx context.Context, p pull) (Pulled, *accel.Problem) {
+			return p.registry(ctx, s, repository, r.refs(w))
+		})
 		if problem == nil {
 			return out, nil
 		}
@@ -53,6 +61,19 @@ func (c *Client) Pull(ctx context.Context, s accel.Source, w Wanted, dir string)
 		}
 	}
 	return Pulled{}, worst(asked)
+}
+
+// within gives one of n repositories its share of the time that is left, so that a slow mirror leaves some for the
+// registry behind it.
+func (p pull) within(ctx context.Context, n int, do func(context.Context, pull) (Pulled, *accel.Problem)) (Pulled,
+	*accel.Problem,
+) {
+	if end, ok := ctx.Deadline(); ok {
+		p.time = time.Until(end) / time.Duration(n)
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.time)
+	defer cancel()
+	return do(ctx, p)
 }
 
 // worst chooses the reason if all registries of a source failed. A defective artifact outranks a missing one; of the
@@ -83,9 +104,59 @@ func worst(all []*accel.Problem) *accel.Problem {
 type pull struct {
 	*Client
 	wanted Wanted
-	keys   []crypto.PublicKey // of the accepted signers; if there are none, no signature is needed
-	pinned bool               // to a digest
+	keys   trust.Anchors // of the source, one of which must have signed; if there are none, it needs no signature
+	host   trust.Anchors // whom the host trusts
+	pinned bool          // to a digest
+	time   time.Duration // that it may take
 	dir    string
+}
+
+func (c *Client) pull(s accel.Source, w Wanted, dir string) (pull, *accel.Problem) {
+	p := pull{Client: c, wanted: w, dir: dir, time: c.o.Timeout}
+	var problem *accel.Problem
+	if p.keys, problem = trust.Read(c.h, accel.Trust{Keys: s.Keys}); problem == nil {
+		p.host, problem = trust.Read(c.h, c.o.Trust)
+	}
+	return p, problem
+}
+
+// lacks says by whom a signature is demanded that is not among those of the signers; empty if none is.
+func (p pull) lacks(signers []trust.Signer) string {
+	switch {
+	case !p.keys.Empty() && !p.keys.Has(signers):
+		return "by one of the wanted keys"
+	case p.o.Trust.Require && !p.host.Has(signers):
+		return "by a key or an identity that this host trusts (trust.require)"
+	}
+	return ""
+}
+
+// signed finds out who signed the manifests with the digests, each of which may be signed for the artifact. A missing
+// signature that is demanded is a SignatureInvalid. If none is demanded, a place that has trouble with signatures is no
+// problem.
+func (p pull) signed(ctx context.Context, from place, digests ...v1.Hash) ([]trust.Signer, error) {
+	s := &signatures{from: from, anchors: p.keys.With(p.host), limits: p.o.Limits}
+	if s.anchors.Empty() {
+		return nil, nil
+	}
+	enough := func() bool { return len(s.signers) > 0 && p.lacks(s.signers) == "" }
+	var err error
+	for _, d := range slices.Compact(digests) {
+		if err == nil && !enough() {
+			err = s.find(ctx, d, enough)
+		}
+	}
+	lacks := p.lacks(s.signers)
+	switch {
+	case lacks == "":
+		return s.signers, nil
+	case err != nil:
+		return nil, err
+	case s.seen == 0:
+		return nil, accel.Problemf(accel.SignatureInvalid, "%s is not signed", digests[0])
+	}
+	return nil, accel.Problemf(accel.SignatureInvalid, "no signature of %s is %s (%d looked at)", digests[0],
+		lacks, s.seen)
 }
 
 // registry pulls from one repository.
@@ -107,12 +178,14 @@ func (p pull) place(ctx context.Context, from place, where string, refs []string
 		var out Pulled
 		t := p.begin(accel.StagePull, named(where, ref))
 		err := p.try(ctx, t, func() error {
-			// Nothing may stay of an earlier attempt, or of a mirror.
-			err := errors.Join(p.h.RemoveAll(p.dir), p.h.MkdirAll(p.dir, 0o700))
-			if err != nil {
-				return writeProblem(err, p.dir)
+			var err error
+			if out, err = p.take(ctx, t, from, where, ref); err == nil {
+				return nil
 			}
-			out, err = p.take(ctx, t, from, where, ref)
+			// Nothing may stay of an attempt that failed, least of all of a mirror.
+			if failed := errors.Join(p.h.RemoveAll(p.dir), p.h.MkdirAll(p.dir, 0o700)); failed != nil {
+				return writeProblem(failed, p.dir)
+			}
 			return err
 		})
 		t.end(err)
@@ -124,7 +197,7 @@ func (p pull) place(ctx context.Context, from place, where string, refs []string
 		case !p.pinned && (reason == accel.KernelMismatch || reason == accel.ArchMismatch):
 			problem.Reason = accel.ArtifactNotFound // a tag is only an index: somebody may still push what is needed
 		case reason == accel.RegistryUnreachable && errors.Is(ctx.Err(), context.DeadlineExceeded):
-			problem.Message = fmt.Sprintf("did not deliver within %v", p.o.Timeout)
+			problem.Message = fmt.Sprintf("did not deliver within %v", p.time.Round(10*time.Millisecond))
 		}
 		problem.Message = ref + " " + problem.Message
 		if problem.Reason != accel.ArtifactNotFound {
@@ -166,14 +239,8 @@ func (p pull) take(ctx context.Context, t *transfer, from place, where, ref stri
 			return out, problem
 		}
 	}
-	if len(p.keys) > 0 {
-		err := authentic(ctx, from, m.digest, p.keys, p.o.Limits)
-		if err != nil && top.digest != m.digest {
-			err = authentic(ctx, from, top.digest, p.keys, p.o.Limits) // an index may be signed as a whole
-		}
-		if err != nil {
-			return out, err
-		}
+	if out.Signers, err = p.signed(ctx, from, m.digest, top.digest); err != nil { // an index may be signed as a whole
+		return out, err
 	}
 	if p.o.Known != nil && p.o.Known(out) {
 		return out, nil
@@ -183,7 +250,7 @@ func (p pull) take(ctx context.Context, t *transfer, from place, where, ref stri
 		return out, err
 	}
 	t.size(out.Reference, total)
-	x := newExtraction(p.h, p.dir, p.o.Limits)
+	x := newExtraction(ctx, p.h, p.dir, p.o.Limits)
 	if native {
 		return out, p.each(ctx, t, from, img.Layers, func(r io.Reader) error { return x.native(r, out.Config) })
 	}
@@ -227,22 +294,47 @@ func (c *Client) bounded(img v1.Manifest) (total int64, err error) {
 }
 
 // each calls do for every layer, in order.
-func (c *Client) each(ctx context.Context, t *transfer, from place, layers []v1.Descriptor,
+func (p pull) each(ctx context.Context, t *transfer, from place, layers []v1.Descriptor,
 	do func(io.Reader) error,
 ) error {
 	for _, l := range layers {
-		r, err := open(ctx, from, l, c.o.Limits.Packed)
-		if err != nil {
-			return err
-		}
-		err = do(t.reader(r))
-		_ = r.Close() // it was read to the end, or failed
-		if err != nil {
+		if err := p.layer(ctx, t, from, l, do); err != nil {
 			return err
 		}
 		t.part(l.Size)
 	}
 	return nil
+}
+
+// layer fetches one layer into a file without a name, and calls do with it once its digest is verified: nothing is
+// unpacked of what somebody else sent.
+func (p pull) layer(ctx context.Context, t *transfer, from place, l v1.Descriptor, do func(io.Reader) error) error {
+	r, err := open(ctx, from, l, p.o.Limits.Packed)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	name := path.Join(p.dir, ".layer")
+	f, err := p.h.Create(name, 0o600)
+	if err != nil {
+		return writeProblem(err, name)
+	}
+	defer f.Close()
+	w := &writing{w: f}
+	w.err = p.h.Remove(name)
+	if w.err == nil {
+		_, err = io.Copy(w, t.reader(r))
+	}
+	if w.err == nil && err == nil {
+		_, w.err = f.Seek(0, io.SeekStart)
+	}
+	if w.err != nil {
+		return writeProblem(w.err, name)
+	}
+	if err != nil {
+		return err
+	}
+	return do(f)
 }
 
 // reference is the image name of a source, in parts.

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/trust"
 )
 
 // Content describes an artifact to create: its configuration, and where the files that it names are on the host.
@@ -33,7 +34,7 @@ type PushOptions struct {
 	// Keep leaves an existing artifact alone if it is for the same driver and kernel: somebody else was first.
 	Keep bool
 	// Key signs the artifact; nil leaves it unsigned.
-	Key *Key
+	Key *trust.Key
 }
 
 // Pushed is an artifact in a registry.
@@ -87,7 +88,7 @@ func (c *Client) Push(ctx context.Context, s accel.Source, w Wanted, content Con
 
 // send uploads an artifact. The signature goes first, so that nobody finds the artifact without it.
 func (c *Client) send(ctx context.Context, t *transfer, to *registry, repository string, a assembled, tags []string,
-	key *Key,
+	key *trust.Key,
 ) error {
 	if key == nil {
 		t.size(t.p.What, a.size())

@@ -34,7 +34,6 @@ type registry struct {
 	puller *remote.Puller
 	pusher *remote.Pusher
 	http   *http.Transport
-	stall  time.Duration // how long a transfer may make no progress
 	limits Limits
 }
 
@@ -74,7 +73,7 @@ func dial(ctx context.Context, h *host.Host, s accel.Source, repository string, 
 		MaxResponseHeaderBytes: 1 << 20, DisableCompression: true,
 	}
 	options := []remote.Option{
-		remote.WithContext(ctx), remote.WithTransport(guard{tr, plain}), remote.WithAuth(auth),
+		remote.WithContext(ctx), remote.WithTransport(guard{tr, plain, stall}), remote.WithAuth(auth),
 		remote.WithUserAgent("acceld"),
 		// Client.try retries the whole operation.
 		remote.WithRetryBackoff(remote.Backoff{Steps: 1}), remote.WithRetryStatusCodes(),
@@ -87,7 +86,7 @@ func dial(ctx context.Context, h *host.Host, s accel.Source, repository string, 
 	if err != nil {
 		return nil, err
 	}
-	return &registry{repo: repo, puller: puller, pusher: pusher, http: tr, stall: stall, limits: limits}, nil
+	return &registry{repo: repo, puller: puller, pusher: pusher, http: tr, limits: limits}, nil
 }
 
 func (r *registry) close() { r.http.CloseIdleConnections() }
@@ -99,10 +98,12 @@ func loopback(repository string) bool {
 	return hostname == "localhost" || net.ParseIP(hostname).IsLoopback()
 }
 
-// guard blocks plain HTTP unless it is allowed. The registry library on its own would use it for private addresses.
+// guard blocks plain HTTP unless it is allowed: the registry library on its own would use it for private addresses. It
+// aborts every answer that stalls.
 type guard struct {
 	next  http.RoundTripper
 	plain bool
+	stall time.Duration // how long an answer may make no progress
 }
 
 var errPlain = errors.New("it does not answer with TLS, and plainHTTP is not set")
@@ -111,7 +112,64 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !g.plain {
 		return nil, errPlain
 	}
-	return g.next.RoundTrip(r)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	answer, err := g.next.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	timer := time.AfterFunc(g.stall, func() { cancel(errStalled) })
+	timer.Stop() // until the first Read
+	answer.Body = &watched{
+		ReadCloser: answer.Body, cause: func() error { return context.Cause(ctx) }, cancel: cancel, timer: timer,
+		stall: g.stall,
+	}
+	return answer, nil
+}
+
+// leastProgress is how many bytes must come within the time for which a transfer may stall: 2 KiB a second by default.
+// At that speed no driver comes within the time limit of a pull. A registry that sends less only keeps us busy.
+const leastProgress = 64 << 10
+
+// errStalled is the cause of an answer that was aborted because it made no progress.
+var errStalled = errors.New("it stalled")
+
+// watched aborts an answer that stalls. Only the time inside Read counts: a slow disk is no silent registry.
+type watched struct {
+	io.ReadCloser
+	cause  func() error // why it was aborted
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+	stall  time.Duration
+	spent  time.Duration // inside Read, since the last progress
+	got    int           // bytes since then
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	began := time.Now()
+	w.timer.Reset(w.stall - w.spent)
+	n, err := w.ReadCloser.Read(p)
+	w.timer.Stop()
+	w.spent += time.Since(began)
+	if w.got += n; w.got >= leastProgress {
+		w.spent, w.got = 0, 0
+	}
+	cause := w.cause()
+	switch {
+	case err == nil || errors.Is(err, io.EOF) || cause == nil:
+		return n, err
+	case errors.Is(cause, errStalled) && w.got == 0:
+		cause = fmt.Errorf("nothing came for %v", w.stall)
+	case errors.Is(cause, errStalled):
+		cause = fmt.Errorf("only %d bytes came in %v", w.got, w.stall)
+	}
+	return n, errors.Join(cause, io.ErrUnexpectedEOF)
+}
+
+func (w *watched) Close() error {
+	w.timer.Stop()
+	defer w.cancel(nil)
+	return w.ReadCloser.Close()
 }
 
 // authorities returns the certificate authorities that may sign for a registry: those of this process; those of the
@@ -190,43 +248,11 @@ func (r *registry) get(ctx context.Context, ref name.Reference) (manifest, error
 }
 
 func (r *registry) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
 	layer, err := r.puller.Layer(ctx, r.repo.Digest(d.Digest.String()))
-	if err == nil {
-		var body io.ReadCloser
-		if body, err = layer.Compressed(); err == nil {
-			watch := time.AfterFunc(r.stall, func() { cancel(fmt.Errorf("nothing came for %v", r.stall)) })
-			watch.Stop() // until the first Read
-			return &watched{body, func() error { return context.Cause(ctx) }, cancel, watch, r.stall}, nil
-		}
+	if err != nil {
+		return nil, err
 	}
-	cancel(nil)
-	return nil, err
-}
-
-// watched aborts a transfer that stalls. Only the time inside Read counts: a slow disk is no silent registry.
-type watched struct {
-	io.ReadCloser
-	cause  func() error // why it was aborted
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-	stall  time.Duration
-}
-
-func (w *watched) Read(p []byte) (int, error) {
-	w.timer.Reset(w.stall)
-	n, err := w.ReadCloser.Read(p)
-	w.timer.Stop()
-	if err != nil && !errors.Is(err, io.EOF) && w.cause() != nil {
-		return n, errors.Join(w.cause(), io.ErrUnexpectedEOF)
-	}
-	return n, err
-}
-
-func (w *watched) Close() error {
-	w.timer.Stop()
-	defer w.cancel(nil)
-	return w.ReadCloser.Close()
+	return layer.Compressed()
 }
 
 func (r *registry) referrers(ctx context.Context, digest v1.Hash) ([]v1.Descriptor, error) {
@@ -293,8 +319,8 @@ func explain(err error) *accel.Problem {
 			reason = accel.RegistryDenied
 		}
 		text := fmt.Sprintf("%d %s", answered.StatusCode, http.StatusText(answered.StatusCode))
-		for _, d := range answered.Errors {
-			text += ", " + string(d.Code)
+		for _, d := range answered.Errors[:min(3, len(answered.Errors))] { // the registry chooses how many
+			text += fmt.Sprintf(", %.64s", d.Code)
 		}
 		return accel.Problemf(reason, "the registry answers %s", strings.ToLower(text))
 	case errors.As(err, &failed):

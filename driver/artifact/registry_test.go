@@ -3,7 +3,6 @@ package artifact
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -160,7 +159,7 @@ func (h *halting) Write(p []byte) (int, error) {
 
 // TestStandstill: a stalled transfer is aborted long before the overall timeout, wherever it stalled.
 func TestStandstill(t *testing.T) {
-	for name, bytes := range map[string]int{"before the first byte": 0, "after some": 10} {
+	for bytes, want := range map[int]string{0: "nothing came for 50ms", 10: "only 10 bytes came in 50ms"} {
 		b := newWorkbench(t)
 		b.c.o.Stall, b.c.o.Timeout = 50*time.Millisecond, 3*time.Second
 		m := &meddling{Handler: newRegistry()}
@@ -171,9 +170,9 @@ func TestStandstill(t *testing.T) {
 		}
 		m.with.Store(&halt)
 		_, problem := b.c.Pull(t.Context(), s, this(), b.empty())
-		if problem == nil || problem.Reason != accel.RegistryUnreachable || !strings.Contains(problem.Message,
-			"nothing came for 50ms") {
-			t.Errorf("%s: %v", name, problem)
+		if problem == nil || problem.Reason != accel.RegistryUnreachable ||
+			!strings.Contains(problem.Message, want) {
+			t.Errorf("after %d bytes: %v", bytes, problem)
 		}
 	}
 }
@@ -185,7 +184,7 @@ func TestSlowDisk(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		w := &watched{
 			ReadCloser: io.NopCloser(strings.NewReader("ab")), cause: func() error { return context.Cause(ctx) },
-			cancel: cancel, timer: time.AfterFunc(stall, func() { cancel(errors.New("it stalled")) }), stall: stall,
+			cancel: cancel, timer: time.AfterFunc(stall, func() { cancel(errStalled) }), stall: stall,
 		}
 		for range 2 {
 			if _, err := w.Read(make([]byte, 1)); err != nil {

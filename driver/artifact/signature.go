@@ -2,16 +2,17 @@ package artifact
 
 import (
 	"context"
-	"crypto"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
-	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/trust"
 )
 
 // The names that cosign uses for what it stores (sigstore/cosign specs/SIGNATURE_SPEC.md and sigstore/cosign
@@ -19,24 +20,34 @@ import (
 const (
 	simpleSigning    = types.MediaType("application/vnd.dev.cosign.simplesigning.v1+json")
 	simpleAnnotation = "dev.cosignproject.cosign/signature"
-	simpleType       = "cosign container image signature"
-	bundleType       = "application/vnd.dev.sigstore.bundle.v0.3+json"
-	statementType    = "application/vnd.in-toto+json"
-	signPredicate    = "https://sigstore.dev/cosign/sign/v1"
+	// The certificate of the signer and those that lead from it to its authority, in PEM.
+	certificateAnnotation = "dev.sigstore.cosign/certificate"
+	chainAnnotation       = "dev.sigstore.cosign/chain"
+	simpleType            = "cosign container image signature"
+	bundleType            = "application/vnd.dev.sigstore.bundle.v0.3+json"
+	statementType         = "application/vnd.in-toto+json"
+	signPredicate         = "https://sigstore.dev/cosign/sign/v1"
 )
 
-// signatureLimit is how many signatures of one artifact are checked.
+// signatureLimit is how many signatures of one artifact are checked, and of one bundle.
 const signatureLimit = 64
 
 // signatureTag is the tag under which cosign stores the signatures of a manifest.
 func signatureTag(digest v1.Hash) string { return digest.Algorithm + "-" + digest.Hex + ".sig" }
 
-// authentic checks that one of keys signed the manifest with the digest. The check is offline: it uses no
-// transparency log and no certificate. No signature, or no good one, is SignatureInvalid.
-func authentic(ctx context.Context, from place, digest v1.Hash, keys []crypto.PublicKey, limits Limits) error {
-	seen := 0
-	for _, find := range []func(context.Context, place, v1.Hash) ([]v1.Descriptor, error){tagged, referred} {
-		layers, err := find(ctx, from, digest)
+// signatures looks for signatures of one artifact by some anchors. The check is offline: it uses no transparency log.
+type signatures struct {
+	from    place
+	anchors trust.Anchors
+	limits  Limits
+	seen    int // signatures that were looked at
+	signers []trust.Signer
+}
+
+// find looks at the signatures of the manifest with the digest until enough signers are known.
+func (s *signatures) find(ctx context.Context, digest v1.Hash, enough func() bool) error {
+	for _, list := range []func(context.Context, place, v1.Hash) ([]v1.Descriptor, error){tagged, referred} {
+		layers, err := list(ctx, s.from, digest)
 		if err != nil {
 			return err
 		}
@@ -44,20 +55,18 @@ func authentic(ctx context.Context, from place, digest v1.Hash, keys []crypto.Pu
 			if d.MediaType != simpleSigning && string(d.MediaType) != bundleType {
 				continue
 			}
-			if seen++; seen > signatureLimit {
+			if enough() {
+				return nil
+			}
+			if s.seen++; s.seen > signatureLimit {
 				return accel.Problemf(accel.SignatureInvalid, "has more than %d signatures", signatureLimit)
 			}
-			good, err := signedBy(ctx, from, d, digest, keys, limits)
-			if good || err != nil {
+			if err := s.look(ctx, d, digest); err != nil {
 				return err
 			}
 		}
 	}
-	if seen == 0 {
-		return accel.Problemf(accel.SignatureInvalid, "%s is not signed", digest)
-	}
-	return accel.Problemf(accel.SignatureInvalid, "no signature of %s is by one of the wanted keys (%d looked at)",
-		digest, seen)
+	return nil
 }
 
 // tagged lists the signatures under cosign's tag.
@@ -97,35 +106,40 @@ func layersOf(ctx context.Context, from place, ref string) ([]v1.Descriptor, err
 	return parsed.Layers, err
 }
 
-// signedBy reports whether one layer holds a good signature. An invalid layer is not a signature; a layer that cannot
-// be fetched is an error.
-func signedBy(ctx context.Context, from place, d v1.Descriptor, digest v1.Hash, keys []crypto.PublicKey,
-	limits Limits,
-) (bool, error) {
-	text, err := readBlob(ctx, from, d, limits.Manifest)
+// look adds the signers of one layer. An invalid layer is not a signature; a layer that cannot be fetched is an error.
+func (s *signatures) look(ctx context.Context, d v1.Descriptor, digest v1.Hash) error {
+	text, err := readBlob(ctx, s.from, d, s.limits.Manifest)
 	if err != nil {
 		if reason := explain(err).Reason; reason != accel.RegistryUnreachable && reason != accel.RegistryDenied {
-			return false, nil
+			return nil
 		}
-		return false, err
+		return err
 	}
-	payload, message, signatures, names := text, text, []string{d.Annotations[simpleAnnotation]}, simpleNames
+	e, names := signedText{
+		payload: text, message: text, signatures: []string{d.Annotations[simpleAnnotation]},
+		chain: trust.Chain([]byte(d.Annotations[certificateAnnotation] + "\n" + d.Annotations[chainAnnotation])),
+	}, simpleNames
 	if string(d.MediaType) == bundleType {
-		payload, message, signatures = envelope(text)
-		names = statementNames
+		e, names = envelope(text), statementNames
 	}
-	for _, s := range signatures {
-		signature, err := base64.StdEncoding.DecodeString(s)
+	if !names(e.payload, digest) {
+		return nil
+	}
+	for _, text := range e.signatures[:min(len(e.signatures), signatureLimit)] {
+		signature, err := base64.StdEncoding.DecodeString(text)
 		if err != nil || len(signature) == 0 {
 			continue
 		}
-		if slices.ContainsFunc(keys, func(k crypto.PublicKey) bool {
-			return verifies(k, message, signature)
-		}) && names(payload, digest) {
-			return true, nil
-		}
+		s.signers = append(s.signers, s.anchors.Signed(e.message, signature, e.chain)...)
 	}
-	return false, nil
+	return nil
+}
+
+// signedText is a signed text: what it says, what exactly was signed, and the certificates of the signer, if any.
+type signedText struct {
+	payload, message []byte
+	signatures       []string // in base64
+	chain            []*x509.Certificate
 }
 
 // simplePayload is what cosign signs (containers/image docs/containers-signature.5.md).
@@ -152,6 +166,12 @@ func simpleNames(payload []byte, digest v1.Hash) bool {
 
 // sigstoreBundle has the fields that are needed of a Sigstore bundle with a DSSE envelope.
 type sigstoreBundle struct {
+	Material struct {
+		Certificate rawCertificate `json:"certificate"` // of version 0.3
+		Chain       struct {
+			Certificates []rawCertificate `json:"certificates"`
+		} `json:"x509CertificateChain"` // of earlier versions
+	} `json:"verificationMaterial"`
 	Envelope struct {
 		Payload     []byte `json:"payload"`
 		PayloadType string `json:"payloadType"`
@@ -161,17 +181,28 @@ type sigstoreBundle struct {
 	} `json:"dsseEnvelope"`
 }
 
-// envelope returns what a bundle says, the message that was signed (DSSE v1, pre-authentication encoding) and its
-// signatures.
-func envelope(text []byte) (payload, message []byte, signatures []string) {
+type rawCertificate struct {
+	DER []byte `json:"rawBytes"`
+}
+
+// envelope returns what a bundle holds. The message that was signed is the pre-authentication encoding of DSSE v1.
+func envelope(text []byte) signedText {
 	var b sigstoreBundle
 	if json.Unmarshal(text, &b) != nil || b.Envelope.PayloadType != statementType {
-		return nil, nil, nil
+		return signedText{}
 	}
+	out := signedText{payload: b.Envelope.Payload, message: encoded(b.Envelope.Payload)}
 	for _, s := range b.Envelope.Signatures {
-		signatures = append(signatures, s.Sig)
+		out.signatures = append(out.signatures, s.Sig)
 	}
-	return b.Envelope.Payload, encoded(b.Envelope.Payload), signatures
+	var chain []byte
+	for _, c := range append([]rawCertificate{b.Material.Certificate}, b.Material.Chain.Certificates...) {
+		if len(c.DER) > 0 {
+			chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.DER})...)
+		}
+	}
+	out.chain = trust.Chain(chain)
+	return out
 }
 
 func encoded(payload []byte) []byte {
@@ -199,14 +230,14 @@ func statementNames(payload []byte, digest v1.Hash) bool {
 }
 
 // signature creates the image that holds a signature of the manifest with the digest, as cosign does.
-func signature(k *Key, reference string, digest v1.Hash) (assembled, error) {
+func signature(k *trust.Key, reference string, digest v1.Hash) (assembled, error) {
 	var p simplePayload
 	p.Critical.Identity.Reference, p.Critical.Image.Digest, p.Critical.Type = reference, digest.String(), simpleType
 	payload, err := json.Marshal(p)
 	if err != nil {
 		return assembled{}, err
 	}
-	signed, err := k.sign(payload)
+	signed, err := k.Sign(payload)
 	if err != nil {
 		return assembled{}, accel.Problemf(accel.SigningFailed, "cannot sign %s: %v", digest, err)
 	}

@@ -1,7 +1,6 @@
 package artifact
 
 import (
-	"crypto"
 	"crypto/ed25519"
 	"crypto/rand"
 	"fmt"
@@ -13,16 +12,23 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/trust"
 )
 
 // TestManySignatures: a good signature is found among others, up to a limit.
 func TestManySignatures(t *testing.T) {
+	b := newWorkbench(t)
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.public("/etc/k.pub", public)
+	wanting, problem := b.c.pull(accel.Source{Keys: []string{"/etc/k.pub"}}, this(), "")
+	if problem != nil {
+		t.Fatal(problem)
+	}
 	digest := newManifest([]byte("the artifact"), "").digest
-	good, err := signature(&Key{private}, "registry.test/edu", digest)
+	good, err := signature(trust.NewKey(private), "registry.test/edu", digest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +50,7 @@ func TestManySignatures(t *testing.T) {
 			manifests: map[string]manifest{signatureTag(digest): signed.manifest},
 			content:   func(d v1.Descriptor) (io.Reader, error) { return blobs[d.Digest].open() },
 		}
-		err = authentic(t.Context(), s, digest, []crypto.PublicKey{public}, defaultLimits())
+		_, err = wanting.signed(t.Context(), s, digest)
 		if found && err != nil {
 			t.Errorf("after %d others: %v", before, err)
 		}

@@ -55,7 +55,6 @@ const (
 func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source,
 	gate func(context.Context, string) bool,
 ) (store.Entry, Outcome, *accel.Problem) {
-	const anywhere = "/headers" // the location of the headers does not affect the result
 	source, problem := template.Source(def, facts, s, anywhere)
 	if problem != nil {
 		return store.Entry{}, Refused, problem
@@ -81,9 +80,13 @@ func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.
 	}
 	defer done()
 	j.Workspace = w
-	tree, problem := b.copySource(j)
+	tree, problem := b.copySource(ctx, j)
 	if problem != nil {
 		return store.Entry{}, Failed, problem
+	}
+	signers, problem := b.signed(j, tree)
+	if problem != nil {
+		return store.Entry{}, Refused, problem
 	}
 	if j.signer, problem = signing.Open(b.h, def); problem != nil {
 		return store.Entry{}, Refused, problem
@@ -93,18 +96,25 @@ func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.
 		Arch: facts.Kernel.Arch, KernelRelease: facts.Kernel.Release, KernelID: store.KernelID(facts.Kernel),
 		Make: source.Make, ModuleNames: store.ModuleNames(def),
 	}
-	m := store.Manifest{Schema: store.Schema, Key: id.Key(), Identity: id}
+	m := store.Manifest{
+		Schema: store.Schema, Key: id.Key(), Identity: id, Source: accel.SourceBuild, Origin: source.Path,
+		SignedBy: signers,
+	}
 	release, problem := b.store.LockKey(ctx, def.Kind, m.Key)
 	if problem != nil {
 		return store.Entry{}, Failed, problem
 	}
 	defer release()
 	dir := b.store.EntryDir(m.Key)
-	if m, err := b.store.Manifest(m.Key); err == nil {
+	if m, err := b.store.Manifest(m.Key); err == nil && b.store.Trusted(def, m) == nil {
 		return store.Entry{Manifest: m, Path: dir}, Built, nil
 	}
 	if problem := b.equip(ctx, j, s); problem != nil {
 		return store.Entry{}, Unavailable, problem
+	}
+	if b.o.Trust.Require && !agrees(source.Make, j.source.Make, j.headers) {
+		return store.Entry{}, Refused, accel.Problemf(accel.SignatureInvalid,
+			"driver.sources.make of %q gives other arguments than were signed: %q", def.Kind, j.source.Make)
 	}
 	if gate != nil && !gate(ctx, m.Key) {
 		return store.Entry{}, CalledOff, nil
@@ -157,7 +167,7 @@ func (b *Builder) compile(ctx context.Context, j *job, m *store.Manifest) *accel
 	}
 	err = b.store.Describe(j.Workspace, *m)
 	if err == nil {
-		err = errors.Join(log.Sync(), b.store.Publish(j.Workspace, m.Key))
+		err = errors.Join(log.Sync(), b.store.Publish(j.Workspace, j.def, m.Key))
 	}
 	if err != nil {
 		return accel.ProblemOf(err, "cannot put the build of %q into the store", j.def.Kind)

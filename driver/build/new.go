@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/progress"
 	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
@@ -21,6 +22,8 @@ type Options struct {
 	// the default of 100; zero leaves the weight unchanged.
 	Memory    int64
 	CPUWeight int
+	// Trust is the host's policy on signatures.
+	Trust accel.Trust
 }
 
 // Builder builds drivers on one host.

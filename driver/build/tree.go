@@ -1,6 +1,7 @@
 package build
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -20,10 +21,10 @@ import (
 const treeLimit = 200_000
 
 // copySource copies the source of a job to its work directory, and returns its digest.
-func (b *Builder) copySource(j *job) (digest string, problem *accel.Problem) {
+func (b *Builder) copySource(ctx context.Context, j *job) (digest string, problem *accel.Problem) {
 	at := b.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageCopy, What: j.source.Path, Step: 1})
 	defer func() { at.End(problem) }()
-	digest, err := copyTree(b.h, j.source.Path, j.Work)
+	digest, err := copyTree(ctx, b.h, j.source.Path, j.Work)
 	if err != nil {
 		return "", accel.ProblemOr(err, accel.SourceMissing, "cannot copy the source %q", j.source.Path)
 	}
@@ -32,8 +33,8 @@ func (b *Builder) copySource(j *job) (digest string, problem *accel.Problem) {
 
 // copyTree copies a source tree to an empty directory and returns its digest. The digest covers the names, types and
 // contents of everything that a build reads, but not times and owners. It leaves out files of earlier builds.
-func copyTree(h *host.Host, from, to string) (string, error) {
-	c := &copying{h: h, from: from, to: to, sum: sha256.New()}
+func copyTree(ctx context.Context, h *host.Host, from, to string) (string, error) {
+	c := &copying{h: h, from: from, to: to, sum: sha256.New(), ended: ctx.Err}
 	if err := c.dir(""); err != nil {
 		return "", err
 	}
@@ -49,6 +50,7 @@ type copying struct {
 	from, to string
 	sum      hash.Hash
 	count    int
+	ended    func() error // why the work was called off; nil if it was not
 }
 
 // dir copies a directory; its name and those of what is in it are relative to the tree.
@@ -62,6 +64,9 @@ func (c *copying) dir(relative string) error {
 		there[e.Name()] = true
 	}
 	for _, e := range entries {
+		if err := c.ended(); err != nil {
+			return err
+		}
 		if leftover(e.Name(), there) {
 			continue
 		}

@@ -20,7 +20,7 @@ func TestCopyTree(t *testing.T) {
 		if err := m.Host.MkdirAll(to, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		s, err := copyTree(m.Host, "/a", to)
+		s, err := copyTree(t.Context(), m.Host, "/a", to)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,11 +56,11 @@ func TestCopyTree(t *testing.T) {
 	if err := os.Symlink("../../etc/shadow", m.Path("/a/sub/out")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := copyTree(m.Host, "/a", "/1"); err == nil {
+	if _, err := copyTree(t.Context(), m.Host, "/a", "/1"); err == nil {
 		t.Error("a link out of the tree was copied")
 	}
 	m.Write("/empty/.git/x", "")
-	if _, err := copyTree(m.Host, "/empty", "/1"); err == nil {
+	if _, err := copyTree(t.Context(), m.Host, "/empty", "/1"); err == nil {
 		t.Error("an empty tree was copied")
 	}
 }

@@ -23,6 +23,8 @@ type inspection struct {
 	index  *Index
 	rules  *modprobe
 	keys   func() *signing.Keyrings
+	// hostKeys are keys without the certificate that the definition names.
+	hostKeys func() *signing.Keyrings
 	// ours are the symbols of the modules that are loaded earlier, with their versions, 0 if unknown.
 	ours map[string]uint32
 }
@@ -36,6 +38,9 @@ type Target struct {
 	// Source is where the modules come from; Key is their entry in the store, empty for other sources.
 	Source accel.SourceType
 	Key    string
+	// Require says that the host demands signatures (trust.require). Vouched says that the signer of the driver as a
+	// whole was judged, so that its own modules need no signature.
+	Require, Vouched bool
 	// Firmware comes with the driver. Conflict says which of it cannot be made visible to the kernel because another
 	// file is in its place; it returns nil if there is none.
 	Firmware []artifact.File
@@ -51,7 +56,19 @@ func inspect(t Target) inspection {
 		keys: sync.OnceValue(func() *signing.Keyrings {
 			return signing.ReadKeyrings(t.Host, t.Log, t.Def, index.signer())
 		}),
+		hostKeys: sync.OnceValue(func() *signing.Keyrings { return hostKeys(t.Host, t.Log, index) }),
 	}
+}
+
+// hostKeys are the kernel's keys, and the certificates of which no definition has a say.
+func hostKeys(h *host.Host, log *slog.Logger, x *Index) *signing.Keyrings {
+	return signing.ReadKeyrings(h, log, &accel.Definition{}, x.signer())
+}
+
+// Signed refuses a module that is not known to be signed by a key of the kernel.
+func Signed(h *host.Host, log *slog.Logger, k accel.Kernel, m *Image) *accel.Problem {
+	keys := func() *signing.Keyrings { return hostKeys(h, log, NewIndex(h, k.Release)) }
+	return signing.Demand(k, keys, m.Path, m.Signature)
 }
 
 // Check is the result of one check before a load.
@@ -176,5 +193,9 @@ func (in *inspection) checkParameters(c *candidate) (string, *accel.Problem) {
 }
 
 func (in *inspection) checkSignature(c *candidate) (string, *accel.Problem) {
-	return signing.Judge(in.kernel, in.keys, c.Name, c.Path, c.Signature)
+	detail, problem := signing.Judge(in.kernel, in.keys, c.Name, c.Path, c.Signature)
+	if problem == nil && in.Require && (c.prior || !in.Vouched) {
+		problem = signing.Demand(in.kernel, in.hostKeys, c.Path, c.Signature)
+	}
+	return detail, problem
 }

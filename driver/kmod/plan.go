@@ -46,6 +46,7 @@ type Located struct {
 type candidate struct {
 	*Image // nil if it could not be opened, or is planned
 	module accel.Module
+	prior  bool   // not part of the definition: a dependency of one of its modules
 	flags  string // the vermagic flags that it must have; empty if they need not be compared
 	words  []Parameter
 }
@@ -207,14 +208,14 @@ func (p *planner) add(c *candidate) *accel.Problem {
 		p.cut(before)
 		return problem
 	}
-	p.admit(c, false)
+	p.admit(c)
 	return nil
 }
 
 // admit adds a module that was judged good to the plan.
-func (p *planner) admit(c *candidate, prior bool) {
+func (p *planner) admit(c *candidate) {
 	maps.Copy(p.ours, c.exports)
-	m := Planned{Image: c.Image, Parameters: map[string]string{}, Optional: c.module.Optional, Prior: prior}
+	m := Planned{Image: c.Image, Parameters: map[string]string{}, Optional: c.module.Optional, Prior: c.prior}
 	for _, w := range c.words {
 		m.Parameters[w.Name] = w.Value
 	}
@@ -315,12 +316,12 @@ func (p *planner) addInstalled(file, base string) *accel.Problem {
 		return problem
 	}
 	base = cmp.Or(m.Name, base) // the file name may differ
-	c := &candidate{Image: m, module: accel.Module{Name: base}, words: p.rules.merge(base, nil)}
+	c := &candidate{Image: m, module: accel.Module{Name: base}, prior: true, words: p.rules.merge(base, nil)}
 	if problem := p.verify(c); problem != nil {
 		m.Close()
 		return problem
 	}
-	p.admit(c, true)
+	p.admit(c)
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 // certificates link the two.
 type Keyrings struct {
 	readable     bool // whether the kernel shows its keyrings
+	verifies     bool // whether the kernel verifies signatures at all
 	keys         []kernelKey
 	certificates []certificate
 	own          *Signature // of one of the kernel's own modules, whose key the kernel therefore has
@@ -50,12 +51,15 @@ func trustedKeyrings() []string {
 // enrolled is the list of the machine owner's keys that the boot loader passes on (since Linux 5.10).
 const enrolled = "/sys/firmware/efi/mok-variables/MokListRT"
 
+// verifying is a setting that only kernels have that verify the signatures of modules (CONFIG_MODULE_SIG).
+const verifying = "/sys/module/module/parameters/sig_enforce"
+
 // revokedKeyring holds what the kernel must not trust (security/integrity; since Linux 5.13 also certificates).
 const revokedKeyring = ".blacklist"
 
 // ReadKeyrings reads the kernel's keys and the available certificates.
 func ReadKeyrings(h *host.Host, log *slog.Logger, def *accel.Definition, own *Signature) *Keyrings {
-	k := &Keyrings{own: own, certificates: certificates(h, def)}
+	k := &Keyrings{own: own, certificates: certificates(h, def), verifies: h.Exists(verifying)}
 	text, err := h.ReadFile("/proc/keys")
 	if err != nil {
 		return k
@@ -289,4 +293,27 @@ func Judge(k accel.Kernel, keys func() *Keyrings, module, file string, s *Signat
 	}
 	return "", accel.Problemf(accel.KeyUnknown,
 		"module file %q is signed by %s, %s, and %s: run `%s`, reboot and confirm", file, s, why, asks, keys().enrol(s))
+}
+
+// Demand refuses a module for which only its own signature speaks, unless the kernel will verify that: the kernel has
+// the key, or loads nothing else. What cannot be known is refused.
+func Demand(k accel.Kernel, keys func() *Keyrings, file string, s *Signature) *accel.Problem {
+	const required = "and this host requires a trusted signature (trust.require)"
+	switch {
+	case s == nil:
+		return accel.Problemf(accel.SignatureInvalid, "module file %q is unsigned, %s", file, required)
+	case s.Damaged != "":
+		return accel.Problemf(accel.SignatureInvalid, "the signature of module file %q is damaged: %s", file, s.Damaged)
+	case k.SigEnforce:
+		return nil
+	}
+	all := keys()
+	if !all.verifies {
+		return accel.Problemf(accel.SignatureInvalid, "module file %q is signed by %s, which this kernel does not verify, %s",
+			file, s, required)
+	}
+	if answer, why := all.trusts(s); answer != yes {
+		return accel.Problemf(accel.SignatureInvalid, "module file %q is signed by %s, %s, %s", file, s, why, required)
+	}
+	return nil
 }

@@ -51,12 +51,13 @@ func first(ctx context.Context, def *accel.Definition, facts accel.Facts, all []
 }
 
 // telling chooses the reason if no source has a driver. It is the later one, except in two cases: the earlier one is
-// about access, which a person must see, or the earlier one may resolve itself and the later one is permanent.
+// about access or a signature, which a person must see, or the earlier one may resolve itself and the later one is
+// permanent.
 func telling(before, after *accel.Problem) *accel.Problem {
 	switch {
 	case after.Reason == accel.NoDriverSource:
 		return before
-	case before.Reason == accel.RegistryDenied && after.Reason != accel.RegistryDenied:
+	case slices.Contains([]accel.Reason{accel.RegistryDenied, accel.SignatureInvalid}, before.Reason):
 		return before
 	case before.Reason != accel.NoDriverSource && !before.Reason.Doc().Permanent && after.Reason.Doc().Permanent:
 		return before

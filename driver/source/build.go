@@ -6,6 +6,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/build"
 	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/driver/trust"
 )
 
 // Build compiles the driver of def from the first available build source and puts it into the store, without loading
@@ -31,6 +32,25 @@ func (x *Sources) Build(ctx context.Context, def *accel.Definition, facts accel.
 	return store.Entry{}, last
 }
 
+// Sign signs the build sources of def that are on this host, and returns the files with the signatures.
+func (x *Sources) Sign(ctx context.Context, def *accel.Definition, facts accel.Facts, key *trust.Key) ([]string,
+	*accel.Problem,
+) {
+	var out []string
+	last := accel.Problemf(accel.NoDriverSource, "the definition of %q has no build source", def.Kind)
+	for _, s := range def.Driver.Sources {
+		if s.Type != accel.SourceBuild {
+			continue
+		}
+		file, problem := x.builder.Sign(ctx, def, facts, s, key)
+		if last = problem; problem != nil {
+			break
+		}
+		out = append(out, file)
+	}
+	return out, last
+}
+
 // askBuild compiles the driver, unless the store already has exactly that result, or another host is building and
 // publishing it.
 func (q *search) askBuild(ctx context.Context, s accel.Source) Answer {
@@ -39,7 +59,7 @@ func (q *search) askBuild(ctx context.Context, s accel.Source) Answer {
 	var away *Answer
 	var gate func(context.Context, string) bool
 	compiled := false
-	if len(sharing(q.def)) > 0 {
+	if len(q.sharing()) > 0 {
 		if away = vote.elsewhere(ctx); away != nil {
 			return *away
 		}

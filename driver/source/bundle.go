@@ -6,10 +6,11 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/driver/trust"
 )
 
 // Export writes a bundle with entries of the store to file, a path on the host. Key signs them if it is not nil.
-func (x *Sources) Export(facts accel.Facts, entries []store.Entry, file string, key *artifact.Key) ([]artifact.Pushed,
+func (x *Sources) Export(facts accel.Facts, entries []store.Entry, file string, key *trust.Key) ([]artifact.Pushed,
 	*accel.Problem,
 ) {
 	var contents []artifact.Content
@@ -34,7 +35,8 @@ func (x *Sources) Export(facts accel.Facts, entries []store.Entry, file string, 
 }
 
 // Import puts the drivers of a bundle, a path on the host, into the store: those of defs, for this kernel and others.
-// If there are keys, one of them must have signed each driver. Import returns the entries, and the kinds that have no
+// If there are keys, one of them must have signed each driver. Without keys, those of a kind's sources must have if
+// every one of them has some. Import returns the entries, and the kinds that have no
 // definition.
 func (x *Sources) Import(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts, file string,
 	keys []string,
@@ -50,8 +52,7 @@ func (x *Sources) Import(ctx context.Context, defs map[string]*accel.Definition,
 			continue
 		}
 		e, problem := x.importOne(ctx, def, facts, accel.Source{
-			Type: accel.SourceBundle, Path: file, Digest: b.Digest,
-			Keys: keys,
+			Type: accel.SourceBundle, Path: file, Digest: b.Digest, Keys: demanded(def, keys),
 		}, b.Config)
 		if problem != nil {
 			return entries, unknown, problem
@@ -59,6 +60,23 @@ func (x *Sources) Import(ctx context.Context, defs map[string]*accel.Definition,
 		entries = append(entries, e)
 	}
 	return entries, unknown, nil
+}
+
+// demanded returns the keys for an import: those that were named, or else those of def's sources.
+func demanded(def *accel.Definition, named []string) []string {
+	if len(named) > 0 {
+		return named
+	}
+	var out []string
+	for _, s := range def.Driver.Sources {
+		if s.Type.Prebuilt() {
+			if len(s.Keys) == 0 {
+				return nil
+			}
+			out = append(out, s.Keys...)
+		}
+	}
+	return out
 }
 
 // importOne imports one artifact of a bundle, for the kernel that it names. It judges the modules against that
@@ -85,7 +103,10 @@ func (x *Sources) importOne(ctx context.Context, def *accel.Definition, facts ac
 	if problem != nil {
 		return store.Entry{}, problem
 	}
-	e, problem := j.adopt(pulled)
+	e, problem := j.adopt(pulled, s.Type)
+	if problem == nil {
+		problem = j.store.Trusted(&own, e.Manifest)
+	}
 	if problem != nil {
 		return store.Entry{}, problem
 	}

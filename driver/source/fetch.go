@@ -99,15 +99,16 @@ func (q *search) fetch(ctx context.Context, s accel.Source,
 	if there.Key != "" {
 		return q.useFetched(there, s.Type)
 	}
-	e, problem := j.adopt(pulled)
+	e, problem := j.adopt(pulled, s.Type)
 	if problem != nil {
 		return failed(problem)
 	}
 	a := q.use(store.Entry{Manifest: e.Manifest, Path: j.Entry})
 	if a.Verdict != Satisfied {
 		if a.Problem.Reason == accel.NoDriverSource { // it lacks a module of the definition
-			a.Verdict, a.Problem.Reason = Refused, accel.ArtifactInvalid
+			a.Problem.Reason = accel.ArtifactInvalid
 		}
+		a.Verdict = Refused
 		a.Problem.Message = pulled.Reference + ": " + a.Problem.Message
 		return a
 	}
@@ -159,7 +160,7 @@ func (q *search) delivery() (j *delivery, done func(), problem *accel.Problem) {
 
 // publish moves an adopted artifact into the store.
 func (j *delivery) publish(e store.Entry, pulled artifact.Pulled) *accel.Problem {
-	if err := j.store.Publish(j.Workspace, e.Key); err != nil {
+	if err := j.store.Publish(j.Workspace, j.def, e.Key); err != nil {
 		return accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
 	}
 	return nil
@@ -172,7 +173,9 @@ func (j *delivery) known(p artifact.Pulled) store.Entry {
 		return store.Entry{} // adopt reports it
 	}
 	entries, err := j.store.Find(j.def, j.facts.Kernel)
-	i := slices.IndexFunc(entries, func(e store.Entry) bool { return e.Key == id.Key() })
+	i := slices.IndexFunc(entries, func(e store.Entry) bool {
+		return e.Key == id.Key() && j.store.Trusted(j.def, e.Manifest) == nil
+	})
 	if err != nil || i < 0 {
 		return store.Entry{}
 	}
@@ -180,14 +183,14 @@ func (j *delivery) known(p artifact.Pulled) store.Entry {
 }
 
 // adopt creates the entry for an artifact that was unpacked into the work directory.
-func (j *delivery) adopt(pulled artifact.Pulled) (store.Entry, *accel.Problem) {
+func (j *delivery) adopt(pulled artifact.Pulled, from accel.SourceType) (store.Entry, *accel.Problem) {
 	id, problem := j.identity(pulled)
 	if problem != nil {
 		return store.Entry{}, problem
 	}
 	m := store.Manifest{
 		Schema: store.Schema, Key: id.Key(), Identity: id, Built: pulled.Config.Created,
-		Origin: pulled.Reference,
+		Source: from, Origin: pulled.Reference, SignedBy: pulled.Signers,
 	}
 	if m.Built.IsZero() {
 		m.Built = time.Now().UTC()

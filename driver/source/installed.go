@@ -14,6 +14,9 @@ func (q *search) installed() Answer {
 	}
 	a := q.plan(accel.SourceInstalled, store.Entry{}, where)
 	if a.Verdict != Satisfied {
+		if a.Problem.Reason == accel.SignatureInvalid {
+			a.Verdict = Unavailable // every other source is held to the same
+		}
 		return a
 	}
 	if v := q.def.Driver.Version; v != "" && a.Plan.Version() != v {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/build"
 	"github.com/acceld/acceld/driver/firmware"
@@ -23,7 +24,9 @@ type Parts struct {
 	Tell     progress.Teller
 	// Artifact configures access to registries.
 	Artifact artifact.Options
-	Elect    Elect // if nil, every host builds for itself
+	// Trust is the host's policy on signatures.
+	Trust accel.Trust
+	Elect Elect // if nil, every host builds for itself
 }
 
 // Elect makes this host the builder of a driver that will be published, or names the host that is. Release gives up

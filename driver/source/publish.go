@@ -8,15 +8,20 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/driver/trust"
 )
 
 // publishTimeout bounds how long a node tries to publish what it built. Nothing on this node waits for it.
 const publishTimeout = 10 * time.Minute
 
-// sharing returns the sources of def to which drivers that are built here are published.
-func sharing(def *accel.Definition) []accel.Source {
+// sharing returns the sources to which drivers that are built here are published. Where signatures are required there
+// is none: a host has no key, so every other host would refuse what it publishes.
+func (q *search) sharing() []accel.Source {
 	var out []accel.Source
-	for _, s := range def.Driver.Sources {
+	for _, s := range q.def.Driver.Sources {
+		if q.o.Trust.Require {
+			break
+		}
 		if s.Type == accel.SourceOCI && s.Push {
 			out = append(out, s)
 		}
@@ -76,7 +81,7 @@ func (e *election) gate(ctx context.Context, key string) *Answer {
 	e.await("")
 	// The previous builder may have published between our lookup in the registry and our election.
 	if e.o.Elect != nil {
-		for _, s := range sharing(e.def) {
+		for _, s := range e.sharing() {
 			if a := e.askOCI(ctx, s); a.Verdict == Satisfied {
 				e.end()
 				return &a
@@ -113,7 +118,7 @@ func (q *search) share(e store.Entry, release func()) {
 		ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 		defer cancel()
 		text := ""
-		for _, s := range sharing(q.def) {
+		for _, s := range q.sharing() {
 			pushed, problem := q.push(ctx, s, e, artifact.PushOptions{Keep: true})
 			if problem != nil {
 				text = "not published: " + problem.Message
@@ -143,7 +148,7 @@ func (x *Sources) Published(key string) string {
 // Push publishes an entry of the store to every source of type oci of def, even to those without push. It returns
 // what was pushed, even if there is a problem.
 func (x *Sources) Push(ctx context.Context, def *accel.Definition, facts accel.Facts, e store.Entry,
-	key *artifact.Key,
+	key *trust.Key,
 ) ([]artifact.Pushed, *accel.Problem) {
 	q := &search{x, def, facts, Options{}}
 	var out []artifact.Pushed

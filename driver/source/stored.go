@@ -48,8 +48,11 @@ func (q *search) quarantined(id string) *accel.Problem {
 	return q.attempts.Quarantined(id)
 }
 
-// use checks an entry's files and makes a plan.
+// use judges who signed an entry, checks its files and makes a plan.
 func (q *search) use(e store.Entry) Answer {
+	if p := q.store.Trusted(q.def, e.Manifest); p != nil {
+		return Answer{Unavailable, nil, p} // the source that it came from may have one by another signer
+	}
 	var where []kmod.Located
 	for _, m := range q.def.Driver.Modules {
 		s, ok := e.Module(m.Name)

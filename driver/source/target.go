@@ -10,6 +10,7 @@ import (
 func (q *search) target(source accel.SourceType, e store.Entry) kmod.Target {
 	return kmod.Target{
 		Host: q.h, Log: q.log, Def: q.def, Facts: q.facts, Source: source, Key: e.Key, Firmware: e.Firmware,
+		Require: q.o.Trust.Require, Vouched: e.Key != "" && !e.Kept,
 		Conflict: func() *accel.Problem {
 			_, problem := q.firmware.Placeable(e.Firmware, q.facts.Kernel.Release)
 			return problem

@@ -15,14 +15,19 @@ func (x *Sources) Verify(def *accel.Definition, facts accel.Facts) kmod.Verifica
 	q := &search{x, def, facts, Options{}}
 	v := kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release}
 	entries, err := x.store.Find(def, facts.Kernel)
-	if err != nil || len(entries) == 0 {
+	i := slices.IndexFunc(entries, func(e store.Entry) bool { return x.store.Trusted(def, e.Manifest) == nil })
+	if err != nil || i < 0 {
 		where, problem := kmod.Installed(x.h, def, kmod.NewIndex(x.h, facts.Kernel.Release))
+		if problem != nil && len(entries) > 0 {
+			v.Source, v.Key = accel.SourceStore, entries[0].Key
+			problem = x.store.Trusted(def, entries[0].Manifest)
+		}
 		if v.Problem = problem; problem != nil {
 			return v
 		}
 		return kmod.Judge(q.target(accel.SourceInstalled, store.Entry{}), where, false)
 	}
-	e := entries[0]
+	e := entries[i]
 	var where []kmod.Located
 	for _, m := range def.Driver.Modules {
 		s, ok := e.Module(m.Name)

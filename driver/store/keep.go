@@ -29,10 +29,12 @@ func (s *Store) Keep(def *accel.Definition, facts accel.Facts, p *kmod.Plan) (*G
 	}
 	defer done()
 	m := Manifest{Schema: Schema, Key: g.Key, Identity: id, Built: s.o.Now().UTC(), Kept: true}
+	m.Source = accel.SourceInstalled
 	for _, x := range p.Modules {
 		if x.Prior {
 			continue // it belongs to the kernel's package
 		}
+		m.Origin = path.Dir(x.Path)
 		copied := Module{
 			Name: x.Name, File: x.Name + ".ko", BuildID: x.BuildID, SrcVersion: x.SrcVersion, Vermagic: x.Vermagic,
 			Depends: x.Depends,
@@ -43,7 +45,7 @@ func (s *Store) Keep(def *accel.Definition, facts accel.Facts, p *kmod.Plan) (*G
 		}
 		m.Modules = append(m.Modules, copied)
 	}
-	if err := errors.Join(s.Describe(w, m), s.Publish(w, g.Key)); err != nil {
+	if err := errors.Join(s.Describe(w, m), s.Publish(w, def, g.Key)); err != nil {
 		return nil, accel.ProblemOf(err, "cannot keep the driver of %q", def.Kind)
 	}
 	return g, nil

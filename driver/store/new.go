@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/host"
 )
@@ -21,6 +22,8 @@ type Options struct {
 	// Entries is how many unneeded drivers are kept, newest first; none when negative. MiB bounds their total size;
 	// no bound when zero.
 	Entries, MiB int
+	// Trust is the host's policy on signatures.
+	Trust accel.Trust
 	// Point is called before and after each effect that outlives the process, with its name.
 	Point func(string)
 }

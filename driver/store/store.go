@@ -18,6 +18,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/trust"
 )
 
 // Keys are the keys of all entries of the store.
@@ -64,8 +65,14 @@ type Manifest struct {
 	Kept bool `json:"kept,omitempty"`
 	// Firmware lists the files below "firmware" in the entry.
 	Firmware []artifact.File `json:"firmware,omitempty"`
-	// Origin is the reference of the artifact that the entry came from; empty if it was built here.
+	// Source is the type of the source that the entry came from: oci, bundle, build or installed. It is empty for an
+	// entry of an earlier acceld, which did not note who signed it.
+	Source accel.SourceType `json:"source,omitempty"`
+	// Origin is the reference of the artifact that the entry came from, the source tree that it was built from, or the
+	// directory that it was installed in.
 	Origin string `json:"origin,omitempty"`
+	// SignedBy are those who signed the artifact or the source tree, of those who were named when the entry came.
+	SignedBy []trust.Signer `json:"signedBy,omitempty"`
 }
 
 // Identity is what a key is derived from. Equal drivers have equal keys on every host of a fleet.
@@ -316,12 +323,12 @@ func (s *Store) Describe(w *Workspace, m Manifest) error {
 	return s.h.WriteFile(path.Join(w.Entry, "manifest.json"), append(b, '\n'), 0o600)
 }
 
-// Publish moves the finished entry of a workspace to its place in the store. A readable entry that is already there
-// wins: the same key means the same content. An unreadable one is replaced.
-func (s *Store) Publish(w *Workspace, key string) error {
+// Publish moves the finished entry of a workspace to its place in the store. An entry that is already there and may be
+// used wins: the same key means the same content. Any other is replaced.
+func (s *Store) Publish(w *Workspace, def *accel.Definition, key string) error {
 	to := s.EntryDir(key)
 	if s.h.Exists(to) {
-		if _, err := s.Manifest(key); err == nil {
+		if m, err := s.Manifest(key); err == nil && s.Trusted(def, m) == nil {
 			return nil
 		}
 		if err := s.h.RemoveAll(to); err != nil {

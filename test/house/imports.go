@@ -45,19 +45,20 @@ func rooms() map[string][]string {
 func inside() map[string]map[string][]string {
 	return map[string]map[string][]string{
 		"driver": {
-			"artifact": {},
+			"artifact": {"trust"},
 			"deadline": {},
 			"progress": {},
 			"signing":  {},
 			"template": {},
+			"trust":    {},
 			"lock":     {"progress"},
 			"kmod":     {"artifact", "signing", "template"},
 			"steps":    {"deadline", "template"},
 			"devices":  {"kmod"},
-			"store":    {"artifact", "kmod", "lock", "template"},
+			"store":    {"artifact", "kmod", "lock", "template", "trust"},
 			"firmware": {"artifact", "kmod", "store"},
-			"build":    {"kmod", "progress", "signing", "store", "template"},
-			"source":   {"artifact", "build", "firmware", "kmod", "progress", "store", "template"},
+			"build":    {"kmod", "progress", "signing", "store", "template", "trust"},
+			"source":   {"artifact", "build", "firmware", "kmod", "progress", "store", "template", "trust"},
 			".": {
 				"artifact", "build", "deadline", "devices", "firmware", "kmod", "lock", "progress", "source", "steps",
 				"store",

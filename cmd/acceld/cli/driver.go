@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -16,9 +17,9 @@ import (
 )
 
 func driverCommand(c *common) *cobra.Command {
-	return group(&cobra.Command{Use: "driver", Short: "List, load, upgrade, build, verify and unload drivers"},
+	return group(&cobra.Command{Use: "driver", Short: "List, load, upgrade, build, sign, verify and unload drivers"},
 		driverListCommand(c), driverEnsureCommand(c), driverUpgradeCommand(c), driverBuildCommand(c),
-		driverPreflightCommand(c),
+		driverPreflightCommand(c), driverSignCommand(c),
 		driverBundleCommand(c), driverVerifyCommand(c), driverUnloadCommand(c))
 }
 
@@ -31,10 +32,11 @@ func driverListCommand(c *common) *cobra.Command {
 			if err != nil {
 				return failed(accel.AsProblem(err))
 			}
-			rows := [][]string{{"KIND", "VERSION", "KERNEL", "KEY", "SERVES", "PROBLEM"}}
+			rows := [][]string{{"KIND", "VERSION", "KERNEL", "KEY", "SERVES", "SIGNED BY", "PROBLEM"}}
 			for _, e := range entries {
 				rows = append(rows, []string{
-					e.Kind, e.Version, e.KernelRelease, e.Key[:min(12, len(e.Key))], serves(e), plain(e.Problem),
+					e.Kind, e.Version, e.KernelRelease, e.Key[:min(12, len(e.Key))], serves(e), signedBy(e),
+					plain(e.Problem),
 				})
 			}
 			if len(entries) == 0 {
@@ -57,6 +59,19 @@ func serves(e store.Entry) string {
 		return "previous"
 	}
 	return "-"
+}
+
+// signedBy names the signers of a stored driver; "-" if they are not known. The modules of a driver that was installed
+// on the host have signatures of their own.
+func signedBy(e store.Entry) string {
+	if e.Source == "" || e.Kept {
+		return "-"
+	}
+	var out []string
+	for _, s := range e.SignedBy {
+		out = append(out, s.Short())
+	}
+	return plain(cmp.Or(strings.Join(out, ", "), "nobody"))
 }
 
 func driverEnsureCommand(c *common) *cobra.Command {

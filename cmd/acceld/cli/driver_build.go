@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/trust"
 )
 
 func driverBuildCommand(c *common) *cobra.Command {
@@ -63,8 +63,49 @@ reference with its digest.`,
 	return cmd
 }
 
+func driverSignCommand(c *common) *cobra.Command {
+	var signKey, kernel string
+	cmd := &cobra.Command{
+		Use: "sign KIND...", Short: "Sign the sources that drivers are built from",
+		Long: `sign signs the source trees of the named kinds, for hosts that require signatures (trust.require). The signature is about
+the content of a tree, how it is built, and the arguments for make. It goes into a file next to the tree, with the name of
+the tree and .sig, which travels with the tree. Arguments that contain the release of the kernel need a signature for
+each kernel.`,
+		Args: takes(1, many, "name the kinds"),
+		RunE: c.opened(func(p *parts, kinds []string) error {
+			defs, err := p.chosen(kinds)
+			if err != nil {
+				return err
+			}
+			if signKey == "" {
+				return errors.New("name the private key with --sign-key")
+			}
+			key, err := p.signingKey(signKey)
+			if err != nil {
+				return err
+			}
+			v, d := p.work(false)
+			defer v.close()
+			facts := p.factsFor(kernel)
+			for _, def := range defs {
+				files, problem := d.Sources().Sign(p.ctx, def, facts, key)
+				for _, file := range files {
+					fmt.Fprintf(p.out, "%s: signed, %s\n", def.Kind, file)
+				}
+				if problem != nil {
+					return v.failed(problem)
+				}
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().StringVar(&kernel, "kernel", "", "sign for the kernel with this release instead of the running one")
+	cmd.Flags().StringVar(&signKey, "sign-key", "", "sign with this private key (PEM)")
+	return cmd
+}
+
 // signingKey reads the key of --sign-key; nil if there is none.
-func (p *parts) signingKey(file string) (*artifact.Key, error) {
+func (p *parts) signingKey(file string) (*trust.Key, error) {
 	if file == "" {
 		return nil, nil //nolint:nilnil // no key is a valid result
 	}
@@ -72,6 +113,6 @@ func (p *parts) signingKey(file string) (*artifact.Key, error) {
 	if err != nil {
 		return nil, exit{exitFailed, err}
 	}
-	key, problem := artifact.ReadKey(p.Host, file)
+	key, problem := trust.ReadKey(p.Host, file)
 	return key, failed(problem)
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/trust"
 	"github.com/acceld/acceld/host"
 )
 
@@ -62,7 +63,7 @@ func TestPullAgainstDownload(t *testing.T) {
 	public, _ := x509.MarshalPKIXPublicKey(private.Public())
 	write("key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 	write("key.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
-	key, problem := artifact.ReadKey(h, "/key")
+	key, problem := trust.ReadKey(h, "/key")
 	if problem != nil {
 		t.Fatal(problem)
 	}

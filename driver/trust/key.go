@@ -1,4 +1,4 @@
-package artifact
+package trust
 
 import (
 	"crypto"
@@ -17,8 +17,11 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Key signs artifacts: ECDSA, Ed25519 or RSA.
+// Key signs artifacts and source trees: ECDSA, Ed25519 or RSA.
 type Key struct{ signer crypto.Signer }
+
+// NewKey returns the key of a signer.
+func NewKey(s crypto.Signer) *Key { return &Key{s} }
 
 // ReadKey reads an unencrypted private key in PEM, as `openssl genpkey` writes it. Name is a path on the host.
 func ReadKey(h *host.Host, name string) (*Key, *accel.Problem) {
@@ -62,37 +65,14 @@ func parsePrivate(text []byte) (crypto.Signer, error) {
 	return nil, errors.New("neither ECDSA, Ed25519 nor RSA")
 }
 
-// sign signs a message as cosign does with keys: over its SHA-256 with ECDSA (ASN.1) or RSA (PKCS #1 v1.5), or with
+// Sign signs a message as cosign does with keys: over its SHA-256 with ECDSA (ASN.1) or RSA (PKCS #1 v1.5), or with
 // plain Ed25519.
-func (k *Key) sign(message []byte) ([]byte, error) {
+func (k *Key) Sign(message []byte) ([]byte, error) {
 	if _, ok := k.signer.(ed25519.PrivateKey); ok {
 		return k.signer.Sign(rand.Reader, message, crypto.Hash(0))
 	}
 	sum := sha256.Sum256(message)
 	return k.signer.Sign(rand.Reader, sum[:], crypto.SHA256)
-}
-
-// readPublic reads the public keys of the accepted signers.
-func readPublic(h *host.Host, names []string) ([]crypto.PublicKey, error) {
-	var out []crypto.PublicKey
-	for _, name := range names {
-		text, err := h.ReadFile(name)
-		if err != nil {
-			return nil, accel.Problemf(accel.ConfigInvalid, "cannot read a public key: %v", err)
-		}
-		before := len(out)
-		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-			key, err := parsePublic(block)
-			if err != nil {
-				return nil, accel.Problemf(accel.ConfigInvalid, "cannot use the public key %q: %v", name, err)
-			}
-			out = append(out, key)
-		}
-		if len(out) == before {
-			return nil, accel.Problemf(accel.ConfigInvalid, "cannot use the public key %q: not PEM", name)
-		}
-	}
-	return out, nil
 }
 
 func parsePublic(block *pem.Block) (crypto.PublicKey, error) {
@@ -109,16 +89,21 @@ func parsePublic(block *pem.Block) (crypto.PublicKey, error) {
 	if err != nil {
 		return nil, err
 	}
+	return key, usable(key)
+}
+
+// usable returns why a public key cannot be used; nil if it can.
+func usable(key crypto.PublicKey) error {
 	switch k := key.(type) {
 	case *ecdsa.PublicKey, ed25519.PublicKey:
-		return k, nil
+		return nil
 	case *rsa.PublicKey:
 		if k.N.BitLen() < 2048 { // NIST SP 800-131A
-			return nil, fmt.Errorf("RSA with %d bits is too short", k.N.BitLen())
+			return fmt.Errorf("RSA with %d bits is too short", k.N.BitLen())
 		}
-		return k, nil
+		return nil
 	}
-	return nil, errors.New("neither ECDSA, Ed25519 nor RSA")
+	return errors.New("neither ECDSA, Ed25519 nor RSA")
 }
 
 // verifies reports whether signature is a valid signature of message by key.

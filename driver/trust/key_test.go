@@ -1,4 +1,4 @@
-package artifact
+package trust
 
 import (
 	"crypto"
@@ -26,7 +26,7 @@ func TestVerifies(t *testing.T) {
 			t.Fatal(err)
 		}
 		message := []byte("the message")
-		signature, err := (&Key{own}).sign(message)
+		signature, err := (&Key{own}).Sign(message)
 		if err != nil {
 			t.Fatal(err)
 		}
