@@ -85,11 +85,11 @@ func (e *Engine) judged(r host.KmsgRecord) bool {
 		e.save()
 		return true
 	}
-	if now := e.o.Now(); first || bus || now.Sub(e.reported) >= quiet {
+	if now := e.o.Now(); first || now.Sub(e.reported) >= quiet {
 		e.reported = now
 		return true
 	}
-	return false
+	return bus
 }
 
 // when returns the time of a record.
