@@ -64,6 +64,9 @@ type Accelerator struct {
 	Bound string `json:"bound,omitempty"`
 	// Nodes are the device nodes that a container gets; empty while no driver is bound.
 	Nodes []DeviceNode `json:"nodes,omitempty"`
+	// Bare is true for a device with which a container gets nothing, neither a node nor anything else: it is not in the
+	// CDI spec of its kind.
+	Bare bool `json:"bare,omitempty"`
 	// Env is what a container gets with a partition, "NAME=value" each.
 	Env []string `json:"env,omitempty"`
 	// Serial is the device's own serial number, if its definition says how to read it or its probe program reports
@@ -159,7 +162,7 @@ type RuntimeHave struct {
 	// NotHonored is why the running container runtime ignores these files, correct or not. It is nil if the runtime
 	// reads them, or if acceld knows of no runtime.
 	NotHonored *Problem `json:"notHonored,omitempty"`
-	// Spec is the path of the CDI spec as the host sees it.
+	// Spec is the path of the CDI spec as the host sees it; empty if none is there and none is needed.
 	Spec string `json:"spec,omitempty"`
 	// Hook is the path of the OCI hook's JSON file; empty if no hook is used.
 	Hook string `json:"hook,omitempty"`

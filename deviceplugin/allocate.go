@@ -56,6 +56,7 @@ func (s *service) allocate(ctx context.Context, devices map[string]device,
 		}
 		names = append(names, d.of)
 		switch {
+		case s.cfg.CDI && d.bare: // a name that no spec has would keep the container from starting
 		case s.cfg.CDI:
 			answer.CdiDevices = append(answer.CdiDevices, &pluginapi.CDIDevice{Name: s.cfg.Definition.CDIName(d.of)})
 		case len(d.nodes) == 0 && len(s.cfg.nodeSources()) > 0:

@@ -148,9 +148,10 @@ func (w *world) runtime(_ *accel.Definition, accs []accel.Accelerator, _ accel.W
 ) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	have := accel.RuntimeHave{
-		Applied: slices.Equal(w.spec, ids(accel.Flat(accs))), Devices: w.spec,
-		NotHonored: w.unread,
+	wanted := ids(accel.Flat(accs))
+	have := accel.RuntimeHave{Applied: slices.Equal(w.spec, wanted), Devices: wanted, NotHonored: w.unread}
+	if len(w.spec)+len(wanted) > 0 {
+		have.Spec = "/var/run/cdi/k-x.json"
 	}
 	if !have.Applied {
 		have.AppliedTo = w.spec

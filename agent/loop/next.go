@@ -20,8 +20,8 @@ func Next(m accel.Machine, kind string) accel.Status {
 		}
 	}
 	s := accel.Status{State: at.state, Next: at.step}
-	if at.state == accel.Absent && len(have.Runtime.Devices) == 0 {
-		s.Next = accel.StepNone // nothing was published, so there is nothing to withdraw
+	if at.state == accel.Absent && have.Runtime.Spec == "" {
+		s.Next = accel.StepNone // nothing is published, so there is nothing to withdraw
 	}
 	if f := have.Failure; f != nil && f.Step == at.step && at.step != accel.StepNone {
 		s.Blocked = f
