@@ -40,6 +40,8 @@ type Have struct {
 	StepsLeft []Published `json:"stepsLeft,omitempty"`
 	// Probe is the status of the definition's probe program; nil if it has none.
 	Probe *ProbeHave `json:"probe,omitempty"`
+	// Contested says which devices other kinds recognise too, and who has them; nil if there are none.
+	Contested *Problem `json:"contested,omitempty"`
 	// Failure is the last failed step that has not succeeded since; nil when none.
 	Failure *Failure `json:"failure,omitempty"`
 	// UpgradeReport is the node's report about an upgrade that a cluster policy orders. While it is unknown, the last

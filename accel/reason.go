@@ -92,6 +92,7 @@ const (
 	DeviceFault          Reason = "DeviceFault"
 	DeviceUnreachable    Reason = "DeviceUnreachable"
 	BusErrors            Reason = "BusErrors"
+	DeviceContested      Reason = "DeviceContested"
 	LinkDegraded         Reason = "LinkDegraded"
 	LimitExceeded        Reason = "LimitExceeded"
 	Unstable             Reason = "Unstable"
@@ -213,7 +214,8 @@ func nodeReasons() []ReasonDoc {
 		{DeviceUnhealthy, "The device reports an error.", ActorHardware, "The message is from the driver; when the error clears, acceld uses the device again by itself.", false},
 		{DeviceFault, "The driver reported an error of the device.", ActorHardware, "Do what the message says; acceld uses the device again once its driver has been bound again, or the error is old enough.", false},
 		{DeviceUnreachable, "The device no longer answers: every byte of its configuration space reads as ff, or its driver has lost it.", ActorHardware, "Reboot the node; if that does not help, check slot and power.", false},
-		{BusErrors, "PCI Express counted errors of the device or of the port above it.", ActorHardware, "Check slot, riser and cables; fatal errors need a reset (`acceld reset`).", false},
+		{DeviceContested, "Several kinds recognise the same device; only the one that the message names has it.", ActorOperator, "Add an `except` row to one of the definitions, say in `after` which kind adds to which, or disable a kind.", false},
+		{BusErrors, "PCI Express reported errors of the device or of a port above it.", ActorHardware, "Check slot, riser and cables; fatal errors need a reset (`acceld reset`).", false},
 		{LinkDegraded, "The PCI Express link has fewer lanes, or is slower, than device and port support.", ActorHardware, "Reseat the card; check the slot's wiring in the machine's manual.", false},
 		{LimitExceeded, "A reading of the device is above its limit.", ActorHardware, "Check cooling and power; it clears by itself.", false},
 		{Unstable, "The device is flapping: it became unhealthy and healthy again too often in a short time.", ActorHardware, "Check the device; acceld uses it again when it has been healthy for a while.", false},

@@ -30,7 +30,7 @@ func TestUnreachable(t *testing.T) {
 		"a virtual function": {
 			"\xff\xff\xff\xff\x00\x00\x10\x00\x00\x00\x00\x02" + strings.Repeat("\x00", 52), "active", "",
 		},
-		"no config space":                {"", "active", ""},
+		"no config space": {"", "active", ""},
 	} {
 		root := t.TempDir()
 		for file, text := range map[string]string{

@@ -139,6 +139,10 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 		out = append(out, finding{About: "host", Reason: accel.ProbeUnanswered, Message: note})
 	}
 	out = append(out, p.diagnoseRuntime(facts)...)
+	rivals := accel.Rivalries(p.Kinds, facts.PCI)
+	for i := range rivals {
+		out = append(out, found("kinds", "", accel.Contested(rivals[i].Owner, rivals[i:i+1])))
+	}
 	for _, kind := range sorted(p.Kinds) {
 		out = append(out, p.diagnoseKind(p.Kinds[kind], facts)...)
 	}
