@@ -79,6 +79,7 @@ type Driver struct {
 	steps    *steps.Steps
 	loader   *loader
 	takeover takeover
+	takes    takes
 	journals journals
 }
 

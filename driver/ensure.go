@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
@@ -27,8 +28,15 @@ func (d *Driver) Ensure(ctx context.Context, def *accel.Definition, facts accel.
 func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	o source.Options,
 ) (accel.DriverHave, *accel.Problem) {
+	began := time.Now()
+	if o.Retry {
+		d.takes.end(def.Kind, began, nil)
+	}
 	have, problem := d.ensure(ctx, def, facts, accs, o)
 	problem = d.devices.BlameFirmware(def, facts, accs, problem)
+	if have.Serves || problem != nil {
+		d.takes.end(def.Kind, began, problem)
+	}
 	if !have.Serves && (problem == nil || problem.Reason != accel.AlreadyRunning) {
 		d.takeover.settle(ctx, def, accs)
 	}

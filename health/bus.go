@@ -122,6 +122,7 @@ func (e *Engine) look(d *device, id, at string, again, attributes bool) (news bo
 			now[name] = n // it could not be read now
 		}
 	}
+	news = len(now) > len(before) // a counter is read for the first time
 	e.memory.Bus[key] = now
 	// Errors counted before the first look say nothing about now. Nor do those counted before the driver was bound
 	// again, because a reset causes errors of its own.
