@@ -18,14 +18,15 @@ type Rivalry struct {
 
 // Rivalries returns the functions for which kinds compete. The owner is the kind with the most exact row: one with a
 // device ID before one without, then one with a driver, then the longest class, then the first kind by name. A kind
-// that comes after the owner (see Definition.After) adds to it and competes with nobody.
+// that comes after the owner (see Definition.After) adds to it and competes with nobody. Nor does one that comes after a
+// kind that is not in force, because it does not get to work.
 func Rivalries(kinds map[string]*Definition, pci []PCIDevice) []Rivalry {
 	names := slices.Sorted(maps.Keys(kinds))
 	var out []Rivalry
 	for i := range pci { // by index: there may be thousands, and they are large
 		var who []string
 		for _, kind := range names {
-			if kinds[kind].Recognises(pci[i]) {
+			if kinds[kind].Recognises(pci[i]) && !waits(kinds, kind) {
 				who = append(who, kind)
 			}
 		}
@@ -51,6 +52,11 @@ func ownerOf(kinds map[string]*Definition, who []string, d PCIDevice) string {
 		}
 	}
 	return owner
+}
+
+// waits reports whether a kind comes after one that is not in force.
+func waits(kinds map[string]*Definition, kind string) bool {
+	return slices.ContainsFunc(kinds[kind].After, func(before string) bool { return kinds[before] == nil })
 }
 
 // follows reports whether a kind comes after another one, directly or by way of others.

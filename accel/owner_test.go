@@ -40,6 +40,7 @@ func TestRivalries(t *testing.T) {
 			[]*Definition{kind("a-x", nil, device), kind("b-x", nil, class), kind("c-x", []string{"b-x"}, class)},
 			[]Rivalry{{d.Address, "a-x", []string{"b-x", "c-x"}}},
 		},
+		"it adds to nothing": {[]*Definition{kind("a-x", []string{"z-x"}, device), kind("b-x", nil, class)}, nil},
 		"each after the other": {
 			[]*Definition{kind("a-x", []string{"b-x"}, class), kind("b-x", []string{"a-x"}, class)}, nil,
 		},

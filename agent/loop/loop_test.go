@@ -32,7 +32,7 @@ type world struct {
 	unread   *accel.Problem    // why the container runtime does not read it
 	refuse   *accel.Problem    // answer of the next driver steps
 	unbound  bool              // the driver that is loaded refuses a device
-	stays    *accel.Problem    // answer of the next withdrawal
+	stays    *accel.Problem    // answer of withdrawals
 	tried    int
 	proofs   []string      // devices proven, in order
 	faulty   string        // the device that does not pass its self-test
@@ -169,7 +169,7 @@ func (w *world) apply(def *accel.Definition, accs []accel.Accelerator, want acce
 
 func (w *world) withdraw(*accel.Definition) (problem *accel.Problem) {
 	w.set(func() {
-		if problem, w.stays = w.stays, nil; problem == nil {
+		if problem = w.stays; problem == nil {
 			w.spec = nil
 		}
 	})
