@@ -18,8 +18,8 @@ type Rivalry struct {
 
 // Rivalries returns the functions for which kinds compete. The owner is the kind with the most exact row: one with a
 // device ID before one without, then one with a driver, then the longest class, then the first kind by name. A kind
-// that comes after the owner (see Definition.After) adds to it and competes with nobody. Nor does one that comes after a
-// kind that is not in force, because it does not get to work.
+// that comes after the owner (see Definition.After) adds to it and competes with nobody. Nor does one that comes after
+// a kind that is not in force, because it does not get to work.
 func Rivalries(kinds map[string]*Definition, pci []PCIDevice) []Rivalry {
 	names := slices.Sorted(maps.Keys(kinds))
 	var out []Rivalry

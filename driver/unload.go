@@ -44,7 +44,7 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 		return accel.Problemf(accel.ModulesDisabled,
 			"kernel.modules_disabled is 1: the modules of %q cannot be removed until the next boot", def.Kind)
 	}
-	if problem := accel.HoldersProblem(def.Kind, d.users(def, accs, order)); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, d.loader.users(def, accs, order)); problem != nil {
 		return problem
 	}
 	back := d.loader.restorable(def, facts, order)
@@ -88,13 +88,13 @@ func (l *loader) unloadProblem(name string, err error, modulesDisabled bool) *ac
 }
 
 // users names who keeps modules from being unloaded: their users, and devices of others that are bound to them.
-func (d *Driver) users(def *accel.Definition, accs []accel.Accelerator, modules []accel.LoadedModule) []accel.Holder {
-	who := d.devices.Users(def, accs, modules)
+func (l *loader) users(def *accel.Definition, accs []accel.Accelerator, modules []accel.LoadedModule) []accel.Holder {
+	who := l.devices.Users(def, accs, modules)
 	var names []string
 	for _, m := range modules {
 		names = append(names, m.Name)
 	}
-	for _, id := range d.devices.Others(names, accs) {
+	for _, id := range l.devices.Others(names, accs) {
 		who = append(who, accel.Holder{Other: "device " + id + ", which is not of this kind"})
 	}
 	return who

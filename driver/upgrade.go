@@ -111,7 +111,7 @@ func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel
 	defer release()
 	old := from.Definition(def)
 	live := d.look(old, accs)
-	if problem := accel.HoldersProblem(def.Kind, d.users(old, accs, live.modules)); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, d.loader.users(old, accs, live.modules)); problem != nil {
 		have, _ := d.Probe(def, facts, accs)
 		return have, problem
 	}
