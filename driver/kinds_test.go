@@ -118,6 +118,15 @@ func TestRollbackLeavesOthers(t *testing.T) {
 			!m.isLive("edu") {
 			t.Errorf("unload: %v, live %t", problem, m.isLive("edu"))
 		}
+		virtual := "/sys/devices/pci0000:00/0000:00:02.0/" + other
+		m.Write(virtual+"/vendor", "0xffff\n")
+		if err := os.Symlink("../"+ko.Device, m.Path(virtual+"/physfn")); err != nil {
+			t.Fatal(err)
+		}
+		if who := d.devices.Others([]string{"edu"}, m.accs()); len(who) > 0 {
+			t.Errorf("a virtual function of our device is another's: %v", who)
+		}
+		_ = os.Remove(m.Path(virtual + "/physfn"))
 		ours := append(m.accs(), accel.Accelerator{ID: other, Health: accel.Health{State: accel.Healthy}})
 		if problem := d.Unload(t.Context(), ko.Definition(), m.Facts(), ours); problem != nil {
 			t.Errorf("with its own devices: %v", problem)

@@ -11,9 +11,9 @@ import (
 )
 
 // load makes the modules of a plan live as one transaction. If a module is refused or no device comes up, it unloads
-// what this call loaded, in reverse order. If only some devices come up, they stay in service. The plan was made without
-// the driver lock, perhaps while the load of another kind was in progress or rolled back: if a module that it relies on
-// is gone, it is made again under the lock.
+// what this call loaded, in reverse order. If only some devices come up, they stay in service. The plan was made
+// without the driver lock, perhaps while the load of another kind was in progress or rolled back: if a module that it
+// relies on is gone, it is made again under the lock.
 func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	p *kmod.Plan,
 ) (accel.DriverHave, *accel.Problem) {

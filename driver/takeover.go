@@ -177,13 +177,13 @@ func (t takeover) refused(def *accel.Definition, accs []accel.Accelerator, attem
 	if !failed {
 		return nil
 	}
-	devices, problem := t.wanted(def, accs)
-	if problem != nil || len(devices) == 0 {
+	held, problem := t.wanted(def, accs)
+	if problem != nil || len(held) == 0 {
 		return nil // nothing would be taken
 	}
 	again := *last.problem
 	again.Message = fmt.Sprintf("%s; device %q stays with driver %q, and is taken from it again at %s at the earliest",
-		again.Message, devices[0].ID, devices[0].Bound, last.at.Add(takeAgain).Format("15:04:05"))
+		again.Message, held[0].ID, held[0].Bound, last.at.Add(takeAgain).Format("15:04:05"))
 	return &again
 }
 

@@ -154,8 +154,8 @@ func (h *hooks) programInJSON() string {
 
 // PublishReadiness writes the data on which the hook decides: the accelerators of all kinds, and what the scheduler
 // chose for containers. It writes only if the data changed. A device is ready if it is healthy, has its nodes (if its
-// definition names any), and is not withheld. The agent publishes on every change of these, before Apply, and even if no
-// hook is wanted: a hook that is already in a container's specification still reads it.
+// definition names any), and is not withheld. The agent publishes on every change of these, before Apply, and even if
+// no hook is wanted: a hook that is already in a container's specification still reads it.
 func (r *Runtime) PublishReadiness(defs map[string]*accel.Definition, kinds map[string][]accel.Accelerator,
 	choices ...gate.Choice,
 ) *accel.Problem {

@@ -48,7 +48,11 @@ func (s *Devices) Others(modules []string, accs []accel.Accelerator) []string {
 			}
 			for _, name := range names {
 				link, err := s.h.Readlink(path.Join(driver, name))
-				if err == nil && strings.Contains(link, "/devices/") && !belongs(link, accs) {
+				if err != nil || !strings.Contains(link, "/devices/") || belongs(link, accs) {
+					continue // not a device, or one of ours
+				}
+				physical, err := s.h.Readlink(path.Join(driver, name, "physfn"))
+				if err != nil || !belongs(physical, accs) { // nor a virtual function of one of ours
 					out = append(out, name)
 				}
 			}
