@@ -75,6 +75,28 @@ func TestPlanOfBeforeIsGone(t *testing.T) {
 	}
 }
 
+// TestModulesOfBefore: the modules that were live when the driver was looked at, and to which the device was not bound,
+// were those of another kind's load, which is rolled back. They are loaded.
+func TestModulesOfBefore(t *testing.T) {
+	m := newMachine(t)
+	m.Install("updates/edu.ko", ko.Edu())
+	m.Live(ko.Edu())
+	release, problem := m.driver(Options{}).locks.Driver(t.Context(), "other-kind")
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	d := m.driver(Options{Progress: func(p accel.Progress) {
+		if p.Stage == accel.StageWait && !p.Ended {
+			_ = os.RemoveAll(m.Path("/sys/module/edu"))
+			release()
+		}
+	}})
+	have, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
+	if problem != nil || !have.Serves || !slices.Equal(m.loads, []string{"edu"}) {
+		t.Errorf("%+v %v, loaded %v", have, problem, m.loads)
+	}
+}
+
 // share shows a device of another kind that is bound to the driver in a module.
 func (m *testMachine) share(module, id string) {
 	m.T.Helper()

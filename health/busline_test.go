@@ -188,7 +188,9 @@ func TestNonFatalError(t *testing.T) {
 func TestForgedBusLine(t *testing.T) {
 	const said = "AER: device recovery failed"
 	for name, r := range map[string]host.KmsgRecord{
-		"a process":      {Facility: 1, Text: "pcieport " + port + ": " + said},
+		"a process": {Facility: 1, Text: "pcieport " + port + ": " + said, Fields: map[string]string{
+			"SUBSYSTEM": "pci", "DEVICE": "+pci:" + port,
+		}},
 		"another bus":    {Text: "usb 1-1: Product: pcieport " + port + ": " + said, Fields: map[string]string{"SUBSYSTEM": "usb", "DEVICE": "+usb:1-1"}},
 		"no field":       {Text: "pcieport " + port + ": " + said},
 		"another device": {Text: "npu " + port + ": " + said, Fields: map[string]string{"SUBSYSTEM": "pci", "DEVICE": "+pci:" + two}},
