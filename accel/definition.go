@@ -240,6 +240,8 @@ type Runtime struct {
 	DriverVersion             string
 	// the directory of the kernel's build headers; only in the make arguments of a build
 	KernelHeaders string
+	// the PCI address of a device; only in validate.argv, whose program then runs for each device
+	Address string
 }
 
 // NodeSource finds device nodes of an accelerator, by Glob in sysfs or by Make.

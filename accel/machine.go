@@ -40,6 +40,8 @@ type Have struct {
 	StepsLeft []Published `json:"stepsLeft,omitempty"`
 	// Probe is the status of the definition's probe program; nil if it has none.
 	Probe *ProbeHave `json:"probe,omitempty"`
+	// Contested says which devices other kinds recognise too, and who has them; nil if there are none.
+	Contested *Problem `json:"contested,omitempty"`
 	// Failure is the last failed step that has not succeeded since; nil when none.
 	Failure *Failure `json:"failure,omitempty"`
 	// UpgradeReport is the node's report about an upgrade that a cluster policy orders. While it is unknown, the last
@@ -64,6 +66,9 @@ type Accelerator struct {
 	Bound string `json:"bound,omitempty"`
 	// Nodes are the device nodes that a container gets; empty while no driver is bound.
 	Nodes []DeviceNode `json:"nodes,omitempty"`
+	// Bare is true for a device with which a container gets nothing, neither a node nor anything else: it is not in the
+	// CDI spec of its kind.
+	Bare bool `json:"bare,omitempty"`
 	// Env is what a container gets with a partition, "NAME=value" each.
 	Env []string `json:"env,omitempty"`
 	// Serial is the device's own serial number, if its definition says how to read it or its probe program reports
@@ -159,7 +164,7 @@ type RuntimeHave struct {
 	// NotHonored is why the running container runtime ignores these files, correct or not. It is nil if the runtime
 	// reads them, or if acceld knows of no runtime.
 	NotHonored *Problem `json:"notHonored,omitempty"`
-	// Spec is the path of the CDI spec as the host sees it.
+	// Spec is the path of the CDI spec as the host sees it; empty if none is there and none is needed.
 	Spec string `json:"spec,omitempty"`
 	// Hook is the path of the OCI hook's JSON file; empty if no hook is used.
 	Hook string `json:"hook,omitempty"`

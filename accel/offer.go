@@ -3,6 +3,7 @@ package accel
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // Withholder is what withholds a device.
@@ -88,13 +89,19 @@ func Startable(m Machine, kind string) []Accelerator {
 // Withhold returns accs with the devices withheld that the state of their kind does not allow to be offered: the
 // driver is about to be replaced, a device has not passed its self-test with the live driver, or containers would not
 // get it. A device that is already withheld keeps its reason. Proven reports whether a device with that ID has passed
-// its self-test.
+// its self-test. Withhold also says which devices are bare.
 func Withhold(accs []Accelerator, have Have, proven func(id string) bool) []Accelerator {
 	return each(accs, func(a *Accelerator) {
 		if a.Withheld == nil {
 			a.Withheld = withheld(have, *a, proven)
 		}
+		a.Bare = have.Runtime.Applied && len(a.Nodes) == 0 && !have.Runtime.Names(a.ID)
 	})
+}
+
+// Names reports whether the CDI spec has a device or partition.
+func (h RuntimeHave) Names(id string) bool {
+	return slices.ContainsFunc(h.Devices, func(name string) bool { return strings.HasSuffix(name, "="+id) })
 }
 
 // each returns a copy of accs after calling change for each device and each of its partitions.

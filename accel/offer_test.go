@@ -133,3 +133,26 @@ func TestOffer(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestBare: a device without nodes that is not in the spec is bare, unless the spec is not written yet.
+func TestBare(t *testing.T) {
+	node := []DeviceNode{{Path: "/dev/x0"}}
+	for name, c := range map[string]struct {
+		runtime RuntimeHave
+		nodes   []DeviceNode
+		want    bool
+	}{
+		"in the spec":          {RuntimeHave{Applied: true, Devices: []string{"a.org/x=1", "a.org/x=0000:01:00.0"}}, nil, false},
+		"in no spec":           {RuntimeHave{Applied: true}, nil, true},
+		"another is":           {RuntimeHave{Applied: true, Devices: []string{"a.org/x=10000:01:00.0"}}, nil, true},
+		"not written yet":      {RuntimeHave{}, nil, false},
+		"with nodes, no spec":  {RuntimeHave{Applied: true}, node, false},
+		"for some, not for it": {RuntimeHave{AppliedTo: []string{"1"}}, nil, false},
+	} {
+		device := Accelerator{ID: "0000:01:00.0", Nodes: c.nodes, Health: Health{State: Healthy}}
+		got := Withhold([]Accelerator{device}, Have{Runtime: c.runtime}, func(string) bool { return true })
+		if got[0].Bare != c.want {
+			t.Errorf("%s: %t", name, got[0].Bare)
+		}
+	}
+}

@@ -92,6 +92,7 @@ const (
 	DeviceFault          Reason = "DeviceFault"
 	DeviceUnreachable    Reason = "DeviceUnreachable"
 	BusErrors            Reason = "BusErrors"
+	DeviceContested      Reason = "DeviceContested"
 	LinkDegraded         Reason = "LinkDegraded"
 	LimitExceeded        Reason = "LimitExceeded"
 	Unstable             Reason = "Unstable"
@@ -213,7 +214,7 @@ func nodeReasons() []ReasonDoc {
 		{DeviceUnhealthy, "The device reports an error.", ActorHardware, "The message is from the driver; when the error clears, acceld uses the device again by itself.", false},
 		{DeviceFault, "The driver reported an error of the device.", ActorHardware, "Do what the message says; acceld uses the device again once its driver has been bound again, or the error is old enough.", false},
 		{DeviceUnreachable, "The device no longer answers: every byte of its configuration space reads as ff, or its driver has lost it.", ActorHardware, "Reboot the node; if that does not help, check slot and power.", false},
-		{BusErrors, "PCI Express counted errors of the device or of the port above it.", ActorHardware, "Check slot, riser and cables; fatal errors need a reset (`acceld reset`).", false},
+		{BusErrors, "PCI Express reported errors of the device or of a port above it.", ActorHardware, "Check slot, riser and cables; fatal errors need a reset (`acceld reset`).", false},
 		{LinkDegraded, "The PCI Express link has fewer lanes, or is slower, than device and port support.", ActorHardware, "Reseat the card; check the slot's wiring in the machine's manual.", false},
 		{LimitExceeded, "A reading of the device is above its limit.", ActorHardware, "Check cooling and power; it clears by itself.", false},
 		{Unstable, "The device is flapping: it became unhealthy and healthy again too often in a short time.", ActorHardware, "Check the device; acceld uses it again when it has been healthy for a while.", false},
@@ -236,6 +237,7 @@ func claimReasons() []ReasonDoc {
 		{DeviceHeld, "A pod holds a device as it was offered before: by another way of allocation, under another name, or as a partition.", ActorAgent, "None: acceld offers the device as soon as the pod has ended.", false},
 		{DevicePartitioned, "A device is divided into partitions and is not given out whole.", ActorAgent, "None: acceld offers its partitions, and the whole device as soon as it is no longer divided.", false},
 		{PartitionAbsent, "A device is not divided into this partition, although it could be.", ActorOperator, "Divide the device with its vendor's tools if you want the partition.", false},
+		{DeviceContested, "Several kinds recognise the same device; only the one that the message names has it.", ActorOperator, "Add an `except` row to one of the definitions, say in `after` which kind adds to which, or disable a kind.", false},
 	}
 }
 

@@ -80,7 +80,8 @@ type LogStep struct {
 // ValidateStep compares a result with the expected one: what a program prints (Argv, Output) or what an attribute
 // holds (File, Want).
 type ValidateStep struct {
-	// Argv is like in RunStep; the program must exit with 0.
+	// Argv is like in RunStep; the program must exit with 0. If an argument contains {{.Address}}, the program runs
+	// once for each accelerator that is present, all at once.
 	Argv []string `json:"argv,omitempty" template:"runtime"`
 	User string   `json:"user,omitempty"`
 	// Output is a regular expression (RE2) that must match somewhere in the output (its first MiB, trimmed);

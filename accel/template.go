@@ -69,9 +69,12 @@ func joinField(a, b string) string {
 	return a + "." + b
 }
 
+// AddressTemplate is what a text has where the address of a device goes.
+const AddressTemplate = "{{.Address}}"
+
 // DeviceText fills a template of the kind [DeviceTemplate]; a number of -1 means that there is none.
 func DeviceText(text, address string, number int) string {
-	text = strings.ReplaceAll(text, "{{.Address}}", address)
+	text = strings.ReplaceAll(text, AddressTemplate, address)
 	if number >= 0 {
 		text = strings.ReplaceAll(text, "{{.Number}}", fmt.Sprint(number))
 	}

@@ -156,7 +156,7 @@ func (g *hookGate) open(machine func() accel.Machine) {
 		pods, _, _ := g.pods.Now() // the last known pods while the API server does not answer
 		chosen = choices(pods, m)
 	}
-	if problem := g.runtime.PublishReadiness(kinds, chosen...); problem != nil {
+	if problem := g.runtime.PublishReadiness(m.Want.Kinds, kinds, chosen...); problem != nil {
 		g.log.Warn("readiness not published", "reason", problem.Reason, "message", problem.Message)
 	}
 }

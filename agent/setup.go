@@ -275,9 +275,11 @@ func (s *Setup) Want() accel.Want {
 	}
 }
 
-// Accelerators returns the devices of a kind. A device without a health state counts as healthy.
+// Accelerators returns the devices that a kind has; see [accel.Rivalries]. A device without a health state counts as
+// healthy.
 func (s *Setup) Accelerators(def *accel.Definition, facts accel.Facts) []accel.Accelerator {
-	accs := detect.Accelerators(s.Host, def, facts.PCI)
+	pci := accel.Without(facts.PCI, def.Kind, accel.Rivalries(s.Kinds, facts.PCI))
+	accs := detect.Accelerators(s.Host, def, pci)
 	for i := range accs {
 		if accs[i].Health.State == "" {
 			accs[i].Health.State = accel.Healthy

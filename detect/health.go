@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
@@ -28,8 +29,10 @@ func health(h *host.Host, from attributes, def *accel.Definition, id string) (ac
 	return judge(from, def.Health, id)
 }
 
-// unreachable reports whether the device no longer answers on the bus: the bus then returns all bits set, which is no
-// vendor's ID. A suspended device is not woken up for this check.
+// unreachable reports whether the device no longer answers on the bus: the bus then returns all bits set. The vendor's
+// and the device's ID alone say nothing: a virtual function has none and always returns all bits set for them (Single
+// Root I/O Virtualization 1.1, 3.4.1.1). The status and the class that follow are never all ones. A suspended device is
+// not woken up for this check.
 func unreachable(h *host.Host, from attributes, id string) bool {
 	if suspended(from) {
 		return false
@@ -39,9 +42,9 @@ func unreachable(h *host.Host, from attributes, id string) bool {
 		return false
 	}
 	defer func() { _ = f.Close() }() // read only
-	var head [4]byte
-	_, err = io.ReadFull(f, head[:])
-	return err == nil && head == [4]byte{0xff, 0xff, 0xff, 0xff}
+	head := make([]byte, 16)
+	_, err = io.ReadFull(f, head)
+	return err == nil && len(bytes.TrimLeft(head, "\xff")) == 0
 }
 
 // judge returns the worst verdict of the attributes.

@@ -13,7 +13,7 @@ import (
 )
 
 // TestUnreachable: the bus returns all bits set for a lost device, and for a suspended one, which is not woken and is
-// healthy. A file that cannot be read proves nothing.
+// healthy. A virtual function has no IDs. A file that cannot be read proves nothing.
 func TestUnreachable(t *testing.T) {
 	lost := strings.Repeat("\xff", 64)
 	for name, c := range map[string]struct {
@@ -27,7 +27,10 @@ func TestUnreachable(t *testing.T) {
 		"a kernel without power control": {lost, "", accel.DeviceUnreachable},
 		"only the vendor is all ones":    {"\xff\xff\xe8\x11", "active", ""},
 		"cut short":                      {"\xff\xff", "active", ""},
-		"no config space":                {"", "active", ""},
+		"a virtual function": {
+			"\xff\xff\xff\xff\x00\x00\x10\x00\x00\x00\x00\x02" + strings.Repeat("\x00", 52), "active", "",
+		},
+		"no config space": {"", "active", ""},
 	} {
 		root := t.TempDir()
 		for file, text := range map[string]string{

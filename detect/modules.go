@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"syscall"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
@@ -37,8 +38,8 @@ func Modules(h *host.Host) ([]accel.LoadedModule, []string) {
 
 func module(h *host.Host, all *host.Dir, name string) (m accel.LoadedModule, loaded bool, err error) {
 	dir, err := all.Sub(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return m, false, nil // unloaded since the directory was listed
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return m, false, nil // unloaded since the directory was listed, or an attribute of all, such as "compression"
 	}
 	if err != nil {
 		return m, false, err

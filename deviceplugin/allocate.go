@@ -54,6 +54,7 @@ func (s *service) allocate(ctx context.Context, l *list, ids []string) (*plugina
 		}
 		names = append(names, d.of)
 		switch {
+		case s.cfg.CDI && d.bare: // a name that no spec has would keep the container from starting
 		case s.cfg.CDI:
 			answer.CdiDevices = append(answer.CdiDevices, &pluginapi.CDIDevice{Name: l.def.CDIName(d.of)})
 		case len(d.nodes) == 0 && len(sources) > 0:

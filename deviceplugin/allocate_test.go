@@ -28,11 +28,13 @@ func TestAllocate(t *testing.T) {
 	}
 	a, b := thing("0000:01:00.0", 0, accel.Healthy), thing("0000:02:00.0", 0, accel.Healthy)
 	a.Nodes = []accel.DeviceNode{{Path: "/dev/x0"}, {Path: "/dev/x1"}}
+	bare := thing("bare", 0, accel.Healthy)
+	bare.Bare = true
 	sick := thing("sick", 0, accel.Unhealthy)
 	sick.Health.Reason, sick.Health.Message = accel.DeviceUnhealthy, "it is on fire"
 	inv := newInventory(def)
-	inv.update([]accel.Accelerator{a, b, sick, thing("away", 0, accel.Healthy), thing("odd", 0, "")}, time.Now())
-	inv.update([]accel.Accelerator{a, b, sick, thing("odd", 0, "")}, time.Now())
+	inv.update([]accel.Accelerator{a, b, bare, sick, thing("away", 0, accel.Healthy), thing("odd", 0, "")}, time.Now())
+	inv.update([]accel.Accelerator{a, b, bare, sick, thing("odd", 0, "")}, time.Now())
 	for _, tc := range []struct {
 		name    string
 		cdi     bool
@@ -44,6 +46,10 @@ func TestAllocate(t *testing.T) {
 		{name: "cdi", cdi: true, ids: []string{b.ID, a.ID}, want: &pluginapi.ContainerAllocateResponse{
 			Annotations: map[string]string{"acceld.dev/devices": "0000:01:00.0,0000:02:00.0"},
 			CdiDevices:  []*pluginapi.CDIDevice{{Name: testResource + "=" + a.ID}, {Name: testResource + "=" + b.ID}},
+		}},
+		{name: "in no spec", cdi: true, ids: []string{a.ID, "bare"}, want: &pluginapi.ContainerAllocateResponse{
+			Annotations: map[string]string{"acceld.dev/devices": "0000:01:00.0,bare"},
+			CdiDevices:  []*pluginapi.CDIDevice{{Name: testResource + "=" + a.ID}},
 		}},
 		{name: "device specs", ids: []string{a.ID}, want: &pluginapi.ContainerAllocateResponse{
 			Annotations: map[string]string{"acceld.dev/devices": "0000:01:00.0"},

@@ -25,6 +25,7 @@ type device struct {
 	withheld *accel.Withheld
 	nodes    []accel.DeviceNode
 	env      []string
+	bare     bool      // no CDI spec has it
 	gone     time.Time // since when it is a tombstone; zero if the device exists
 	kept     bool      // it exists only for the pod that holds it, see keep
 	taken    bool      // it is not offered, see occupy
@@ -139,7 +140,7 @@ func (inv *inventory) rows(accelerators []accel.Accelerator) []device {
 		for n := range inv.def.Replicas() {
 			rows = append(rows, device{
 				id: replicaID(a.ID, n), of: a.ID, numa: a.NUMANode, at: places[a.ID],
-				health: a.Health, withheld: a.Withheld, nodes: nodes, env: env,
+				health: a.Health, withheld: a.Withheld, nodes: nodes, env: env, bare: a.Bare,
 			})
 		}
 	}

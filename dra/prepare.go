@@ -44,9 +44,9 @@ func (s claims) NodePrepareResources(ctx context.Context,
 		}
 		for _, g := range r.Devices {
 			request, _, _ := strings.Cut(g.Request, "/") // the kubelet knows requests, not the chosen alternative
-			d := &drapb.Device{
-				RequestNames: []string{request}, PoolName: g.Pool, DeviceName: g.Device,
-				CdiDeviceIds: []string{s.cdiID(r.UID, g)},
+			d := &drapb.Device{RequestNames: []string{request}, PoolName: g.Pool, DeviceName: g.Device}
+			if !bare(s.list.load().accelerators[g.Device], g) {
+				d.CdiDeviceIds = []string{s.cdiID(r.UID, g)}
 			}
 			if g.Share != "" {
 				d.ShareId = &g.Share

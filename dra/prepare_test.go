@@ -407,3 +407,24 @@ func TestMany(t *testing.T) {
 		t.Errorf("%d claims are prepared", n)
 	}
 }
+
+// TestPrepareBare: a container gets no name of a device that no spec can have, and still gets the device.
+func TestPrepareBare(t *testing.T) {
+	b := newBed(t)
+	all := edus(2)
+	all[0].Nodes, all[0].Bare = nil, true
+	p := b.plugin(all...)
+	p.cfg.Definition.Nodes = nil
+	b.server.allocate("c", "u-1", "gpus=0000-01-00-0")
+	b.server.allocate("d", "u-2", "gpus=0000-02-00-0")
+	ids, fault := prepare(t, p, "c", "u-1")
+	if len(ids) > 0 || fault != "" || b.there(fmt.Sprintf(specOf, "u-1")) || !b.there(fmt.Sprintf(recordIn, "u-1")) {
+		t.Errorf("%v %s", ids, fault)
+	}
+	if ids, fault := prepare(t, p, "d", "u-2"); len(ids) != 1 || fault != "" {
+		t.Errorf("the other: %v %s", ids, fault)
+	}
+	if fault := unprepare(t, p, "u-1"); fault != "" {
+		t.Error(fault)
+	}
+}

@@ -67,6 +67,9 @@ func ClaimSpec(name string) bool { return strings.HasPrefix(path.Base(name), spe
 
 // writeSpec writes the spec of a claim and stores its digest.
 func (p *Plugin) writeSpec(uid string, spec []byte) error {
+	if spec == nil {
+		return nil
+	}
 	p.written.Store(uid, sha256.Sum256(spec))
 	return p.cfg.Ledger.WriteFile(p.specFile(uid), spec, 0o644)
 }

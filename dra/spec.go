@@ -42,7 +42,11 @@ func (p *Plugin) cdiID(uid string, g given) string {
 	return p.driver + "/" + cdiClass + "=" + cdiName(uid, g)
 }
 
-// spec renders the CDI spec of a claim. The accelerators are keyed by device name.
+// bare reports whether a container gets nothing with a device of a claim, so that no spec can have it.
+func bare(a accel.Accelerator, g given) bool { return a.Bare && len(g.Env) == 0 }
+
+// spec renders the CDI spec of a claim; nil if a container gets nothing with its devices. The accelerators are keyed by
+// device name.
 func (p *Plugin) spec(r record, accs map[string]accel.Accelerator) ([]byte, *accel.Problem) {
 	raw := &specs.Spec{Kind: p.driver + "/" + cdiClass}
 	made := map[string]bool{}
@@ -52,6 +56,9 @@ func (p *Plugin) spec(r record, accs map[string]accel.Accelerator) ([]byte, *acc
 			continue
 		}
 		made[name] = true
+		if bare(accs[g.Device], g) {
+			continue
+		}
 		shared, own, problem := p.cfg.Edits(p.list.load().def, accs[g.Device])
 		if problem != nil {
 			return nil, problem
@@ -59,6 +66,9 @@ func (p *Plugin) spec(r record, accs map[string]accel.Accelerator) ([]byte, *acc
 		raw.ContainerEdits = shared
 		own.Env = append(own.Env, g.Env...)
 		raw.Devices = append(raw.Devices, specs.Device{Name: name, ContainerEdits: own})
+	}
+	if len(raw.Devices) == 0 {
+		return nil, nil
 	}
 	version, err := specs.MinimumRequiredVersion(raw)
 	if err != nil {

@@ -81,6 +81,7 @@ type Driver struct {
 	steps    *steps.Steps
 	loader   *loader
 	takeover takeover
+	takes    takes
 	journals journals
 }
 

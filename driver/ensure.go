@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
@@ -27,8 +28,15 @@ func (d *Driver) Ensure(ctx context.Context, def *accel.Definition, facts accel.
 func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	o source.Options,
 ) (accel.DriverHave, *accel.Problem) {
+	began := time.Now()
+	if o.Retry {
+		d.takes.end(def.Kind, began, nil)
+	}
 	have, problem := d.ensure(ctx, def, facts, accs, o)
 	problem = d.devices.BlameFirmware(def, facts, accs, problem)
+	if have.Serves || problem != nil {
+		d.takes.end(def.Kind, began, problem)
+	}
 	if !have.Serves && (problem == nil || problem.Reason != accel.AlreadyRunning) {
 		d.takeover.settle(ctx, def, accs)
 	}
@@ -153,7 +161,8 @@ func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Fa
 }
 
 // rebind repairs devices under a live driver. It asks the kernel to probe again each device that has no driver,
-// because the cause of the refusal may be gone, and creates missing nodes.
+// because the cause of the refusal may be gone, and creates missing nodes. It has no problem, and nothing to repair, if
+// the modules are gone by now: they belonged to the load of another kind, which was rolled back.
 func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.Facts,
 	accs []accel.Accelerator,
 ) (accel.DriverHave, *accel.Problem) {
@@ -162,6 +171,9 @@ func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.
 		return accel.DriverHave{}, problem
 	}
 	defer release()
+	if d.look(def, accs).missing {
+		return accel.DriverHave{}, nil
+	}
 	d.devices.MakeNodes(def, accs, true)
 	for _, v := range d.devices.Observe(def, accs) {
 		d.reprobe(ctx, v)

@@ -12,14 +12,20 @@ import (
 )
 
 // insertAll loads the modules that are not live yet. It returns the names of those it loaded, in order, and the
-// kernel's log lines.
-func (l *loader) insertAll(ctx context.Context, kind string, facts accel.Facts, p *kmod.Plan) (loaded, log []string,
-	problem *accel.Problem,
-) {
-	at := l.tell.Begin(accel.Progress{Kind: kind, Stage: accel.StageLoad, Total: int64(len(p.Modules))})
+// kernel's log lines. Before the module that may bind devices, it calls take.
+func (l *loader) insertAll(ctx context.Context, def *accel.Definition, facts accel.Facts, p *kmod.Plan,
+	take func() *accel.Problem,
+) (loaded, log []string, problem *accel.Problem) {
+	at := l.tell.Begin(accel.Progress{Kind: def.Kind, Stage: accel.StageLoad, Total: int64(len(p.Modules))})
 	defer func() { at.End(problem) }()
+	binds := binder(def, p)
 	for i, m := range p.Modules {
 		at.At(i, m.Name)
+		if i == binds {
+			if problem := take(); problem != nil {
+				return loaded, log, problem
+			}
+		}
 		if live, ok := kmod.Live(l.h, m.Name); ok && live.State == kmod.StateLive {
 			if problem := other(m, live, "module %q is loaded"); problem != nil {
 				return loaded, log, problem
@@ -42,6 +48,16 @@ func (l *loader) insertAll(ctx context.Context, kind string, facts accel.Facts, 
 	}
 	at.At(len(p.Modules), "")
 	return loaded, log, nil
+}
+
+// binder returns the index of the first module of a plan that may bind devices: the one named like the PCI driver, or
+// the first of the definition's own. What comes before it can fail without anybody else noticing.
+func binder(def *accel.Definition, p *kmod.Plan) int {
+	i := slices.IndexFunc(p.Modules, func(m kmod.Planned) bool { return m.Name == kmod.Normal(def.Driver.Binds) })
+	if i < 0 {
+		i = slices.IndexFunc(p.Modules, func(m kmod.Planned) bool { return !m.Prior })
+	}
+	return max(0, i)
 }
 
 // insert loads one module. It reports whether this call made the module live, and what the kernel logged meanwhile.
@@ -131,12 +147,19 @@ func other(m kmod.Planned, live accel.LoadedModule, said string) *accel.Problem 
 		live.BuildID, m.Path, m.BuildID)
 }
 
-// abandon unloads what a transaction loaded and closes its attempt, unless the kernel still works on it.
-func (l *loader) abandon(ctx context.Context, p *kmod.Plan, loaded []string, problem *accel.Problem) {
+// abandon unloads what a transaction loaded and closes its attempt, unless the kernel still works on it. A module whose
+// driver has bound the device of another kind meanwhile stays.
+func (l *loader) abandon(ctx context.Context, accs []accel.Accelerator, p *kmod.Plan, loaded []string,
+	problem *accel.Problem,
+) {
 	calledOff := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.LoadTimeout) // also if the caller gives up
 	defer cancel()
 	for _, name := range slices.Backward(loaded) {
+		if others := l.devices.Others([]string{name}, accs); len(others) > 0 {
+			l.log.Info("a module stays loaded for other devices", "module", name, "devices", others)
+			continue
+		}
 		if err := l.unload(ctx, name); err != nil {
 			l.log.Warn("cannot unload a module again", "module", name, "error", err)
 		}

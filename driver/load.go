@@ -6,11 +6,14 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/store"
 )
 
 // load makes the modules of a plan live as one transaction. If a module is refused or no device comes up, it unloads
-// what this call loaded, in reverse order. If only some devices come up, they stay in service.
+// what this call loaded, in reverse order. If only some devices come up, they stay in service. The plan was made
+// without the driver lock, perhaps while the load of another kind was in progress or rolled back: if a module that it
+// relies on is gone, it is made again under the lock.
 func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	p *kmod.Plan,
 ) (accel.DriverHave, *accel.Problem) {
@@ -22,6 +25,15 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 	if problem := d.loader.awaitStill(ctx, def); problem != nil {
 		return accel.DriverHave{}, problem
 	}
+	if gone := p.Gone(d.h); gone != "" {
+		d.log.Info("the driver is planned again", "kind", def.Kind, "gone", gone)
+		a := d.sources.Plan(def, facts, store.GenerationOf(p, def))
+		if a.Verdict != source.Satisfied {
+			return accel.DriverHave{}, a.Problem
+		}
+		defer a.Plan.Close()
+		p = a.Plan
+	}
 	if problem := d.attempts.Quarantined(p.ID); problem != nil {
 		return accel.DriverHave{}, problem
 	}
@@ -30,19 +42,19 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 	}
 	loaded, log, problem := d.insertPlan(ctx, def, facts, accs, p)
 	if problem != nil {
-		d.loader.abandon(ctx, p, loaded, problem)
+		d.loader.abandon(ctx, accs, p, loaded, problem)
 		return accel.DriverHave{}, problem
 	}
 	before := d.store.Choice(def.Kind, facts.Kernel)
 	if problem := d.choosePlan(def, facts, before, p); problem != nil {
-		d.loader.abandon(ctx, p, loaded, problem)
+		d.loader.abandon(ctx, accs, p, loaded, problem)
 		return accel.DriverHave{}, problem
 	}
 	have, problem := d.awaitDevices(ctx, def, facts, accs)
 	if problem != nil {
 		problem.Message += kernelSays(log, def.Driver.Binds)
 		if len(loaded) > 0 && !d.devices.AnyBound(def, accs) && ctx.Err() == nil {
-			d.loader.abandon(ctx, p, loaded, problem)
+			d.loader.abandon(ctx, accs, p, loaded, problem)
 			if err := d.store.Choose(def.Kind, facts.Kernel, before); err != nil {
 				d.log.Warn("cannot note the driver as before", "kind", def.Kind, "error", err)
 			}

@@ -184,10 +184,7 @@ func (t takeover) giveBackAll(ctx context.Context, o PurgeOptions) ([]ledger.Out
 	}
 	var out []ledger.Outcome
 	for _, n := range slices.Backward(notes) {
-		result := ledger.Outcome{
-			Path: devices.Dir(n.Name), Action: ledger.Restored,
-			Detail: fmt.Sprintf("bound to %q again", n.Text),
-		}
+		result := ledger.Outcome{Path: devices.Dir(n.Name), Action: ledger.Restored, Detail: t.returned(n)}
 		if o.KeepDrivers {
 			result.Action, result.Detail = ledger.Kept, "the device stays with its driver"
 		} else if problem := t.giveBackDevice(ctx, n, o.DryRun); problem != nil {
@@ -201,6 +198,17 @@ func (t takeover) giveBackAll(ctx context.Context, o PurgeOptions) ([]ledger.Out
 		out = append(out, result)
 	}
 	return out, nil
+}
+
+// returned says where a device that was taken over is after it was returned.
+func (t takeover) returned(n ledger.Note) string {
+	switch {
+	case !t.h.Exists(devices.Dir(n.Name)):
+		return "the device is no longer on the bus"
+	case n.Text == "":
+		return "without a driver again"
+	}
+	return fmt.Sprintf("bound to %q again", n.Text)
 }
 
 // giveBackDevice returns a device to the driver that it had.

@@ -162,3 +162,24 @@ func TestPurgeGivesDevicesBack(t *testing.T) {
 		t.Errorf("%d still on record, %v", n, err)
 	}
 }
+
+// TestPurgeOfVanishedDevice: of a device that is gone, and of one that had no driver, nothing is claimed.
+func TestPurgeOfVanishedDevice(t *testing.T) {
+	m, d := serving(t)
+	for id, before := range map[string]string{"0000:7f:00.0": "before", ko.Device: ""} {
+		if err := d.ledger.Note(NoteTakeover, id, before); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{Kinds: m.kinds(wants("1.0.0"))})
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	for id, want := range map[string]string{
+		"0000:7f:00.0": "the device is no longer on the bus", ko.Device: "without a driver again",
+	} {
+		if o := outcomeOf(out, "/sys/bus/pci/devices/"+id); o.Detail != want || o.Action != ledger.Restored {
+			t.Errorf("%s: %+v", id, o)
+		}
+	}
+}

@@ -6,10 +6,13 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host/ledger"
 )
 
@@ -23,13 +26,17 @@ func (d *Driver) operate(ctx context.Context, what, id, file string) error {
 	return d.operations.Do(ctx, what+" "+id, func() error { return d.attribute(file, id) })
 }
 
-// reprobe asks the kernel to find a driver for a device that has none.
+// reprobe asks the kernel to find a driver for a device that has none, or for what is below it.
 func (d *Driver) reprobe(ctx context.Context, v devices.Device) {
-	if v.Bound != "" {
+	name, file := v.ID, driversProbe
+	switch {
+	case v.Below != nil:
+		name, file = v.Below.Name, v.Below.ProbeFile()
+	case v.Bound != "":
 		return
 	}
-	if err := d.operate(ctx, "bind", v.ID, driversProbe); err != nil {
-		d.log.Warn("cannot ask for a probe", "device", v.ID, "error", err)
+	if err := d.operate(ctx, "bind", name, file); err != nil {
+		d.log.Warn("cannot ask for a probe", "device", name, "error", err)
 	}
 }
 
@@ -102,27 +109,100 @@ func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts ac
 	if problem := d.firmware.Place(facts, p); problem != nil {
 		return nil, nil, problem
 	}
-	if problem := d.takeover.take(ctx, def, accs); problem != nil {
+	attempt := p.ID + " " + store.Wish(def, facts)
+	if problem := d.takeover.refused(def, accs, attempt); problem != nil {
 		return nil, nil, problem
 	}
-	loaded, log, problem = d.loader.insertAll(ctx, def.Kind, facts, p)
+	loaded, log, problem = d.loader.insertAll(ctx, def, facts, p, func() *accel.Problem {
+		return d.takeover.take(ctx, def, accs, attempt)
+	})
 	if problem == nil {
 		d.takeover.offer(ctx, def, accs)
 	}
 	return loaded, log, problem
 }
 
+// takeAgain is how long devices stay with the driver that they were returned to while acceld would only repeat the
+// attempt that failed: each attempt interrupts whoever uses them.
+const takeAgain = 10 * time.Minute
+
+// takes remembers, by kind, the last attempts for which devices were taken over.
+type takes struct {
+	mu   sync.Mutex
+	last map[string]taken
+}
+
+// taken is an attempt to load a driver for which devices were taken over. The problem is nil unless it failed.
+type taken struct {
+	attempt string
+	at      time.Time
+	problem *accel.Problem
+}
+
+// begin notes an attempt.
+func (s *takes) begin(kind, attempt string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == nil {
+		s.last = map[string]taken{}
+	}
+	s.last[kind] = taken{attempt: attempt, at: time.Now()}
+}
+
+// end notes how the attempt of a kind ended that began at a time or later; a nil problem forgets all attempts.
+func (s *takes) end(kind string, since time.Time, problem *accel.Problem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, known := s.last[kind]
+	switch {
+	case problem == nil:
+		delete(s.last, kind)
+	case known && !last.at.Before(since):
+		last.problem = problem
+		s.last[kind] = last
+	}
+}
+
+// failed returns the last attempt of a kind if it was the same one, failed, and is not long ago.
+func (s *takes) failed(kind, attempt string) (taken, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := s.last[kind]
+	return last, last.problem != nil && last.attempt == attempt && time.Since(last.at) < takeAgain
+}
+
+// refused returns why devices are not taken over now, although they may be: the same attempt has just failed.
+func (t takeover) refused(def *accel.Definition, accs []accel.Accelerator, attempt string) *accel.Problem {
+	last, failed := t.takes.failed(def.Kind, attempt)
+	if !failed {
+		return nil
+	}
+	held, problem := t.wanted(def, accs)
+	if problem != nil || len(held) == 0 {
+		return nil // nothing would be taken
+	}
+	again := *last.problem
+	again.Message = fmt.Sprintf("%s; device %q stays with driver %q, and is taken from it again at %s at the earliest",
+		again.Message, held[0].ID, held[0].Bound, last.at.Add(takeAgain).Format("15:04:05"))
+	return &again
+}
+
 // take takes the devices that another driver holds. For each device it records the driver that has it, sets
 // driver_override to keep it for ours, and unbinds it; each change is recorded before it is made. If a failure or the
 // end of the process interrupts a takeover, giveBack undoes it. Unlike the modules of a driver, devices are taken one
 // by one: the first one that cannot be had ends it.
-func (t takeover) take(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) *accel.Problem {
+func (t takeover) take(ctx context.Context, def *accel.Definition, accs []accel.Accelerator,
+	attempt string,
+) *accel.Problem {
 	taken, problem := t.wanted(def, accs)
 	if problem != nil && t.devices.AnyFree(def, accs) {
 		return nil // the free devices are served; Probe names the others
 	}
 	if problem != nil {
 		return problem
+	}
+	if len(taken) > 0 {
+		t.takes.begin(def.Kind, attempt)
 	}
 	for _, v := range taken {
 		dir := devices.Dir(v.ID)

@@ -44,7 +44,7 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 		return accel.Problemf(accel.ModulesDisabled,
 			"kernel.modules_disabled is 1: the modules of %q cannot be removed until the next boot", def.Kind)
 	}
-	if problem := accel.HoldersProblem(def.Kind, d.devices.Users(def, accs, order)); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, d.loader.users(def, accs, order)); problem != nil {
 		return problem
 	}
 	back := d.loader.restorable(def, facts, order)
@@ -85,6 +85,19 @@ func (l *loader) unloadProblem(name string, err error, modulesDisabled bool) *ac
 		return kmod.UnloadProblem(name, errno, modulesDisabled)
 	}
 	return accel.ProblemOf(err, "cannot remove module %q", name)
+}
+
+// users names who keeps modules from being unloaded: their users, and devices of others that are bound to them.
+func (l *loader) users(def *accel.Definition, accs []accel.Accelerator, modules []accel.LoadedModule) []accel.Holder {
+	who := l.devices.Users(def, accs, modules)
+	var names []string
+	for _, m := range modules {
+		names = append(names, m.Name)
+	}
+	for _, id := range l.devices.Others(names, accs) {
+		who = append(who, accel.Holder{Other: "device " + id + ", which is not of this kind"})
+	}
+	return who
 }
 
 // Holders returns who uses the driver of the kind: processes that have a device node open or mapped, and other

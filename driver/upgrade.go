@@ -111,7 +111,7 @@ func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel
 	defer release()
 	old := from.Definition(def)
 	live := d.look(old, accs)
-	if problem := accel.HoldersProblem(def.Kind, d.devices.Users(old, accs, live.modules)); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, d.loader.users(old, accs, live.modules)); problem != nil {
 		have, _ := d.Probe(def, facts, accs)
 		return have, problem
 	}
@@ -121,7 +121,7 @@ func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel
 		Wish: store.Wish(def, facts), Asked: def.Driver.Upgrade.Asked, Since: time.Now().UTC(),
 	}
 	for _, v := range d.devices.Observe(old, accs) {
-		if len(live.modules) > 0 && (v.Bound != old.Driver.Binds || v.Missing != "") {
+		if len(live.modules) > 0 && (!v.Works(old)) {
 			j.Bad = append(j.Bad, v.ID)
 		}
 	}

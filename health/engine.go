@@ -45,11 +45,13 @@ type Engine struct {
 	mu       sync.Mutex
 	rules    ruleBook
 	memory   memory
-	unread   bool               // no memory of this boot was found
-	saved    uint64             // the cursor that the file has
-	devices  map[string]*device // by ID
-	reported time.Time          // the last call of Changed for a repeated error
-	expiry   *time.Timer        // calls Changed when a finding expires
+	unread   bool                // no memory of this boot was found
+	saved    uint64              // the cursor that the file has
+	devices  map[string]*device  // by ID
+	severity map[string]severity // by PCI function, until the kernel has tried to recover from the error
+	since    time.Time           // lines about PCI Express from before this time say nothing about now
+	reported time.Time           // the last call of Changed for a repeated error
+	expiry   *time.Timer         // calls Changed when a finding expires
 }
 
 // device is what the engine knows about one device.
@@ -76,8 +78,11 @@ func New(o Options) *Engine {
 	if o.Changed == nil {
 		o.Changed = func() {}
 	}
-	e := &Engine{o: o, ready: make(chan struct{}), devices: map[string]*device{}}
+	e := &Engine{o: o, ready: make(chan struct{}), devices: map[string]*device{}, severity: map[string]severity{}}
 	e.memory, e.unread = e.load()
+	if e.memory.Lines == nil { // nothing of this boot has been counted yet
+		e.memory.Lines, e.since = map[string]busLines{}, e.o.Now()
+	}
 	e.saved = e.memory.Cursor
 	e.expiry = time.AfterFunc(time.Hour, e.o.Changed)
 	e.expire()

@@ -45,7 +45,8 @@ func (e *Engine) Judge(def *accel.Definition, pci []accel.PCIDevice, accs []acce
 func (e *Engine) worst(def *accel.Definition, d *device, f accel.PCIDevice, pci []accel.PCIDevice,
 	a accel.Accelerator,
 ) accel.Health {
-	e.bus(d, a.ID, f.ParentPort)
+	ports, _ := accel.PortsAbove(a.ID, pci) // as far up as known
+	e.bus(d, a.ID, ports)
 	all := []accel.Health{a.Health}
 	for _, n := range e.standing(a.ID) {
 		all = append(all, accel.Health{

@@ -72,10 +72,11 @@ func (e *Engine) judged(r host.KmsgRecord) bool {
 	if defs := e.o.Definitions(); !maps.Equal(defs, e.rules.from) {
 		e.rules = compile(defs)
 	}
+	bus := e.heard(r)
 	s, ok := e.rules.read(r)
 	if !ok {
 		// This is how the bus reports its own errors; the counters are read at the next look.
-		return r.Facility == 0 && r.Level <= 4 && r.Fields["SUBSYSTEM"] == "pci"
+		return bus || r.Facility == 0 && r.Level <= 4 && r.Fields["SUBSYSTEM"] == "pci"
 	}
 	e.memory.Cursor = r.Sequence
 	s.at = e.when(r)
@@ -88,7 +89,7 @@ func (e *Engine) judged(r host.KmsgRecord) bool {
 		e.reported = now
 		return true
 	}
-	return false
+	return bus
 }
 
 // when returns the time of a record.

@@ -19,8 +19,10 @@ type memory struct {
 	Cursor uint64 `json:"cursor"`
 	// Findings are verdicts that came from events and still apply.
 	Findings []finding `json:"findings,omitempty"`
-	// Bus holds the PCI Express counters up to which errors were judged, by device and by port.
+	// Bus holds the PCI Express counters up to which errors were judged, by device, and by device and port.
 	Bus map[string]counters `json:"bus,omitempty"`
+	// Lines counts what the kernel log said about PCI Express, by function; nil if no agent has counted it yet.
+	Lines map[string]busLines `json:"lines"`
 	// Bound holds the devices' bindings at that time.
 	Bound map[string]uint64 `json:"bound,omitempty"`
 }

@@ -18,5 +18,5 @@ func (r *Runtime) Edits(def *accel.Definition, a accel.Accelerator, want accel.W
 		return shared, own, problem
 	}
 	shared, problem = r.specs.sharedEdits(def)
-	return shared, r.specs.device(a, accel.Permissions(def.NodesOf(a.Profile)), program).ContainerEdits, problem
+	return shared, r.specs.own(def, a, program, shared), problem
 }

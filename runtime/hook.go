@@ -153,16 +153,19 @@ func (h *hooks) programInJSON() string {
 }
 
 // PublishReadiness writes the data on which the hook decides: the accelerators of all kinds, and what the scheduler
-// chose for containers. It writes only if the data changed. A device is ready if it is healthy, has its nodes, and
-// is not withheld. The agent publishes on every change of these, before Apply, and even if no hook is wanted: a hook
-// that is already in a container's specification still reads it.
-func (r *Runtime) PublishReadiness(kinds map[string][]accel.Accelerator, choices ...gate.Choice) *accel.Problem {
+// chose for containers. It writes only if the data changed. A device is ready if it is healthy, has its nodes (if its
+// definition names any), and is not withheld. The agent publishes on every change of these, before Apply, and even if
+// no hook is wanted: a hook that is already in a container's specification still reads it.
+func (r *Runtime) PublishReadiness(defs map[string]*accel.Definition, kinds map[string][]accel.Accelerator,
+	choices ...gate.Choice,
+) *accel.Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := gate.File{Devices: []gate.Device{}, Choices: choices}
 	for kind, accs := range kinds {
 		for _, a := range accel.Flat(accs) {
-			f.Devices = append(f.Devices, readiness(kind, a))
+			nodeless := defs[kind] != nil && len(defs[kind].NodesOf(a.Profile)) == 0
+			f.Devices = append(f.Devices, readiness(kind, a, nodeless))
 		}
 	}
 	b, err := gate.Encode(f)
@@ -172,7 +175,7 @@ func (r *Runtime) PublishReadiness(kinds map[string][]accel.Accelerator, choices
 	return r.write(gate.Path, b, 0o644)
 }
 
-func readiness(kind string, a accel.Accelerator) gate.Device {
+func readiness(kind string, a accel.Accelerator, nodeless bool) gate.Device {
 	reason, message := a.Refusal()
 	d := gate.Device{ID: a.ID, Kind: kind, Reason: string(reason), Message: message}
 	if !a.Present() {
@@ -181,7 +184,7 @@ func readiness(kind string, a accel.Accelerator) gate.Device {
 	for _, n := range a.Nodes {
 		d.Nodes = append(d.Nodes, gate.Node{Path: n.Path, Major: n.Major, Minor: n.Minor})
 	}
-	d.Ready = a.Offered() && len(a.Nodes) > 0
+	d.Ready = a.Offered() && (nodeless || len(a.Nodes) > 0)
 	if d.Reason == "" && !d.Ready {
 		d.Reason, d.Message = string(accel.NodeMissing), "no driver has made its device node"
 	}

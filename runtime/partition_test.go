@@ -56,7 +56,7 @@ func TestPartitionsAreDevices(t *testing.T) {
 		t.Errorf("the device: %+v", own)
 	}
 
-	if p := b.r.PublishReadiness(map[string][]accel.Accelerator{"qemu-edu": b.accs}); p != nil {
+	if p := b.r.PublishReadiness(nil, map[string][]accel.Accelerator{"qemu-edu": b.accs}); p != nil {
 		t.Fatal(p)
 	}
 	f, err := gate.Decode(read(t, b.path(gate.Path)))

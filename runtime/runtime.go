@@ -132,8 +132,11 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 	}
 	linked := r.links.right(spec.nodes)
 	json, hooked := r.hooks.locateJSON(want, program)
+	if len(spec.bytes) > 0 || !right { // a spec of devices that are gone is still there
+		have.Spec = spec.path
+	}
 	if len(spec.bytes) > 0 {
-		have.Spec, have.Devices = spec.path, spec.devices
+		have.Devices = spec.devices
 	}
 	have.Hook = json
 	have.Applied = right && linked && hooked && installed

@@ -304,7 +304,7 @@ func TestConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			_, _ = b.r.Apply(b.def, b.accs, b.want)
 			_, _ = b.r.Check(b.def, b.accs, b.want)
-			_ = b.r.PublishReadiness(map[string][]accel.Accelerator{"qemu-edu": b.accs})
+			_ = b.r.PublishReadiness(nil, map[string][]accel.Accelerator{"qemu-edu": b.accs})
 			_ = b.r.Paths()
 		})
 	}
@@ -318,12 +318,12 @@ func TestPublishReadiness(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.accs[1].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "overheated"}
 	kinds := map[string][]accel.Accelerator{"qemu-edu": b.accs}
-	if p := b.r.PublishReadiness(kinds); p != nil {
+	if p := b.r.PublishReadiness(nil, kinds); p != nil {
 		t.Fatal(p)
 	}
 	golden(t, "devices.json", read(t, b.path(gate.Path)))
 	before := b.files()
-	if p := b.r.PublishReadiness(kinds); p != nil {
+	if p := b.r.PublishReadiness(nil, kinds); p != nil {
 		t.Fatal(p)
 	}
 	if diff := cmp.Diff(before, b.files()); diff != "" {

@@ -44,9 +44,10 @@ func specPath(def *accel.Definition) (string, *accel.Problem) {
 // specWriter renders the CDI specs of kinds and writes them to the host.
 type specWriter struct{ *files }
 
-// render returns the spec of a kind. Its devices are the accelerators that are present and have nodes, including
+// render returns the spec of a kind. Its devices are the accelerators that are present and have their nodes, including
 // unhealthy ones: the kubelet does not offer those, and the gate stops them with their reason, whereas a device that
-// is missing from the spec would be "unresolvable". program is the hook's path; empty without a hook.
+// is missing from the spec would be "unresolvable". A device with which a container gets nothing at all cannot be in a
+// spec: see [accel.Accelerator.Bare]. program is the hook's path; empty without a hook.
 func (w *specWriter) render(def *accel.Definition, accs []accel.Accelerator, want accel.Want, program string) (*spec,
 	*accel.Problem,
 ) {
@@ -61,10 +62,14 @@ func (w *specWriter) render(def *accel.Definition, accs []accel.Accelerator, wan
 	}
 	raw := &specs.Spec{Kind: def.Resource, ContainerEdits: shared}
 	for _, a := range accel.Flat(accs) {
-		if a.Health.State == accel.Gone || len(a.Nodes) == 0 {
+		if a.Health.State == accel.Gone || len(a.Nodes) == 0 && len(def.NodesOf(a.Profile)) > 0 {
 			continue
 		}
-		raw.Devices = append(raw.Devices, w.device(a, accel.Permissions(def.NodesOf(a.Profile)), program))
+		d := specs.Device{Name: a.ID, ContainerEdits: w.own(def, a, program, shared)}
+		if empty(d.ContainerEdits) {
+			continue
+		}
+		raw.Devices = append(raw.Devices, d)
 		s.devices = append(s.devices, def.CDIName(a.ID))
 		s.nodes = append(s.nodes, a.Nodes...)
 	}
@@ -93,20 +98,32 @@ func (w *specWriter) render(def *accel.Definition, accs []accel.Accelerator, wan
 	return s, nil
 }
 
-// device renders one accelerator, with the gate as a hook if program is set.
-func (w *specWriter) device(a accel.Accelerator, permissions, program string) specs.Device {
-	d := specs.Device{Name: a.ID, ContainerEdits: specs.ContainerEdits{Env: a.Env}}
+// own renders the edits of one accelerator, with the gate as a hook if program is set. A device needs edits of its own
+// to be in a spec. One that has none gets those of its kind once more, which changes nothing in the container.
+func (w *specWriter) own(def *accel.Definition, a accel.Accelerator, program string,
+	shared specs.ContainerEdits,
+) specs.ContainerEdits {
+	e, permissions := specs.ContainerEdits{Env: a.Env}, accel.Permissions(def.NodesOf(a.Profile))
 	for _, n := range a.Nodes {
-		d.ContainerEdits.DeviceNodes = append(d.ContainerEdits.DeviceNodes, w.node(n.Path, permissions))
+		e.DeviceNodes = append(e.DeviceNodes, w.node(n.Path, permissions))
 	}
 	if program != "" {
 		h := hookCommand(program, a.ID)
 		timeout := h.Timeout
-		d.ContainerEdits.Hooks = []*specs.Hook{{
+		e.Hooks = []*specs.Hook{{
 			HookName: cdi.CreateRuntimeHook, Path: h.Path, Args: h.Args, Env: h.Env, Timeout: &timeout,
 		}}
 	}
-	return d
+	if empty(e) {
+		e = shared
+		e.Env = slices.Clip(e.Env) // a caller may append
+	}
+	return e
+}
+
+// empty reports whether edits, as this package renders them, change nothing.
+func empty(e specs.ContainerEdits) bool {
+	return len(e.Env)+len(e.DeviceNodes)+len(e.Mounts)+len(e.Hooks) == 0
 }
 
 // sharedNodes returns the device nodes that every container of the kind gets, including the optional ones that

@@ -85,6 +85,10 @@ func TestFaults(t *testing.T) {
 			`{{.DriverVersion}}`, `{{.Version}}`,
 			`13: driver.sources[0].path: no variable .Version (there are: .KernelVersion `,
 		},
+		{
+			`npu-{{.DriverVersion}}`, `npu-{{ .Address}}`,
+			`13: driver.sources[0].path: "/usr/src/npu-{{ .Address}}": .Address is known only in validate.argv`,
+		},
 		{`{{.DriverVersion}}`, `{{.DriverVersion`, `13: driver.sources[0].path: not a template: `},
 		{
 			`/usr/src/npu-`, `src/npu-`,

@@ -365,6 +365,10 @@ func (c *checker) templates(def *accel.Definition) {
 			}
 			return text
 		}
+		if !strings.Contains(field, ".validate.argv[") && regexp.MustCompile(`\.Address\b`).MatchString(text) {
+			c.bad(field, "%q: .Address is known only in validate.argv and where a device is named", text)
+			return text
+		}
 		t, err := accel.ParseTemplate(field, text)
 		if err == nil {
 			_, err = t.Fill(invented)

@@ -29,7 +29,7 @@ func runKinds(t *testing.T, w *world, steps func(kind, at string) *accel.Problem
 			Want:   accel.Want{Kubernetes: w.kubelet, Labels: w.kubelet, Kinds: kinds},
 			Probes: w.probes(),
 			Effects: Effects{
-				Ensure: w.ensure, Prove: w.prove, Apply: w.apply,
+				Ensure: w.ensure, Prove: w.prove, Apply: w.apply, Withdraw: w.withdraw,
 				Plugin: func(context.Context, *accel.Definition) Plugin { return w },
 				Steps: func(_ context.Context, def *accel.Definition, _ accel.Facts, _ []accel.Accelerator,
 					p accel.Published, m accel.Moment,

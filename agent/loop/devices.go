@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"reflect"
 	"slices"
 	"time"
 
@@ -25,14 +26,27 @@ const tombstoneFor = 5 * time.Minute
 // accelerators reads, enriches and judges the devices of a kind. Attributes change without an event, so no reading is
 // kept for longer than SampleEvery, and none from during a reset.
 func (l *Loop) accelerators(k *kind, now time.Time, look depth) []accel.Accelerator {
+	pci := accel.Without(l.facts.PCI, k.def.Kind, l.rivals)
 	if look != verdicts || slices.ContainsFunc(k.have.Accelerators, beingReset) || now.Sub(k.read) >= l.o.SampleEvery {
-		l.o.Probes.Read(k.def, l.facts.PCI)
+		l.o.Probes.Read(k.def, pci)
 		k.read = now
 	}
-	found := l.o.Probes.Accelerators(k.def, l.facts.PCI)
+	found := l.o.Probes.Accelerators(k.def, pci)
 	found = l.o.Probes.Enrich(k.def, found)
 	found = l.o.Probes.Judge(k.def, l.facts.PCI, found)
 	return l.remember(k, found, now)
+}
+
+// findRivals decides which kind has a device that several recognise, and reports new cases.
+func (l *Loop) findRivals() {
+	before := l.rivals
+	l.rivals = accel.Rivalries(l.want.Kinds, l.facts.PCI)
+	if reflect.DeepEqual(before, l.rivals) {
+		return
+	}
+	for _, r := range l.rivals {
+		l.o.Log.Warn("several kinds recognise a device", "device", r.Address, "owner", r.Owner, "others", r.Others)
+	}
 }
 
 func beingReset(a accel.Accelerator) bool { return a.WithheldBy(accel.ByReset) }
@@ -73,6 +87,9 @@ func (l *Loop) remember(k *kind, found []accel.Accelerator, now time.Time) []acc
 		}
 		if a.Present() {
 			a.Health = gone("no longer on the PCI bus", now)
+			if l.facts.Function(id).Address != "" {
+				a.Health.Message = "on the PCI bus, and no device of this kind any more"
+			}
 			a.Bound, a.Nodes, a.Metrics, a.Withheld = "", nil, nil, nil
 			a.Partitions = partitions(accel.Accelerator{Health: a.Health}, a, now)
 		}

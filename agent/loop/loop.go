@@ -115,8 +115,10 @@ type Loop struct {
 	ready   chan struct{}
 	once    sync.Once
 	kinds   map[string]*kind // owned by Run
-	facts   accel.Facts      // owned by Run
-	want    accel.Want       // owned by Run
+	// rivals are the devices that several kinds recognise; owned by Run.
+	rivals []accel.Rivalry
+	facts  accel.Facts // owned by Run
+	want   accel.Want  // owned by Run
 }
 
 // newest is the newest snapshot; replaced is closed when there is a newer one.
@@ -355,6 +357,9 @@ func (w *worker) pass(look depth) {
 		w.want.Kubernetes = w.facts.Kubelet.Present
 	}
 	w.dismissUnwanted()
+	if look == deep {
+		w.findRivals()
+	}
 	now := time.Now()
 	for _, k := range w.kinds {
 		w.observe(k, now, look)

@@ -28,10 +28,11 @@ type world struct {
 	lost     string            // the device that its own reading finds gone
 	parts    []string          // names of the halves of the first device
 	spec     []string          // devices in the CDI spec
+	specOf   string            // its kind
 	unread   *accel.Problem    // why the container runtime does not read it
 	refuse   *accel.Problem    // answer of the next driver steps
 	unbound  bool              // the driver that is loaded refuses a device
-	stays    *accel.Problem    // answer of the next withdrawal
+	stays    *accel.Problem    // answer of withdrawals
 	tried    int
 	proofs   []string      // devices proven, in order
 	faulty   string        // the device that does not pass its self-test
@@ -144,14 +145,15 @@ func (w *world) prove(_ context.Context, _ *accel.Definition, accs []accel.Accel
 	return "computed", nil
 }
 
-func (w *world) runtime(_ *accel.Definition, accs []accel.Accelerator, _ accel.Want) (accel.RuntimeHave,
+func (w *world) runtime(def *accel.Definition, accs []accel.Accelerator, _ accel.Want) (accel.RuntimeHave,
 	*accel.Problem,
 ) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	have := accel.RuntimeHave{
-		Applied: slices.Equal(w.spec, ids(accel.Flat(accs))), Devices: w.spec,
-		NotHonored: w.unread,
+	wanted := ids(accel.Flat(accs))
+	have := accel.RuntimeHave{Applied: slices.Equal(w.spec, wanted), Devices: wanted, NotHonored: w.unread}
+	if len(wanted) > 0 || len(w.spec) > 0 && w.specOf == def.Kind {
+		have.Spec = "/var/run/cdi/k-x.json"
 	}
 	if !have.Applied {
 		have.AppliedTo = w.spec
@@ -162,8 +164,17 @@ func (w *world) runtime(_ *accel.Definition, accs []accel.Accelerator, _ accel.W
 func (w *world) apply(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave,
 	*accel.Problem,
 ) {
-	w.set(func() { w.spec = ids(accel.Flat(accs)) })
+	w.set(func() { w.spec, w.specOf = ids(accel.Flat(accs)), def.Kind })
 	return w.runtime(def, accs, want)
+}
+
+func (w *world) withdraw(*accel.Definition) (problem *accel.Problem) {
+	w.set(func() {
+		if problem = w.stays; problem == nil {
+			w.spec = nil
+		}
+	})
+	return problem
 }
 
 func (w *world) collect(*accel.Definition, accel.Accelerator) (map[string]float64, error) {
@@ -264,10 +275,7 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 			Effects: Effects{
 				Ensure: w.ensure, Prove: w.prove, Apply: w.apply,
 				Prepare: w.prepare, Upgrade: w.upgrade, Holders: w.look, AwaitHolder: w.await, Evict: w.evict,
-				Withdraw: func(*accel.Definition) (problem *accel.Problem) {
-					w.set(func() { w.spec, problem, w.stays = nil, w.stays, nil })
-					return problem
-				},
+				Withdraw: w.withdraw,
 				Plugin:   func(context.Context, *accel.Definition) Plugin { return w },
 				Redefine: func(def *accel.Definition) { w.set(func() { w.redefined = def }) },
 				Steps: func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.Published,

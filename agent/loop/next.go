@@ -20,8 +20,8 @@ func Next(m accel.Machine, kind string) accel.Status {
 		}
 	}
 	s := accel.Status{State: at.state, Next: at.step}
-	if at.state == accel.Absent && len(have.Runtime.Devices) == 0 {
-		s.Next = accel.StepNone // nothing was published, so there is nothing to withdraw
+	if at.state == accel.Absent && have.Runtime.Spec == "" {
+		s.Next = accel.StepNone // nothing is published, so there is nothing to withdraw
 	}
 	if f := have.Failure; f != nil && f.Step == at.step && at.step != accel.StepNone {
 		s.Blocked = f
@@ -99,6 +99,9 @@ func sentence(m accel.Machine, have accel.Have, at row, s accel.Status) string {
 	}
 	if f := s.Blocked; f != nil {
 		fmt.Fprintf(&b, "; blocked: %s", failed(f))
+	}
+	if c := have.Contested; c != nil {
+		b.WriteString("; " + c.Message)
 	}
 	if u := have.Driver.Upgrade; u != nil {
 		fmt.Fprintf(&b, "; upgrade from %s to %s: %s", u.From, u.To, upgradeWords(u))

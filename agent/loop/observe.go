@@ -11,6 +11,7 @@ import (
 // observe refreshes the facts about one kind from the probes.
 func (w *worker) observe(k *kind, now time.Time, look depth) {
 	k.have.Accelerators = w.accelerators(k, now, look)
+	k.have.Contested = accel.Contested(k.def.Kind, w.rivals)
 	if look == deep {
 		w.observeHost(k)
 	}

@@ -40,6 +40,8 @@ func symptoms() []symptom {
 		{`undefined reference to |^ld(\.lld)?: (error: )?`, accel.BuildFailed},
 		{`^Makefile:\d+: \*\*\* |^[^ ]+:\d+: \*\*\* `, accel.BuildFailed},
 		{`^make(\[\d+\])?: \*\*\* No rule to make target`, accel.BuildFailed},
+		// A shell or make did not find a program, such as pahole. Make itself only says "Error 127".
+		{`^(\S*sh|\S+): (line )?\d+: \S+: (command )?not found$|^make(\[\d+\])?: \S+: No such file or directory$`, accel.BuildFailed},
 		{`^make(\[\d+\])?: \*\*\* `, accel.BuildFailed},
 	}
 }

@@ -68,6 +68,24 @@ func TestDiagnosis(t *testing.T) {
 			"make[2]: gcc-12: No such file or directory", accel.CompilerMissing,
 		},
 		{
+			"no program",
+			"  BTF [M] /w/edu.ko\n/bin/sh: 1: pahole: not found\nmake[2]: *** [/usr/src/linux/Makefile.modfinal:57: /w/edu.ko] Error 127\n",
+			"/bin/sh: 1: pahole: not found", accel.BuildFailed,
+		},
+		{
+			"no program, says bash", "bash: line 1: bc: command not found\nmake[1]: *** [Makefile:9: x] Error 127\n",
+			"bash: line 1: bc: command not found", accel.BuildFailed,
+		},
+		{
+			"no program, says make", "make[1]: flex: No such file or directory\nmake[1]: *** [Makefile:9: x] Error 127\n",
+			"make[1]: flex: No such file or directory", accel.BuildFailed,
+		},
+		{
+			"a program that is not needed",
+			"/bin/sh: 1: pahole: not found\n/w/a.c:1:1: error: x\nmake[1]: *** [Makefile:9: x] Error 1\n",
+			"a.c:1:1: error: x", accel.BuildFailed,
+		},
+		{
 			"assembler", "/w/a.S:3: Error: no such instruction: `foo'\n", "a.S:3: Error: no such instruction: `foo'",
 			accel.BuildFailed,
 		},

@@ -18,7 +18,12 @@ func (s *Devices) AnyFree(def *accel.Definition, accs []accel.Accelerator) bool 
 // AnyBound reports whether some device works with the driver, which must then not be unloaded.
 func (s *Devices) AnyBound(def *accel.Definition, accs []accel.Accelerator) bool {
 	return slices.ContainsFunc(s.Observe(def, accs),
-		func(v Device) bool { return v.Bound == def.Driver.Binds && v.Missing == "" })
+		func(v Device) bool { return v.Works(def) })
+}
+
+// Works reports whether a device has its driver, what is below it too, and its nodes.
+func (v Device) Works(def *accel.Definition) bool {
+	return v.Bound == def.Driver.Binds && v.Below == nil && v.Missing == ""
 }
 
 // Device is the current state of one accelerator and its driver.
@@ -26,6 +31,7 @@ type Device struct {
 	ID      string
 	Bound   string // the PCI driver
 	Kept    string // the only PCI driver that may bind it, by driver_override
+	Below   *Child // what the driver has put below it, and nobody serves; nil if there is nothing of the sort
 	Nodes   []accel.DeviceNode
 	Missing string      // the path of a missing node, or the pattern that matches nothing; empty if all exist
 	deleted []host.Node // nodes that the kernel has but /dev has not
@@ -38,6 +44,7 @@ func Dir(id string) string { return path.Join("/sys/bus/pci/devices", id) }
 // caller knows.
 func (s *Devices) Observe(def *accel.Definition, accs []accel.Accelerator) []Device {
 	var out []Device
+	drivers := s.driversBelow(def)
 	for _, a := range accs {
 		if !a.Present() || !s.h.Exists(Dir(a.ID)) {
 			continue
@@ -48,6 +55,9 @@ func (s *Devices) Observe(def *accel.Definition, accs []accel.Accelerator) []Dev
 		}
 		if o, err := s.h.ReadAttribute(path.Join(Dir(a.ID), "driver_override")); err == nil && o != "(null)" {
 			v.Kept = o
+		}
+		if v.Bound != "" {
+			v.Below = s.unserved(a.ID, drivers)
 		}
 		s.findNodes(&v, def.Nodes)
 		out = append(out, v)
@@ -78,6 +88,11 @@ func Problem(def *accel.Definition, devices []Device, live bool) *accel.Problem 
 		}
 	}
 	for _, v := range devices {
+		if v.Below != nil {
+			return accel.Problemf(accel.ProbeFailed,
+				"device %q is bound to %q, and no driver of the modules of %q is bound to %q on the %s bus below it", v.ID,
+				v.Bound, def.Kind, v.Below.Name, v.Below.Bus)
+		}
 		if v.Missing != "" {
 			return accel.Problemf(accel.NodeMissing, "device %q is bound to %q and its device node %q is missing", v.ID,
 				v.Bound, v.Missing)

@@ -1,7 +1,9 @@
 package devices
 
 import (
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
@@ -32,6 +34,36 @@ func (s *Devices) Users(def *accel.Definition, accs []accel.Accelerator, order [
 			counted + ")"}}
 	}
 	return who
+}
+
+// Others returns the devices, apart from accs and what is below them, that are bound to a driver of one of the modules.
+// When the module is unloaded, they lose it, whatever the kernel counts.
+func (s *Devices) Others(modules []string, accs []accel.Accelerator) []string {
+	var out []string
+	for _, module := range modules {
+		for _, driver := range s.h.Glob(path.Join("/sys/module", kmod.Normal(module), "drivers"), "*") {
+			names, err := s.h.Names(driver)
+			if err != nil {
+				continue // it was unregistered meanwhile
+			}
+			for _, name := range names {
+				link, err := s.h.Readlink(path.Join(driver, name))
+				if err != nil || !strings.Contains(link, "/devices/") || belongs(link, accs) {
+					continue // not a device, or one of ours
+				}
+				physical, err := s.h.Readlink(path.Join(driver, name, "physfn"))
+				if err != nil || !belongs(physical, accs) { // nor a virtual function of one of ours
+					out = append(out, name)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// belongs reports whether a path in sysfs is that of one of the accelerators, or of something below one.
+func belongs(link string, accs []accel.Accelerator) bool {
+	return slices.ContainsFunc(accs, func(a accel.Accelerator) bool { return strings.Contains(link+"/", "/"+a.ID+"/") })
 }
 
 // Processes are the processes that have one of the nodes open or mapped.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/template"
+	"github.com/acceld/acceld/host"
 )
 
 // Plan is a driver that was found and judged good, ready to load: its files are open and in load order.
@@ -18,6 +19,19 @@ type Plan struct {
 	Key     string // in the store; empty for other sources
 	ID      string // of its load attempts
 	Modules []Planned
+	// Live are the modules that are not in the plan because they were live when it was made.
+	Live []string
+}
+
+// Gone returns the first module that the plan relies on and that is no longer live; empty if there is none. The plan
+// must then be made again.
+func (p *Plan) Gone(h *host.Host) string {
+	for _, name := range p.Live {
+		if m, ok := Live(h, name); !ok || m.State != StateLive {
+			return name
+		}
+	}
+	return ""
 }
 
 // Planned is one module of a plan.
@@ -337,6 +351,7 @@ func (p *planner) provided(name string) bool {
 	if live, ok := Live(p.Host, name); ok {
 		if live.State == StateLive {
 			p.learn(live)
+			p.plan.Live = append(p.plan.Live, live.Name)
 		}
 		return live.State == StateLive
 	}

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -124,18 +125,7 @@ func (r *Steps) program(ctx context.Context, argv []string, user string) (*exec.
 // validate compares a result with the expected one.
 func (r *Steps) validate(ctx context.Context, v accel.ValidateStep, accs []accel.Accelerator) error {
 	if len(v.Argv) > 0 {
-		out, err := r.runProgram(ctx, v.Argv, v.User)
-		if err != nil {
-			return err
-		}
-		want, err := regexp.Compile(v.Output)
-		if err != nil {
-			return fmt.Errorf("output: %w", err)
-		}
-		if !want.Match(bytes.TrimSpace(out.text)) {
-			return fmt.Errorf("%q printed nothing that matches %q: %s", v.Argv[0], v.Output, out)
-		}
-		return nil
+		return r.validateOutput(ctx, v, accs)
 	}
 	want, err := regexp.Compile(`^(?:` + v.Want + `)$`)
 	if err != nil {
@@ -156,6 +146,48 @@ func (r *Steps) validate(ctx context.Context, v accel.ValidateStep, accs []accel
 		if !want.MatchString(text) {
 			return fmt.Errorf("device %q: %q is %q, wanted is %q", a.ID, v.File, text, v.Want)
 		}
+	}
+	return nil
+}
+
+// validateOutput runs a program and looks at what it prints. If its arguments name a device, it runs once for each
+// device that is present, all at once: what works with one device says nothing about the others.
+func (r *Steps) validateOutput(ctx context.Context, v accel.ValidateStep, accs []accel.Accelerator) error {
+	want, err := regexp.Compile(v.Output)
+	if err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	if !slices.ContainsFunc(v.Argv, func(arg string) bool { return strings.Contains(arg, accel.AddressTemplate) }) {
+		return r.prints(ctx, v.Argv, v.User, want)
+	}
+	errs := make([]error, len(accs))
+	var all sync.WaitGroup
+	for i, a := range accs {
+		if !a.Present() {
+			continue
+		}
+		var argv []string
+		for _, arg := range v.Argv {
+			argv = append(argv, accel.DeviceText(arg, a.ID, -1))
+		}
+		all.Go(func() {
+			if err := r.prints(ctx, argv, v.User, want); err != nil {
+				errs[i] = fmt.Errorf("device %q: %w", a.ID, err)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// prints runs a program, which must print what matches.
+func (r *Steps) prints(ctx context.Context, argv []string, user string, want *regexp.Regexp) error {
+	out, err := r.runProgram(ctx, argv, user)
+	if err != nil {
+		return err
+	}
+	if !want.Match(bytes.TrimSpace(out.text)) {
+		return fmt.Errorf("%q printed nothing that matches %q: %s", argv[0], want, out)
 	}
 	return nil
 }

@@ -197,3 +197,31 @@ func TestWaitIsTold(t *testing.T) {
 		t.Error("a wait that was called off succeeded")
 	}
 }
+
+// TestValidateEachDevice: a program that is told which device is run for each, and one good device does not pass for
+// the others. A device that is gone is left out.
+func TestValidateEachDevice(t *testing.T) {
+	h, err := host.New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := New(h, slog.New(slog.DiscardHandler), &deadline.Operations{})
+	healthy := accel.Health{State: accel.Healthy}
+	accs := []accel.Accelerator{
+		{ID: "0000:01:00.0", Health: healthy}, {ID: "0000:02:00.0", Health: healthy},
+		{ID: "0000:03:00.0", Health: accel.Health{State: accel.Gone}},
+	}
+	ask := func(output string) *accel.Problem {
+		return d.Run(t.Context(), withSteps(accel.CustomStep{Name: "it", Validate: &accel.ValidateStep{
+			Argv: []string{"echo", "{{.HardwareResource}}", "at={{.Address}}"}, Output: output,
+		}}), accel.Facts{}, accs, accel.DriverContainer, accel.After)
+	}
+	if problem := ask(`^qemu-edu at=0000:0[12]:00\.0$`); problem != nil {
+		t.Error(problem)
+	}
+	problem := ask(`01:00\.0`)
+	if problem == nil || !strings.Contains(problem.Message, `device "0000:02:00.0": "echo" printed nothing`) ||
+		strings.Contains(problem.Message, "0000:01:00.0\":") || strings.Contains(problem.Message, "0000:03") {
+		t.Error(problem)
+	}
+}

@@ -53,7 +53,7 @@ func fill(kind, field, text string, cluster accel.Cluster, r accel.Runtime) (str
 	return out, nil
 }
 
-// Expand returns def with every template filled for the machine with these facts. Device templates stay as they are.
+// Expand returns def with every template filled for the machine with these facts. What a device fills stays as it is.
 func Expand(def *accel.Definition, facts accel.Facts) (*accel.Definition, *accel.Problem) {
 	out := &accel.Definition{} // a deep copy
 	b, err := json.Marshal(def)
@@ -64,11 +64,13 @@ func Expand(def *accel.Definition, facts accel.Facts) (*accel.Definition, *accel
 		return nil, accel.Problemf(accel.DefinitionInvalid, "cannot copy the definition of %q: %v", def.Kind, err)
 	}
 	var problem *accel.Problem
+	r := RuntimeOf(def, facts)
+	r.Address = accel.AddressTemplate
 	out.Templates(func(kind accel.TemplateKind, field, text string) string {
 		if kind != accel.RuntimeTemplate || problem != nil {
 			return text
 		}
-		text, problem = Fill(def, facts, field, text)
+		text, problem = fill(def.Kind, field, text, facts.Cluster, r)
 		return text
 	})
 	return out, problem

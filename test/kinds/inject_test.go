@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -232,7 +233,7 @@ func TestInjections(t *testing.T) {
 		{"its status is not there", "gaudi", "habana-gaudi", gaudi, change{"status": vanishes}, []string{":  ()"}},
 		{
 			"the bus reads as ff", "gaudi", "habana-gaudi", gaudi,
-			change{"config": "\xff\xff\xff\xff"},
+			change{"config": strings.Repeat("\xff", 64)},
 			[]string{"unhealthy: it does not answer on the bus any more (Reboot)"},
 		},
 	} {

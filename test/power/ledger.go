@@ -162,7 +162,7 @@ func change(root string, done func(step string) error) error {
 		}{
 			{"apply", func() error { _, p := r.Apply(def, accs, want); return noProblem(p) }},
 			{"readiness", func() error {
-				return noProblem(r.PublishReadiness(map[string][]accel.Accelerator{def.Kind: accs}))
+				return noProblem(r.PublishReadiness(nil, map[string][]accel.Accelerator{def.Kind: accs}))
 			}},
 			{"a new file", func() error {
 				return l.WriteFile("/etc/crio/crio.conf.d/60-acceld.conf", fmt.Appendf(nil, "# %d\n", i), 0o644)

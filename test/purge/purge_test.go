@@ -80,7 +80,7 @@ func change(root string) error {
 		if _, p := r.Apply(def, accs, want); p != nil {
 			return p
 		}
-		if p := r.PublishReadiness(map[string][]accel.Accelerator{def.Kind: accs}); p != nil {
+		if p := r.PublishReadiness(nil, map[string][]accel.Accelerator{def.Kind: accs}); p != nil {
 			return p
 		}
 		err := errors.Join(

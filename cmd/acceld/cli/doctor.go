@@ -12,6 +12,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
 	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/health"
 )
 
 // finding is one result of the doctor.
@@ -138,6 +139,10 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 		out = append(out, finding{About: "host", Reason: accel.ProbeUnanswered, Message: note})
 	}
 	out = append(out, p.diagnoseRuntime(facts)...)
+	rivals := accel.Rivalries(p.Kinds, facts.PCI)
+	for i := range rivals {
+		out = append(out, found("kinds", "", accel.Contested(rivals[i].Owner, rivals[i:i+1])))
+	}
 	for _, kind := range sorted(p.Kinds) {
 		out = append(out, p.diagnoseKind(p.Kinds[kind], facts)...)
 	}
@@ -201,6 +206,26 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 		if a.Health.State != accel.Healthy {
 			out = append(out, ill(a))
 		}
+	}
+	return append(out, p.diagnoseBus(def, accs, facts)...)
+}
+
+// diagnoseBus says of which devices errors of PCI Express may not be seen, and why. That is no fault: many machines
+// report none.
+func (p *parts) diagnoseBus(def *accel.Definition, accs []accel.Accelerator, facts accel.Facts) (out []finding) {
+	blind := map[string][]string{}
+	for _, a := range accs {
+		ports, _ := accel.PortsAbove(a.ID, facts.PCI) // as far up as known
+		if why := health.Unreported(p.Host, facts.Function(a.ID), ports); why != "" {
+			blind[why] = append(blind[why], a.ID)
+		}
+	}
+	for _, why := range sorted(blind) {
+		out = append(out, finding{
+			About:    def.Kind + " bus",
+			Message:  fmt.Sprintf("errors of PCI Express of %s may not be seen: %s", count(len(blind[why]), "device"), why),
+			Evidence: blind[why],
+		})
 	}
 	return out
 }
