@@ -80,7 +80,7 @@ func TestHookDirs(t *testing.T) {
 				b.write(file, text)
 			}
 			b.restart("", test.engine)
-			if diff := cmp.Diff(test.want, b.r.hooks.readDirs(b.r.engine)); diff != "" {
+			if diff := cmp.Diff(test.want, b.r.hooks.readDirs(b.r.engine, nil)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -115,13 +115,13 @@ func TestHookDirsOfLiveCRIO(t *testing.T) {
 	go func() { _ = server.Serve(listener) }()
 
 	r := New(h, Options{Engine: accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///run/crio/crio.sock"}})
-	if diff := cmp.Diff([]string{"/opt/hooks.d"}, r.hooks.readDirs(r.engine)); diff != "" {
+	if diff := cmp.Diff([]string{"/opt/hooks.d"}, r.hooks.readDirs(r.engine, r.client.crioConfig(r.engine).Crio.Runtime.HooksDir)); diff != "" {
 		t.Errorf("of the running one (-want +got):\n%s", diff)
 	}
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{defaultHookDir}, r.hooks.readDirs(r.engine)); diff != "" {
+	if diff := cmp.Diff([]string{defaultHookDir}, r.hooks.readDirs(r.engine, r.client.crioConfig(r.engine).Crio.Runtime.HooksDir)); diff != "" {
 		t.Errorf("after it stopped (-want +got):\n%s", diff)
 	}
 }

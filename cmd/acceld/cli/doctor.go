@@ -137,6 +137,9 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 	for _, note := range facts.Problems {
 		out = append(out, finding{About: "host", Reason: accel.ProbeUnanswered, Message: note})
 	}
+	for _, note := range facts.Notes {
+		out = append(out, finding{About: "host", Message: note})
+	}
 	out = append(out, p.diagnoseRuntime(facts)...)
 	for _, kind := range sorted(p.Kinds) {
 		out = append(out, p.diagnoseKind(p.Kinds[kind], facts)...)
