@@ -111,10 +111,9 @@ func TestLayouts(t *testing.T) {
 		},
 		"the unit that would start it": {
 			map[string]string{
-				"/var/run/crio/crio.sock":              "",
-				"/usr/lib/systemd/system/crio.service": "[Service]\nExecStart=/usr/bin/crio $OPTIONS\n",
-				"/etc/systemd/system/crio.service.d/10.conf": "[Service]\nEnvironment=OPTIONS=\\\n" +
-					"'--config /opt/crio.conf'\n",
+				"/var/run/crio/crio.sock":                    "",
+				"/usr/lib/systemd/system/crio.service":       "[Service]\nExecStart=/usr/bin/crio $OPTIONS\n",
+				"/etc/systemd/system/crio.service.d/10.conf": "[Service]\nEnvironment='OPTIONS=--config /opt/crio.conf'\n",
 			},
 			accel.ContainerEngine{
 				Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "socket", Config: "/opt/crio.conf",
