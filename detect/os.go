@@ -27,7 +27,8 @@ func OS(h *host.Host) (accel.OS, []string) {
 	return accel.OS{}, []string{problem}
 }
 
-// assignments parses shell-like assignments, as in os-release(5) and in systemd's files of environment: NAME=value, NAME="va\"lue", NAME='value', and comments.
+// assignments parses shell-like assignments, as in os-release(5) and in systemd's files of environment:
+// NAME=value, NAME="va\"lue", NAME='value', and comments.
 func assignments(text string) map[string]string {
 	values := map[string]string{}
 	for line := range strings.SplitSeq(text, "\n") {

@@ -194,7 +194,7 @@ func (l *look) trusted(name string) bool {
 	if !l.Live() {
 		return true
 	}
-	err := l.RootOwned(name)
+	err := host.RootOwned(l.Host, name)
 	if err != nil {
 		l.note("%q is ignored, because it is not root's alone: %v", name, err)
 	}

@@ -15,19 +15,19 @@ import (
 // RootOwned returns an error that names the first element on the way to name that root does not own, or that somebody
 // else may replace: a directory that others may write to, unless it is sticky. Links count as elements, and so does
 // everything on the way to their targets. What is missing is no error if the directory that lacks it is in order.
-func (h *Host) RootOwned(name string) error { return h.ownedBy(name, 0) }
+func RootOwned(h *Host, name string) error { return ownedBy(h, name, 0) }
 
-func (h *Host) ownedBy(name string, user int) error {
+func ownedBy(h *Host, name string, user int) error {
 	const most = 40 // links, as in the kernel (path_resolution(7))
 	links := 0
 	at := "/"
-	if err := h.element(at, user); err != nil {
+	if err := element(h, at, user); err != nil {
 		return err
 	}
 	for rest := elements(name); len(rest) > 0; {
 		next := path.Join(at, rest[0])
 		rest = rest[1:]
-		err := h.element(next, user)
+		err := element(h, next, user)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -57,7 +57,7 @@ func elements(name string) []string {
 }
 
 // element checks one element without following it.
-func (h *Host) element(name string, user int) error {
+func element(h *Host, name string, user int) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(filepath.Join(h.root, name), &st); err != nil {
 		return &fs.PathError{Op: "lstat", Path: name, Err: err}

@@ -37,12 +37,12 @@ func TestOwner(t *testing.T) {
 		"/run/safe/loop":   "too many levels",
 		"/var/open/none":   `write to "/run/open"`,
 	} {
-		err := h.ownedBy(name, us)
+		err := ownedBy(h, name, us)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
-	if err := h.ownedBy("/run/safe/s", us+1); err == nil || !strings.Contains(err.Error(), "belongs to user") {
+	if err := ownedBy(h, "/run/safe/s", us+1); err == nil || !strings.Contains(err.Error(), "belongs to user") {
 		t.Errorf("of another user: %v", err)
 	}
 }

@@ -51,7 +51,9 @@ func (cl *client) question(ctx context.Context, e accel.ContainerEngine,
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///cri", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return cl.dial(ctx, e.Endpoint) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return cl.dial(ctx, e.Endpoint)
+		}))
 	if err != nil {
 		return err
 	}

@@ -120,7 +120,10 @@ func TestHookDirsOfLiveCRIO(t *testing.T) {
 	go func() { _ = server.Serve(listener) }()
 
 	r := New(h, Options{Engine: accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///run/crio/crio.sock"}})
-	if diff := cmp.Diff([]string{"/opt/hooks.d"}, r.hooks.readDirs(r.engine, r.client.crioConfig(r.engine).Crio.Runtime.HooksDir)); diff != "" {
+	read := func() []string {
+		return r.hooks.readDirs(r.engine, r.client.crioConfig(r.engine).Crio.Runtime.HooksDir)
+	}
+	if diff := cmp.Diff([]string{"/opt/hooks.d"}, read()); diff != "" {
 		t.Errorf("of the running one (-want +got):\n%s", diff)
 	}
 	// The files say otherwise, but it has read them before it started.
@@ -149,7 +152,7 @@ func TestHookDirsOfLiveCRIO(t *testing.T) {
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{defaultHookDir}, r.hooks.readDirs(r.engine, r.client.crioConfig(r.engine).Crio.Runtime.HooksDir)); diff != "" {
+	if diff := cmp.Diff([]string{defaultHookDir}, read()); diff != "" {
 		t.Errorf("after it stopped (-want +got):\n%s", diff)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/host/ledger"
 	"github.com/acceld/acceld/runtime/engine"
 )
 
@@ -329,14 +330,21 @@ func k0s(t *testing.T, restart Restart, watches bool) (*daemon, *Runtime) {
 	d := newDaemon(t, "containerd", "/etc/k0s/containerd.toml", k0sConfig)
 	d.e.Layout, d.e.Unit = "k0s", "k0sworker.service"
 	r := d.agent(restart)
+	if watches {
+		d.watched(r)
+	}
+	return d, r
+}
+
+// watched restarts the daemon at the third look at it, as its distribution does after a change.
+func (d *daemon) watched(r *Runtime) {
 	looks := 0
 	r.restart.look = func() accel.ContainerEngine {
-		if looks++; watches && looks == 3 {
-			_ = d.restart(t.Context(), "") // its error is what the daemon dies of
+		if looks++; looks == 3 {
+			_ = d.restart(d.Context(), "") // its error is what the daemon dies of
 		}
 		return d.e
 	}
-	return d, r
 }
 
 const k0sDropin = "/etc/k0s/containerd.d/60-acceld.toml"
@@ -372,6 +380,26 @@ func TestDropinRestartFails(t *testing.T) {
 	if _, p := r.ApplyConfig(t.Context()); reason(p) != accel.RuntimeDown || r.host.Exists(k0sDropin) ||
 		len(d.calls) != 1 {
 		t.Errorf("%v, calls %q, still there: %t", p, d.calls, r.host.Exists(k0sDropin))
+	}
+}
+
+// TestPurgeOfADropin: k0s restarts containerd also when the drop-in goes, under every policy.
+func TestPurgeOfADropin(t *testing.T) {
+	d, r := k0s(t, RestartNow, true)
+	if _, p := r.ApplyConfig(t.Context()); p != nil {
+		t.Fatal(p)
+	}
+	d.calls = nil
+	r = d.agent(RestartNever)
+	d.watched(r)
+	if p := r.BeforePurge([]string{k0sDropin}); p != nil {
+		t.Fatal(p)
+	}
+	if _, err := r.ledger.Undo(ledger.UndoOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if p := r.AfterPurge(t.Context()); p != nil || len(d.calls) != 1 || r.host.Exists(restartFile) {
+		t.Errorf("%v, calls %q, still noted: %t", p, d.calls, r.host.Exists(restartFile))
 	}
 }
 

@@ -44,7 +44,7 @@ func specPath(def *accel.Definition) (string, *accel.Problem) {
 // specWriter renders the CDI specs of kinds and writes them to the host.
 type specWriter struct {
 	*files
-	dirs []string // the directories in which others' specs may be; every exported method of the Runtime reads them again
+	dirs []string // where others' specs may be; every exported method of the Runtime reads them again
 }
 
 // render returns the spec of a kind. Its devices are the accelerators that are present and have nodes, including

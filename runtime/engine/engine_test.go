@@ -112,8 +112,8 @@ func TestCommandLine(t *testing.T) {
 		message string
 	}{
 		"CRI-O, a file that is overridden": {
-			accel.ContainerEngine{Name: "cri-o", SpecDirs: []string{"/run/cdi"}}, memory{"/etc/crio/crio.conf": []byte(file)},
-			true, "", "",
+			accel.ContainerEngine{Name: "cri-o", SpecDirs: []string{"/run/cdi"}},
+			memory{"/etc/crio/crio.conf": []byte(file)}, true, "", "",
 		},
 		"CRI-O, other directories": {
 			accel.ContainerEngine{Name: "cri-o", SpecDirs: []string{"/opt/a", "/opt/b"}}, nil, false, "",
@@ -154,7 +154,8 @@ func TestCommandLine(t *testing.T) {
 		if len(change.Files) == 1 {
 			written = change.Files[0].Path
 		}
-		if written != c.written || (p != nil) != (c.message != "") || p != nil && !strings.Contains(p.Message, c.message) {
+		if written != c.written || (p != nil) != (c.message != "") ||
+			p != nil && !strings.Contains(p.Message, c.message) {
 			t.Errorf("%s: a change of %q, %v", name, written, p)
 		}
 	}

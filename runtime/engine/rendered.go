@@ -117,7 +117,8 @@ func readK0s(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 }
 
 // Restarts reports whether writing a change restarts a running containerd: k0s watches its directory of drop-ins, and
-// restarts containerd three seconds after a change in it (k0sproject/k0s, pkg/component/worker/containerd/component.go).
+// restarts containerd three seconds after a change in it (k0sproject/k0s,
+// pkg/component/worker/containerd/component.go).
 func Restarts(e accel.ContainerEngine, c Change) bool {
 	dir := k0sDropins(cmp.Or(e.Config, k0sConfig))
 	return e.Layout == "k0s" && slices.ContainsFunc(c.Files, func(f File) bool { return path.Dir(f.Path) == dir })

@@ -62,9 +62,9 @@ func (p *parts) diagnoseRuntime(facts accel.Facts) []finding {
 	report, problem := p.Runtime(facts).CheckConfig()
 	switch {
 	case problem != nil || report.Offers:
-	case unknown(report) != "":
+	case unclear(report) != "":
 		problem = accel.Problemf(accel.RuntimeMissingCDI, "it is not known whether %s reads CDI specs: %s", title(report),
-			unknown(report))
+			unclear(report))
 	default:
 		problem = accel.Problemf(accel.RuntimeMissingCDI,
 			"%s does not read CDI specs; acceld may change its configuration (acceld runtime check shows how)",
@@ -174,7 +174,7 @@ func (p *parts) applyKinds(r *runtime.Runtime, defs []*accel.Definition) *accel.
 // applied describes what was done.
 func applied(r runtime.Report) string {
 	reads := title(r) + " reads CDI specs"
-	if why := unknown(r); why != "" {
+	if why := unclear(r); why != "" {
 		reads = title(r) + " is configured to read CDI specs, and it is not known whether it does: " + why
 	}
 	if len(r.Change.Files) == 0 {
@@ -187,8 +187,8 @@ func applied(r runtime.Report) string {
 	return b.String() + reads + "\n"
 }
 
-// unknown says why it is not known whether the runtime reads specs; empty if it is.
-func unknown(r runtime.Report) string {
+// unclear says why it is not known whether the runtime reads specs; empty if it is.
+func unclear(r runtime.Report) string {
 	if r.Config == nil {
 		return ""
 	}
@@ -217,7 +217,7 @@ func describe(r runtime.Report) string {
 		row("specs", strings.Join(r.Config.SpecDirs, " "))
 		row("hooks", strings.Join(r.Config.HookDirs, " "))
 		devices := map[bool]string{true: "reach containers", false: "do not reach containers"}[r.Offers]
-		if why := unknown(r); why != "" {
+		if why := unclear(r); why != "" {
 			devices = "not known whether they reach containers: " + why
 		}
 		row("devices", devices)
