@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RootOwned returns an error that names the first element on the way to name that root does not own, or that somebody
-// else may replace: a directory that others may write to, unless it is sticky. Links count as elements, and so does
-// everything on the way to their targets. What is missing is no error if the directory that lacks it is in order.
+// RootOwned returns an error that names the first element on the way to name that root does not own, or in which
+// anybody may replace something: a directory that everybody may write to, unless it is sticky. Links count as elements,
+// and so does everything on the way to their targets. What is missing is no error if the directory that lacks it is in
+// order.
 func RootOwned(h *Host, name string) error { return ownedBy(h, name, 0) }
 
 func ownedBy(h *Host, name string, user int) error {
@@ -65,9 +66,9 @@ func element(h *Host, name string, user int) error {
 	if int(st.Uid) != user {
 		return fmt.Errorf("%q belongs to user %d", name, st.Uid)
 	}
-	others := st.Mode&unix.S_IWOTH != 0 || st.Mode&unix.S_IWGRP != 0 && st.Gid != 0
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR && others && st.Mode&unix.S_ISVTX == 0 {
-		return fmt.Errorf("others than its owner may write to %q", name)
+	// Whom root let write through a group is root's choice, such as those who may use a container runtime.
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&unix.S_IWOTH != 0 && st.Mode&unix.S_ISVTX == 0 {
+		return fmt.Errorf("everybody may write to %q", name)
 	}
 	return nil
 }

@@ -66,11 +66,9 @@ func jsonError(data []byte, err error) string {
 	return err.Error()
 }
 
-// dockerChanges returns the change of the daemon's file. There is none if the command line has what would have to
-// change: docker does not start with a setting in both.
-func dockerChanges(files Files, e accel.ContainerEngine, now *Config, dir string) []Change {
+func dockerChanges(files Files, _ accel.ContainerEngine, now *Config, dir string) []Change {
 	data, there, p := read(files, now.Top)
-	if p != nil || e.CDI == "off" || len(e.SpecDirs) > 0 && !Reads(e.SpecDirs, dir) {
+	if p != nil {
 		return nil
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
