@@ -187,8 +187,7 @@ func EngineNamed(h *host.Host, name string) (accel.ContainerEngine, bool) {
 // EngineByFiles returns the container runtime whose files are on the host, for a host on which nothing runs; it is
 // empty if there is none. The runtime that the kubelet's files name comes first.
 func EngineByFiles(h *host.Host) accel.ContainerEngine {
-	look := &look{Host: h}
-	endpoint := look.kubeletEndpoint(kubeletOfUnit(h))
+	endpoint := (&look{Host: h}).kubeletEndpoint(kubeletOfUnit(h))
 	if l, ok := layoutOf(h, endpoint); ok && endpoint != "" {
 		return l.engine(h)
 	}
@@ -208,8 +207,7 @@ func (l layout) engine(h *host.Host) accel.ContainerEngine {
 			break
 		}
 	}
-	look := &look{Host: h}
-	look.fill(l, &e)
+	(&look{Host: h}).fill(l, &e)
 	return e
 }
 
@@ -308,7 +306,9 @@ func (l *look) through(e *accel.ContainerEngine) {
 	case strings.Contains(e.Endpoint, "docker"):
 		return
 	default:
-		p = l.listener(e.Endpoint)
+		if p = l.listener(e.Endpoint); l.comm(p.pid) != shim {
+			return
+		}
 	}
 	e.Through = shim
 	if p.pid > 0 {

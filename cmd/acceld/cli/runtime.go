@@ -217,12 +217,14 @@ func describe(r runtime.Report) string {
 		row("specs", strings.Join(r.Config.SpecDirs, " "))
 		row("hooks", strings.Join(r.Config.HookDirs, " "))
 		devices := map[bool]string{true: "reach containers", false: "do not reach containers"}[r.Offers]
-		if why := unclear(r); why != "" {
+		switch why := unclear(r); {
+		case why != "":
 			devices = "not known whether they reach containers: " + why
+		case r.Offers && r.Through != "":
+			devices = r.Through
 		}
 		row("devices", devices)
 	}
-	row("through", r.Through)
 	for _, name := range r.Newer {
 		row("newer", fmt.Sprintf("%q changed after the runtime started", name))
 	}
