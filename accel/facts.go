@@ -23,6 +23,9 @@ type Facts struct {
 	Network []NetworkFunction `json:"network,omitempty"`
 	// Problems are sentences about what could not be read, each naming the file.
 	Problems []string `json:"problems,omitempty"`
+	// Notes are sentences about what was seen and is ignored because it is not the host's own, such as a process in a
+	// pod that is named like the kubelet.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Kernel is the running kernel. Release is not unique (distributions rebuild a release); BuildID and Version are.
@@ -158,6 +161,18 @@ type ContainerEngine struct {
 	Version string `json:"version,omitempty"`
 	// Config is the top-level configuration file as the host sees it, whether or not it exists.
 	Config string `json:"config,omitempty"`
+	// ConfigDir is the directory of drop-ins that the daemon's command line names; empty for the default.
+	ConfigDir string `json:"configDir,omitempty"`
+	// SpecDirs and HookDirs are the directories of CDI specs and OCI hooks that the daemon's command line or
+	// environment names, lowest precedence first. They win over its files; nil if there are none.
+	SpecDirs []string `json:"specDirs,omitempty"`
+	HookDirs []string `json:"hookDirs,omitempty"`
+	// CDI is "on" or "off" if the daemon's command line says so, which wins over its files; otherwise empty.
+	CDI string `json:"cdi,omitempty"`
+	// Through is the program between the kubelet and the engine, such as "cri-dockerd 0.3.4"; empty if there is none.
+	// ThroughStarted is when it started; zero if unknown.
+	Through        string    `json:"through,omitempty"`
+	ThroughStarted time.Time `json:"throughStarted,omitzero"`
 	// Unit is the systemd unit that it runs in, such as "crio.service"; empty if unknown.
 	Unit string `json:"unit,omitempty"`
 	// PID and Started describe its process; zero if it does not run or is not visible.

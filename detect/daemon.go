@@ -3,9 +3,8 @@ package detect
 import (
 	"cmp"
 	"context"
-	"path"
+	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,64 +12,46 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// processDir returns the directory of a process in /proc.
-func processDir(pid int) string { return path.Join(procDir, strconv.Itoa(pid)) }
-
-// exe returns the link to the program that a process runs, which works even if its path is gone.
-func exe(pid int) string { return processDir(pid) + "/exe" }
-
-// arguments returns the command line of a process.
-func arguments(h *host.Host, pid int) ([]string, error) {
-	b, err := h.ReadBinary(processDir(pid) + "/cmdline")
-	if err != nil {
-		return nil, err
-	}
-	return strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"), nil
-}
-
-// lowestPID returns the lowest PID of a process with one of the names, or 0 if there is none. A process in another PID
-// namespace than PID 1 does not count: it runs in a container, where any program can have any name.
-func lowestPID(h *host.Host, comms ...string) (int, error) {
-	names, err := h.Names(procDir)
-	if err != nil {
-		return 0, err
-	}
-	var pids []int
-	for _, name := range names {
-		if pid, err := strconv.ParseUint(name, 10, 31); err == nil {
-			pids = append(pids, int(pid))
-		}
-	}
-	slices.Sort(pids)
-	own, unknown := h.Readlink(processDir(1) + "/ns/pid")
-	for _, pid := range pids {
-		if comm, err := h.ReadAttribute(processDir(pid) + "/comm"); err != nil || !slices.Contains(comms, comm) {
-			continue
-		}
-		if space, err := h.Readlink(processDir(pid) + "/ns/pid"); err == nil && unknown == nil && space != own {
-			continue
-		}
-		return pid, nil
-	}
-	return 0, nil
-}
-
-// daemon returns the PID of the process that serves the endpoint, or 0 if there is none. Normally that is the listener
-// of its socket. It is looked up by name if the service manager opened the socket, if the listener is in another PID
-// namespace, or if connecting to the socket would start a service.
-func daemon(h *host.Host, endpoint, comm string) int {
+// daemon returns the process that serves the endpoint; a zero one if there is none. Normally that is the listener of
+// its socket. It is looked up by name if the service manager opened the socket, if the listener is in another PID
+// namespace, or if connecting to the socket would start a service. Either way it must be one of the host's own.
+func (l *look) daemon(endpoint, comm string) process {
 	if comm == "" {
+		return process{}
+	}
+	if comm != "dockerd" {
+		if p := l.listener(endpoint); p.pid > 0 {
+			return p
+		}
+	}
+	p, _ := l.named(comm) // none if unknown
+	return p
+}
+
+// listener returns the host's own process that listens at an endpoint; a zero one if that is not known.
+func (l *look) listener(endpoint string) process {
+	socket, ok := strings.CutPrefix(endpoint, "unix://")
+	if !ok || !l.Live() || !l.trusted(socket) {
+		return process{}
+	}
+	pid := peer(l.Host, socket)
+	if pid <= 1 {
+		return process{}
+	}
+	if p, ok := l.own(pid, fmt.Sprintf("the listener of %q", socket)); ok {
+		return p
+	}
+	return process{}
+}
+
+// peer returns the PID of the process that listens at a socket; 0 if that is not known.
+func peer(h *host.Host, socket string) int {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	pid, err := h.Processes().Peer(ctx, socket)
+	if err != nil {
 		return 0
 	}
-	socket, ok := strings.CutPrefix(endpoint, "unix://")
-	if ok && h.Live() && comm != "dockerd" {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if pid, err := h.Processes().Peer(ctx, socket); err == nil && pid > 1 {
-			return pid
-		}
-	}
-	pid, _ := lowestPID(h, comm) // none if unknown
 	return pid
 }
 
@@ -87,19 +68,6 @@ func started(h *host.Host, pid int) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(seconds, 0).Add(after).UTC()
-}
-
-// unit returns the systemd service of a process, by its control group; empty if it has none.
-func unit(h *host.Host, pid int) string {
-	text, _ := h.ReadAttribute(processDir(pid) + "/cgroup") // proc_pid_cgroup(5): hierarchy, controllers, path
-	for line := range strings.Lines(text) {
-		for _, e := range slices.Backward(strings.Split(strings.TrimSpace(line), "/")) {
-			if strings.HasSuffix(e, ".service") {
-				return e
-			}
-		}
-	}
-	return ""
 }
 
 // programVersion returns the version that the Go toolchain recorded in a program: that of a linker flag, of the main

@@ -33,9 +33,10 @@ func Detect(h *host.Host, o Options) accel.Facts {
 	f.Kernel, rest = Kernel(h)
 	osFacts, problems := OS(h)
 	f.OS, rest = osFacts, append(rest, problems...)
-	f.Kubelet, f.Runtime, problems = kubeletAndEngine(h)
+	daemons := &look{Host: h}
+	f.Kubelet, f.Runtime = daemons.kubeletAndEngine()
 	f.Cluster.Unknown = f.Kubelet.Present // only the API server knows more
-	rest = append(rest, problems...)
+	f.Notes, rest = daemons.notes, append(rest, daemons.problems...)
 	wg.Wait()
 	if o.Names {
 		rest = append(rest, Names(h, f.PCI)...)

@@ -90,7 +90,7 @@ func TestUevent(t *testing.T) {
 }
 
 func TestOSRelease(t *testing.T) {
-	got := osRelease(
+	got := assignments(
 		"# comment\nID=ubuntu\n\nPRETTY_NAME=\"A \\\"B\\\" \\$C \\\\\"\nVERSION_ID='24.04'\nnothing\nEMPTY=\nHALF=\"x\n")
 	want := map[string]string{
 		"ID": "ubuntu", "PRETTY_NAME": `A "B" $C \`, "VERSION_ID": "24.04", "EMPTY": "",
@@ -263,8 +263,10 @@ func TestEngine(t *testing.T) {
 				plugins: "", kubeletConfig: "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock",
 				"proc/20/comm": "kubelet\n", "proc/20/cmdline": kubelet("-root-dir", "/k",
 					"--container-runtime-endpoint=/run/k3s/containerd/containerd.sock"),
+				"proc/20/status": status("0", "20"), "proc/20/cgroup": "0::/\n",
 				"proc/3/comm": "systemd\n", "proc/100/comm": "kubelet\n",
 				"proc/100/cmdline": kubelet("--root-dir=/nested"),
+				"proc/100/status":  status("0", "100"), "proc/100/cgroup": "0::/\n",
 			},
 			accel.ContainerEngine{
 				Name: "containerd", Endpoint: "unix:///run/k3s/containerd/containerd.sock",
@@ -287,30 +289,11 @@ func TestEngine(t *testing.T) {
 				}
 			}
 			got, problems := Engine(h)
-			k, _, _ := kubeletAndEngine(h)
-			if got != c.want || k.Root != c.root || problems != nil {
-				t.Errorf("%+v, root %q, %q; want %+v, %q", got, k.Root, problems, c.want, c.root)
+			k, _ := (&look{Host: h}).kubeletAndEngine()
+			if diff := cmp.Diff(c.want, got); diff != "" || k.Root != c.root || problems != nil {
+				t.Errorf("root %q, %q; want %q (-want +got):\n%s", k.Root, problems, c.root, diff)
 			}
 		})
-	}
-}
-
-// TestNestedKubelet: a process in a container may have the kubelet's name and a lower PID.
-func TestNestedKubelet(t *testing.T) {
-	h := machine(t, map[string]string{
-		"var/lib/kubelet/device-plugins/x": "", "proc/1/ns/x": "", "proc/20/ns/x": "", "proc/100/ns/x": "",
-		"proc/1/comm": "systemd\n", "proc/20/comm": "kubelet\n", "proc/100/comm": "kubelet\n",
-		"proc/20/cmdline": "kubelet\x00--root-dir=/nested\x00", "proc/100/cmdline": "kubelet\x00--root-dir=/k\x00",
-	})
-	for pid, space := range map[string]string{
-		"1": "pid:[4026531836]", "20": "pid:[4026532488]", "100": "pid:[4026531836]",
-	} {
-		if err := os.Symlink(space, filepath.Join(h.Root(), "proc", pid, "ns/pid")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if k, _, problems := kubeletAndEngine(h); k.Root != "/k" || problems != nil {
-		t.Errorf("root %q, %q", k.Root, problems)
 	}
 }
 

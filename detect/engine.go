@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,98 +17,105 @@ import (
 // Engine reports which container runtime the kubelet uses, or which one is installed if there is no kubelet, and what
 // could not be read.
 func Engine(h *host.Host) (accel.ContainerEngine, []string) {
-	_, e, problems := kubeletAndEngine(h)
-	return e, problems
+	l := &look{Host: h}
+	_, e := l.kubeletAndEngine()
+	return e, l.problems
 }
 
-// kubeletAndEngine answers both from one look at the processes. As in the kubelet, arguments override the
-// configuration file's drop-ins, and drop-ins override the file.
-func kubeletAndEngine(h *host.Host) (accel.Kubelet, accel.ContainerEngine, []string) {
-	if st, err := h.Stat(kubeletPlugins); err != nil || !st.IsDir() {
-		var problems []string
+// kubeletAndEngine answers both from one look at the processes.
+func (l *look) kubeletAndEngine() (accel.Kubelet, accel.ContainerEngine) {
+	if st, err := l.Stat(kubeletPlugins); err != nil || !st.IsDir() {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			problems = append(problems, fmt.Sprintf("cannot look for the kubelet: %v", err))
+			l.problem("cannot look for the kubelet: %v", err)
 		}
-		return accel.Kubelet{}, complete(h, engineBySocket(h, dockerSocket)), problems
+		return accel.Kubelet{}, l.complete(l.engineBySocket(dockerSocket))
+	}
+	if !l.trusted(kubeletPlugins) {
+		l.problem("cannot use the kubelet: %q is not root's alone", kubeletPlugins)
+		return accel.Kubelet{}, l.complete(l.engineBySocket(dockerSocket))
 	}
 	k := accel.Kubelet{Present: true, Root: kubeletRoot}
-	args, problems := kubeletArguments(h)
-	if root := argument(args, "root-dir"); path.IsAbs(root) {
+	args := l.kubeletArguments()
+	if root := argument(args, "root-dir"); usable(root) && l.trusted(root) {
 		k.Root = path.Clean(root)
 	}
-	endpoint := argument(args, "container-runtime-endpoint")
-	if endpoint == "" {
-		files := []string{argument(args, "config")}
-		if files[0] == "" {
-			files[0] = kubeletConfig
-		}
-		if dir := argument(args, "config-dir"); path.IsAbs(dir) {
-			files = append(files, h.Glob(dir, "*.conf")...)
-		}
-		for _, name := range files {
-			e, err := configuredEndpoint(h, name)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				problems = append(problems, fmt.Sprintf("cannot read the kubelet's configuration: %v", err))
-			}
-			if e != "" {
-				endpoint = e
-			}
-		}
-	}
+	endpoint := l.kubeletEndpoint(args)
 	for _, name := range rancherConfigs() {
 		if endpoint == "" {
-			endpoint = rancherEndpoint(h, name)
+			endpoint = rancherEndpoint(l.Host, name)
 		}
-	}
-	if endpoint == "" || !printable(endpoint) {
-		return k, complete(h, engineBySocket(h, "")), problems
 	}
 	if strings.HasPrefix(endpoint, "/") {
 		endpoint = "unix://" + endpoint
 	}
-	return k, complete(h, accel.ContainerEngine{Name: nameAt(endpoint), Endpoint: endpoint, From: "kubelet"}),
-		problems
+	socket := strings.TrimPrefix(endpoint, "unix://")
+	if endpoint == "" || !printable(endpoint) || len(endpoint) > maxWord || path.IsAbs(socket) && !l.trusted(socket) {
+		return k, l.complete(l.engineBySocket(""))
+	}
+	return k, l.complete(accel.ContainerEngine{Name: nameAt(endpoint), Endpoint: endpoint, From: "kubelet"})
 }
 
-// kubeletArguments returns the arguments of the kubelet with the lowest PID. A nested kubelet (a cluster in
-// containers) has a higher one, or does not count.
-func kubeletArguments(h *host.Host) ([]string, []string) {
-	pid, err := lowestPID(h, "kubelet", "kubelite")
+// kubeletEndpoint returns the container runtime's endpoint in the kubelet's arguments and files; empty if they have
+// none. As in the kubelet, arguments override the configuration file's drop-ins, and drop-ins override the file.
+func (l *look) kubeletEndpoint(args []string) string {
+	if endpoint := argument(args, "container-runtime-endpoint"); endpoint != "" {
+		return endpoint
+	}
+	files := []string{cmp.Or(argument(args, "config"), kubeletConfig)}
+	if dir := argument(args, "config-dir"); usable(dir) {
+		files = append(files, l.Glob(dir, "*.conf")...)
+	}
+	var endpoint string
+	for _, name := range files {
+		e, err := configuredEndpoint(l.Host, name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			l.problem("cannot read the kubelet's configuration: %v", err)
+		}
+		if e != "" {
+			endpoint = e
+		}
+	}
+	return endpoint
+}
+
+// kubeletArguments returns the arguments of the host's kubelet. If none runs, they are those with which systemd would
+// start it.
+func (l *look) kubeletArguments() []string {
+	p, err := l.named("kubelet", "kubelite")
 	if err != nil {
-		return nil, []string{fmt.Sprintf("cannot look for the kubelet's arguments: %v", err)}
+		l.problem("cannot look for the kubelet's arguments: %v", err)
 	}
-	if pid == 0 {
-		return nil, nil
+	if p.pid == 0 {
+		return kubeletOfUnit(l.Host)
 	}
-	args, err := arguments(h, pid)
+	c, err := commandOf(l.Host, p.pid)
 	if err != nil {
-		return nil, []string{fmt.Sprintf("cannot read the kubelet's arguments: %v", err)}
+		l.problem("cannot read the kubelet's arguments: %v", err)
 	}
-	if len(args) == 1 { // microk8s runs one program for all of Kubernetes; it reads its arguments from a file
-		if text, err := h.ReadAttribute(microk8sArgs + "/kubelet"); err == nil {
+	if len(c.args) == 1 { // microk8s runs one program for all of Kubernetes; it reads its arguments from a file
+		if text, err := l.ReadAttribute(microk8sArgs + "/kubelet"); err == nil {
 			text = strings.ReplaceAll(text, "${SNAP_COMMON}", "/var/snap/microk8s/common")
-			args = append(args, strings.Fields(text)...)
+			c.args = append(c.args, strings.Fields(text)...)
 		}
 	}
-	return args, nil
+	return c.args
 }
 
-// argument returns the last value of a flag, given as "--name=value" or "--name value", with two dashes or one.
-func argument(args []string, name string) string {
-	var value string
-	for i, a := range args {
-		a, dashed := strings.CutPrefix(a, "-")
-		a = strings.TrimPrefix(a, "-")
-		if !dashed {
-			continue
-		}
-		if v, ok := strings.CutPrefix(a, name+"="); ok {
-			value = v
-		} else if a == name && i+1 < len(args) {
-			value = args[i+1]
+// kubeletOfUnit returns the arguments with which systemd would start the kubelet. Without a unit they are those in the
+// files of environment that kubeadm's unit reads: kubeadm's own, and an administrator's.
+func kubeletOfUnit(h *host.Host) []string {
+	if c, ok := unitCommand(h, "kubelet.service"); ok {
+		return c.args
+	}
+	var args []string
+	for _, name := range []string{kubeadmFlags, "/etc/default/kubelet", "/etc/sysconfig/kubelet"} {
+		if text, err := h.ReadAttribute(name); err == nil {
+			env := assignments(text)
+			args = append(args, fields(env["KUBELET_KUBEADM_ARGS"])...)
+			args = append(args, fields(env["KUBELET_EXTRA_ARGS"])...)
 		}
 	}
-	return value
+	return args
 }
 
 // configuredEndpoint reads containerRuntimeEndpoint from a KubeletConfiguration in YAML or JSON.
@@ -127,10 +135,10 @@ func configuredEndpoint(h *host.Host, name string) (string, error) {
 
 // engineBySocket returns the first known container runtime whose socket exists. If the socket owner is given and
 // exists, it takes the place of containerd's, because docker starts a containerd of its own that nobody else uses.
-func engineBySocket(h *host.Host, owner string) accel.ContainerEngine {
+func (l *look) engineBySocket(owner string) accel.ContainerEngine {
 	there := func(name string) bool {
-		st, err := h.Stat(name)
-		return err == nil && !st.IsDir() // a copy of a machine has a plain file
+		st, err := l.Stat(name)
+		return err == nil && !st.IsDir() && l.trusted(name) // a copy of a machine has a plain file
 	}
 	for _, name := range EngineSockets() {
 		if name == containerdSocket && owner != "" && there(owner) {

@@ -1,10 +1,9 @@
 package detect
 
 import (
-	"path"
+	"cmp"
 	"slices"
 	"strings"
-	"unicode"
 
 	"sigs.k8s.io/yaml"
 
@@ -32,19 +31,31 @@ type layout struct {
 	config   string
 	programs []string
 	comm     string
+	// unit is the systemd service that runs it, and packages are those of Debian and Ubuntu that may contain its
+	// program; empty for a runtime that a distribution of Kubernetes starts itself.
+	unit     string
+	packages []string
+	flags    flags
 	// there lists paths that show that it is installed even if it does not run.
 	there []string
 }
 
+// flags are the settings of a daemon's command line that win over its files.
+type flags struct {
+	config, dropins, specs, hooks setting
+	features                      setting // named switches, as "name" or "name=false"
+}
+
 // layouts returns the known layouts, the more specific first. RKE2 uses the same socket as k3s.
 func layouts() []layout {
+	ofContainerd := flags{config: setting{flags: []string{"config", "c"}}}
 	rancher := func(name string, rank int) layout {
 		dir := "/var/lib/rancher/" + name
 		return layout{
 			name: "containerd", distribution: name, rank: rank, socket: "/run/k3s/",
 			sockets: []string{"/run/k3s/containerd/containerd.sock"}, config: dir + "/agent/etc/containerd/config.toml",
 			programs: []string{dir + "/data/current/bin/containerd", dir + "/bin/containerd"},
-			comm:     "containerd", there: []string{dir},
+			comm:     "containerd", flags: ofContainerd, there: []string{dir},
 		}
 	}
 	return []layout{
@@ -53,31 +64,45 @@ func layouts() []layout {
 		{
 			name: "containerd", distribution: "k0s", rank: 5, socket: "/k0s/",
 			sockets: []string{"/run/k0s/containerd.sock"}, config: "/etc/k0s/containerd.toml",
-			programs: []string{"/var/lib/k0s/bin/containerd"}, comm: "containerd",
+			programs: []string{"/var/lib/k0s/bin/containerd"}, comm: "containerd", flags: ofContainerd,
 			there: []string{"/etc/k0s", "/var/lib/k0s"},
 		},
 		{
 			name: "containerd", distribution: "microk8s", rank: 6, socket: "/microk8s/",
 			sockets: []string{"/var/snap/microk8s/common/run/containerd.sock"}, config: microk8sArgs + "/containerd.toml",
-			programs: []string{"/snap/microk8s/current/bin/containerd"}, comm: "containerd",
+			programs: []string{"/snap/microk8s/current/bin/containerd"}, comm: "containerd", flags: ofContainerd,
 			there: []string{microk8sArgs},
 		},
 		{
 			name: "cri-o", rank: 1, socket: "crio", sockets: []string{"/var/run/crio/crio.sock"},
 			config:   "/etc/crio/crio.conf",
-			programs: []string{"/usr/bin/crio", "/usr/local/bin/crio"}, comm: "crio",
+			programs: []string{"/usr/bin/crio", "/usr/local/bin/crio"}, comm: "crio", unit: "crio.service",
+			flags: flags{ // cri-o/cri-o, internal/criocli/criocli.go
+				config:  setting{[]string{"config", "c"}, "CONTAINER_CONFIG"},
+				dropins: setting{[]string{"config-dir", "d"}, "CONTAINER_CONFIG_DIR"},
+				specs:   setting{[]string{"cdi-spec-dirs"}, "CONTAINER_CDI_SPEC_DIRS"},
+				hooks:   setting{[]string{"hooks-dir"}, "CONTAINER_HOOKS_DIR"},
+			},
 			there: []string{"/etc/crio"},
 		},
 		{
 			name: "containerd", rank: 2, socket: "containerd", sockets: []string{containerdSocket},
 			config:   "/etc/containerd/config.toml",
 			programs: []string{"/usr/bin/containerd", "/usr/local/bin/containerd"}, comm: "containerd",
-			there: []string{"/etc/containerd"},
+			unit: "containerd.service", flags: ofContainerd,
+			packages: []string{"containerd", "containerd.io", "containerd-app", "moby-containerd"},
+			there:    []string{"/etc/containerd"},
 		},
 		{
 			name: "docker", rank: 7, socket: "docker", sockets: []string{"/run/cri-dockerd.sock", dockerSocket},
 			starts: "containerd", config: "/etc/docker/daemon.json",
 			programs: []string{"/usr/bin/dockerd", "/usr/local/bin/dockerd"}, comm: "dockerd",
+			unit: "docker.service", packages: []string{"docker.io", "docker-ce", "docker.io-app", "moby-engine"},
+			flags: flags{ // moby/moby, cmd/dockerd/config.go
+				config:   setting{flags: []string{"config-file"}},
+				specs:    setting{flags: []string{"cdi-spec-dir"}},
+				features: setting{flags: []string{"feature"}},
+			},
 			there: []string{"/etc/docker"},
 		},
 		{
@@ -162,13 +187,7 @@ func EngineNamed(h *host.Host, name string) (accel.ContainerEngine, bool) {
 // EngineByFiles returns the container runtime whose files are on the host, for a host on which nothing runs; it is
 // empty if there is none. The runtime that the kubelet's files name comes first.
 func EngineByFiles(h *host.Host) accel.ContainerEngine {
-	endpoint, err := configuredEndpoint(h, kubeletConfig)
-	if err != nil || endpoint == "" {
-		if flags, err := h.ReadAttribute(kubeadmFlags); err == nil {
-			endpoint = argument(strings.FieldsFunc(flags, func(r rune) bool { return unicode.IsSpace(r) || r == '"' }),
-				"container-runtime-endpoint")
-		}
-	}
+	endpoint := (&look{Host: h}).kubeletEndpoint(kubeletOfUnit(h))
 	if l, ok := layoutOf(h, endpoint); ok && endpoint != "" {
 		return l.engine(h)
 	}
@@ -188,43 +207,113 @@ func (l layout) engine(h *host.Host) accel.ContainerEngine {
 			break
 		}
 	}
-	l.fill(h, &e)
+	(&look{Host: h}).fill(l, &e)
 	return e
 }
 
-// complete fills in the configuration, version, unit and process of a detected container runtime.
-func complete(h *host.Host, e accel.ContainerEngine) accel.ContainerEngine {
-	l, ok := layoutOf(h, e.Endpoint)
+// complete fills in the configuration, version, unit and process of a detected container runtime. If its endpoint does
+// not tell which one it is, the program that listens there does.
+func (l *look) complete(e accel.ContainerEngine) accel.ContainerEngine {
+	found, ok := layoutOf(l.Host, e.Endpoint)
+	if !ok {
+		found, ok = layoutOfProgram(l.comm(l.listener(e.Endpoint).pid))
+	}
 	if !ok {
 		return e
 	}
 	if e.Name == "" {
-		e.Name = l.name
+		e.Name = found.name
 	}
-	e.Layout = l.distribution
-	l.fill(h, &e)
+	e.Layout = found.distribution
+	l.fill(found, &e)
 	return e
 }
 
-func (l layout) fill(h *host.Host, e *accel.ContainerEngine) {
-	e.Config = l.config
-	var program string
-	if e.PID = daemon(h, e.Endpoint, l.comm); e.PID > 0 {
-		e.Started, e.Unit = started(h, e.PID), unit(h, e.PID)
-		program = exe(e.PID)
-		if args, err := arguments(h, e.PID); err == nil {
-			for _, flag := range []string{"config", "c", "config-file"} {
-				if c := argument(args, flag); path.IsAbs(c) {
-					e.Config = path.Clean(c)
-				}
-			}
-		}
-		e.Version = programVersion(h, program, l.name == "containerd")
+// comm returns the name of a process; empty if it has none.
+func (l *look) comm(pid int) string {
+	if pid == 0 {
+		return ""
 	}
-	for _, p := range l.programs {
-		if e.Version == "" {
-			e.Version = programVersion(h, p, l.name == "containerd")
+	text, _ := l.ReadAttribute(processDir(pid) + "/comm") // it may have ended
+	return text
+}
+
+// layoutOfProgram returns the standalone container runtime of a program with a name.
+func layoutOfProgram(comm string) (layout, bool) {
+	for _, l := range layouts() {
+		if l.distribution == "" && comm != "" && (l.comm == comm || l.name == "docker" && comm == shim) {
+			return l, true
 		}
+	}
+	return layout{}, false
+}
+
+// shim is the name of the program between a kubelet and docker.
+const shim = "cri-dockerd"
+
+// fill adds what the running daemon, or the unit that would start it, and its program tell.
+func (l *look) fill(of layout, e *accel.ContainerEngine) {
+	e.Config = of.config
+	p := l.daemon(e.Endpoint, of.comm)
+	var c command
+	if p.pid > 0 {
+		e.PID, e.Started, e.Unit = p.pid, started(l.Host, p.pid), p.unit
+		e.Version = programVersion(l.Host, exe(p.pid), of.name == "containerd")
+		var err error
+		if c, err = commandOf(l.Host, p.pid); err != nil {
+			l.problem("cannot read the arguments of %s: %v", of.comm, err)
+		}
+	} else if of.unit != "" {
+		c, _ = unitCommand(l.Host, of.unit)
+	}
+	of.settings(c, e)
+	if of.name == "docker" {
+		l.through(e)
+	}
+	for _, file := range of.programs {
+		if e.Version == "" {
+			e.Version = programVersion(l.Host, file, of.name == "containerd")
+		}
+		if p.pid == 0 && !strings.Contains(e.Version, ".") && l.Exists(file) {
+			e.Version = cmp.Or(packageVersion(l.Host, file, of.packages), e.Version)
+		}
+	}
+}
+
+// settings takes over what a daemon's command line and environment say.
+func (l layout) settings(c command, e *accel.ContainerEngine) {
+	e.Config = cmp.Or(c.file(l.flags.config), e.Config)
+	e.ConfigDir = c.file(l.flags.dropins)
+	e.SpecDirs, e.HookDirs = c.dirs(l.flags.specs), c.dirs(l.flags.hooks)
+	features, _ := c.all(l.flags.features)
+	for _, f := range features {
+		switch name, value, given := strings.Cut(f, "="); {
+		case name != "cdi":
+		case !given || value == "true":
+			e.CDI = "on"
+		default:
+			e.CDI = "off"
+		}
+	}
+}
+
+// through finds the program between the kubelet and docker, with its version if the program has one.
+func (l *look) through(e *accel.ContainerEngine) {
+	var p process
+	switch {
+	case strings.Contains(e.Endpoint, shim):
+		p, _ = l.named(shim) // connecting to its socket could start it
+	case strings.Contains(e.Endpoint, "docker"):
+		return
+	default:
+		if p = l.listener(e.Endpoint); l.comm(p.pid) != shim {
+			return
+		}
+	}
+	e.Through = shim
+	if p.pid > 0 {
+		e.ThroughStarted = started(l.Host, p.pid)
+		e.Through = strings.TrimSpace(shim + " " + programVersion(l.Host, exe(p.pid), false))
 	}
 }
 

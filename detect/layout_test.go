@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ func TestLayouts(t *testing.T) {
 				"/run/containerd/containerd.sock": "", "/proc/4242/comm": "containerd\n", "/proc/4242/stat": process,
 				"/proc/4242/cmdline": "/usr/bin/containerd\x00--config\x00/etc/other/../containerd.toml\x00",
 				"/proc/4242/cgroup":  "0::/system.slice/containerd.service\n",
+				"/proc/4242/status":  status("0", "4242"),
 				"/proc/stat":         "cpu 1 2 3\nbtime 1700000000\n",
 			},
 			accel.ContainerEngine{
@@ -35,7 +37,7 @@ func TestLayouts(t *testing.T) {
 		},
 		"a control group of version 1 below a unit": {
 			map[string]string{
-				"/run/k0s/containerd.sock": "", "/proc/7/comm": "containerd\n",
+				"/run/k0s/containerd.sock": "", "/proc/7/comm": "containerd\n", "/proc/7/status": status("0", "7"),
 				"/proc/7/cgroup": "12:pids:/system.slice/k0sworker.service/sub\n1:name=systemd:/system.slice/k0sworker.service/sub\n",
 			},
 			accel.ContainerEngine{
@@ -71,9 +73,67 @@ func TestLayouts(t *testing.T) {
 				Config: "/etc/containerd/config.toml",
 			},
 		},
+		"docker behind cri-dockerd": {
+			map[string]string{
+				plugins: "", kubeletConfig: "containerRuntimeEndpoint: unix:///var/run/cri-dockerd.sock\n",
+			},
+			accel.ContainerEngine{
+				Name: "docker", Endpoint: "unix:///var/run/cri-dockerd.sock", From: "kubelet",
+				Config: "/etc/docker/daemon.json", Through: "cri-dockerd",
+			},
+		},
+		"what its command line and its environment say": {
+			map[string]string{
+				"/var/run/crio/crio.sock": "", "/proc/5/comm": "crio\n", "/proc/5/status": status("0", "5"),
+				"/proc/5/cgroup": "0::/system.slice/crio.service\n",
+				"/proc/5/cmdline": "crio\x00-c\x00/opt/crio.conf\x00--cdi-spec-dirs=/opt/a,/opt/b\x00" +
+					"--cdi-spec-dirs\x00/opt/c/\x00--cdi-spec-dirs=relative\x00",
+				"/proc/5/environ": "CONTAINER_CONFIG_DIR=/opt/crio.conf.d\x00CONTAINER_HOOKS_DIR=/opt/hooks\x00" +
+					"CONTAINER_CDI_SPEC_DIRS=/no\x00",
+			},
+			accel.ContainerEngine{
+				Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "socket", Config: "/opt/crio.conf",
+				ConfigDir: "/opt/crio.conf.d", SpecDirs: []string{"/opt/a", "/opt/b", "/opt/c"},
+				HookDirs: []string{"/opt/hooks"}, Unit: "crio.service", PID: 5,
+			},
+		},
+		"docker's command line": {
+			map[string]string{
+				"/var/run/docker.sock": "", "/proc/5/comm": "dockerd\n", "/proc/5/status": status("0", "5"),
+				"/proc/5/cgroup": "0::/system.slice/docker.service\n",
+				"/proc/5/cmdline": "dockerd\x00--cdi-spec-dir=/a,b\x00--cdi-spec-dir\x00/c\x00--feature=x\x00" +
+					"--feature=cdi=false\x00",
+			},
+			accel.ContainerEngine{
+				Name: "docker", Endpoint: "unix:///var/run/docker.sock", From: "socket", Config: "/etc/docker/daemon.json",
+				SpecDirs: []string{"/a", "/c"}, CDI: "off", Unit: "docker.service", PID: 5,
+			},
+		},
+		"the unit that would start it": {
+			map[string]string{
+				"/var/run/crio/crio.sock":                    "",
+				"/usr/lib/systemd/system/crio.service":       "[Service]\nExecStart=/usr/bin/crio $OPTIONS\n",
+				"/etc/systemd/system/crio.service.d/10.conf": "[Service]\nEnvironment='OPTIONS=--config /opt/crio.conf'\n",
+			},
+			accel.ContainerEngine{
+				Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "socket", Config: "/opt/crio.conf",
+			},
+		},
+		"a decoy in a pod": {
+			map[string]string{
+				"/run/containerd/containerd.sock": "", "/proc/7/comm": "containerd\n", "/proc/7/status": status("0", "7"),
+				"/proc/7/cgroup":  "0::/kubepods.slice/kubepods-besteffort.slice/x.scope\n",
+				"/proc/7/cmdline": "containerd\x00--config=/tmp/evil.toml\x00",
+			},
+			accel.ContainerEngine{
+				Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", From: "socket",
+				Config: "/etc/containerd/config.toml",
+			},
+		},
 		"microk8s keeps arguments in a file": {
 			map[string]string{
 				plugins: "", "/proc/9/comm": "kubelite\n", "/proc/9/cmdline": "/snap/microk8s/1/kubelite\x00",
+				"/proc/9/status": status("0", "9"), "/proc/9/cgroup": "0::/system.slice/snap.microk8s.daemon-kubelite.service\n",
 				"/var/snap/microk8s/current/args/kubelet": "--container-runtime-endpoint=${SNAP_COMMON}/run/containerd.sock\n",
 			},
 			accel.ContainerEngine{
@@ -110,14 +170,26 @@ func TestEngineByFiles(t *testing.T) {
 			t.Errorf("with %s: %+v, want %q", file, e, want)
 		}
 	}
+	const endpoint = "--container-runtime-endpoint=unix:///run/containerd/containerd.sock"
 	for file, text := range map[string]string{
-		kubeletConfig: "containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n",
-		kubeadmFlags:  "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/containerd/containerd.sock --x=y\"\n",
+		kubeletConfig:            "containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n",
+		kubeadmFlags:             "KUBELET_KUBEADM_ARGS=\"" + endpoint + " --x=y\"\n",
+		"/etc/default/kubelet":   "KUBELET_EXTRA_ARGS=" + endpoint + "\n",
+		"/etc/sysconfig/kubelet": "# x\nKUBELET_EXTRA_ARGS='" + endpoint + "'\n",
+		"/etc/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet \\\n  # no\n  " + endpoint +
+			"\n",
 	} {
 		if e := EngineByFiles(machine(t, map[string]string{"/etc/crio/crio.conf": "", file: text})); e.Name !=
 			"containerd" {
 			t.Errorf("with %s: %+v", file, e)
 		}
+	}
+	// Arguments win over the file.
+	if e := EngineByFiles(machine(t, map[string]string{
+		kubeletConfig: "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock\n", "/etc/crio/crio.conf": "",
+		"/etc/default/kubelet": "KUBELET_EXTRA_ARGS=" + endpoint + "\n",
+	})); e.Name != "containerd" {
+		t.Errorf("with both: %+v", e)
 	}
 	if _, ok := EngineNamed(machine(t, nil), "rocket"); ok {
 		t.Error("an unknown name is known")
@@ -140,7 +212,7 @@ func TestEngineOrder(t *testing.T) {
 	}
 }
 
-// The listener of the socket is the daemon, whatever its name. This test program contains no containerd, so it has no
+// The listener of the socket is known, whatever its name. This test program contains no containerd, so it has no
 // version.
 func TestDaemonByPeer(t *testing.T) {
 	dir, err := os.MkdirTemp("", "peer") // a socket's path has at most 107 bytes
@@ -157,8 +229,17 @@ func TestDaemonByPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pid := daemon(h, "unix://"+filepath.Join(dir, "s"), "containerd"); pid != os.Getpid() {
+	if pid := peer(h, filepath.Join(dir, "s")); pid != os.Getpid() {
 		t.Errorf("daemon is %d, want %d", pid, os.Getpid())
+	}
+	// In a directory that everybody may write to, its socket may be anybody's.
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	l1 := &look{Host: h}
+	if p := l1.listener("unix://" + filepath.Join(dir, "s")); p.pid != 0 || len(l1.notes) != 1 ||
+		!strings.Contains(l1.notes[0], "is not root's alone") {
+		t.Errorf("a socket that anybody could have put there: %+v, %q", p, l1.notes)
 	}
 	if at := started(h, os.Getpid()); time.Since(at) > time.Hour || time.Since(at) < -time.Second {
 		t.Errorf("this process started at %s", at)

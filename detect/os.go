@@ -17,7 +17,7 @@ func OS(h *host.Host) (accel.OS, []string) {
 			problem = fmt.Sprintf("cannot read the distribution: %v", err)
 			continue
 		}
-		v := osRelease(text)
+		v := assignments(text)
 		o := accel.OS{ID: v["ID"], VersionID: v["VERSION_ID"], Pretty: v["PRETTY_NAME"], RHEL: v["RHEL_VERSION"]}
 		if o.ID == "" {
 			o.ID = "linux" // the default of os-release(5)
@@ -27,8 +27,9 @@ func OS(h *host.Host) (accel.OS, []string) {
 	return accel.OS{}, []string{problem}
 }
 
-// osRelease parses shell-like assignments: NAME=value, NAME="va\"lue", NAME='value', and comments.
-func osRelease(text string) map[string]string {
+// assignments parses shell-like assignments, as in os-release(5) and in systemd's files of environment:
+// NAME=value, NAME="va\"lue", NAME='value', and comments.
+func assignments(text string) map[string]string {
 	values := map[string]string{}
 	for line := range strings.SplitSeq(text, "\n") {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")

@@ -65,7 +65,7 @@ func (p Processes) Holders(nodes []accel.DeviceNode) []Holder {
 		}
 		comm, _ := p.h.ReadAttribute(fmt.Sprintf("/proc/%d/comm", pid)) // a process may end at any moment
 		cgroup, _ := p.h.ReadAttribute(fmt.Sprintf("/proc/%d/cgroup", pid))
-		pod, container := podOf(cgroup)
+		pod, container := PodOf(cgroup)
 		holders = append(holders, Holder{PID: pid, Comm: comm, Node: node, Pod: pod, Container: container})
 	}
 	sort.Slice(holders, func(i, j int) bool { return holders[i].PID < holders[j].PID })
@@ -155,9 +155,9 @@ func (p Processes) mapped(pid int, nodes []accel.DeviceNode, live bool) string {
 
 func closeQuietly(f *os.File) { _ = f.Close() } // only for files that were read
 
-// podOf finds the pod's UID and the container's id in the text of /proc/<pid>/cgroup. The kubelet's two cgroup
+// PodOf finds the pod's UID and the container's id in the text of /proc/<pid>/cgroup. The kubelet's two cgroup
 // drivers write "/kubepods/burstable/pod<uid>/<id>" and "…-pod<uid with _>.slice/crio-<id>.scope".
-func podOf(cgroup string) (pod, container string) {
+func PodOf(cgroup string) (pod, container string) {
 	// The UID of a static pod, which the kubelet reads from a file, is 32 digits without dashes.
 	m := regexp.MustCompile(
 		`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`).FindStringSubmatch(cgroup)

@@ -231,7 +231,7 @@ func TestPodOf(t *testing.T) {
 		"0::/user.slice/user-0.slice":                      {"", ""},
 		"":                                                 {"", ""},
 	} {
-		pod, container := podOf(text)
+		pod, container := PodOf(text)
 		if [2]string{pod, container} != want {
 			t.Errorf("%q: pod %q, container %q", text, pod, container)
 		}

@@ -15,6 +15,8 @@ type Report struct {
 	Config *engine.Config `json:"config,omitempty"`
 	// Offers is true if devices reach containers with the files as they are.
 	Offers bool `json:"offers"`
+	// Through says what is known about the program between the kubelet and the runtime; empty if there is none.
+	Through string `json:"through,omitempty"`
 	// Newer are files that changed after the runtime started. What they say may not be in force yet.
 	Newer []string `json:"newer,omitempty"`
 	// Change is what an apply would change or has changed.
@@ -39,6 +41,7 @@ type configuration struct {
 	client  *client
 	hooks   *hooks
 	restart *restarter
+	said    []string // the directories of specs that a running CRI-O says that it reads; nil if it does not say
 }
 
 func (conf *configuration) report(e accel.ContainerEngine) (Report, *accel.Problem) {
@@ -50,12 +53,39 @@ func (conf *configuration) report(e accel.ContainerEngine) (Report, *accel.Probl
 	rep.Config, rep.Offers = c, c.Offers(specDir)
 	rep.Newer = conf.newer(e, c)
 	rep.Hooks = conf.hooks.problems(e)
+	// CRI-O read what it says when it started. A reload makes it read other directories, and say the same (cri-o/cri-o,
+	// pkg/config/reload.go).
+	if engine.Reads(conf.said, specDir) && len(rep.Newer) == 0 {
+		rep.Offers = true
+		return rep, conf.restart.waiting(e)
+	}
 	rep.Change, p = engine.Plan(conf.host, e, specDir, conf.restart.edit)
 	rep.Diff = rep.Change.Diff()
-	if p == nil && len(rep.Change.Files) == 0 {
+	switch {
+	case p != nil:
+	case len(rep.Change.Files) == 0:
 		p = conf.restart.waiting(e)
+	case rep.Change.Restarts && conf.client.running(e) && conf.restart.policy == RestartNever:
+		p = accel.Problemf(accel.RuntimeMissingCDI,
+			"%s does not read CDI specs in %q; writing %q would, and %s restarts it as soon as that is there, which "+
+				"`runtime.restart: never` does not allow", e.Name, specDir, rep.Change.Files[0].Path, e.Layout)
+	}
+	if e.Through != "" {
+		rep.Through, p = conf.client.passesOn(e, p)
 	}
 	return rep, p
+}
+
+// unread is the problem of a report without one whose runtime is not known to read the specs; nil if it is.
+func (rep Report) unread() *accel.Problem {
+	switch {
+	case rep.Offers:
+		return nil
+	case rep.Config != nil && rep.Config.Unknown != "":
+		return accel.Problemf(accel.RuntimeMissingCDI, "it is not known whether %s reads CDI specs: %s", rep.Engine.Name,
+			rep.Config.Unknown)
+	}
+	return accel.Problemf(accel.RuntimeMissingCDI, "%s does not read CDI specs in %q", rep.Engine.Name, specDir)
 }
 
 // newer returns the files that changed after the daemon started.
@@ -84,9 +114,7 @@ func (conf *configuration) newer(e accel.ContainerEngine, c *engine.Config) []st
 func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
 	r.applying.Lock() // not r.mu: a Check in the loop must not wait for this
 	defer r.applying.Unlock()
-	r.begin()
-	rep, p := r.config.apply(ctx, r.engine)
-	r.mu.Unlock()
+	rep, p := r.change(ctx)
 	waits := p != nil && p.Reason == accel.RuntimeRestartNeeded
 	if p != nil && !waits || !waits && len(rep.Change.Files) == 0 {
 		return rep, p
@@ -101,6 +129,26 @@ func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
 		rep.Config, rep.Offers = c, c.Offers(specDir)
 	}
 	return rep, p
+}
+
+// change writes the change that report plans. If the change itself restarts the runtime, the policy for restarts says
+// when.
+func (r *Runtime) change(ctx context.Context) (Report, *accel.Problem) {
+	r.begin()
+	e := r.engine
+	rep, p := r.config.report(e)
+	r.mu.Unlock()
+	if p == nil && rep.Change.Restarts && r.client.running(e) && r.restart.policy == RestartIdle {
+		before, err := r.client.pods(ctx, e)
+		if err != nil || !r.restart.idle(ctx, e, before) {
+			return rep, accel.Problemf(accel.RuntimeMissingCDI,
+				"%s does not read CDI specs yet: the change restarts it, and it is creating pods, so acceld tries again later",
+				e.Name)
+		}
+	}
+	r.begin()
+	defer r.mu.Unlock()
+	return r.config.apply(ctx, r.engine)
 }
 
 // apply writes the change that report plans, unless it was given up or the runtime's own program refuses it.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pelletier/go-toml/v2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -30,7 +31,8 @@ const ask = 2 * time.Second
 type client struct {
 	host  *host.Host
 	live  func() bool // reports whether the host is the running machine's own
-	asked time.Time   // when a daemon was last asked for its version; the Runtime's mu guards it
+	asked time.Time   // when a daemon was last asked for its version; the Runtime's mu guards it and the shim
+	shim  shim
 }
 
 // running reports whether there is a daemon whose configuration in force can differ from its files.
@@ -49,7 +51,9 @@ func (cl *client) question(ctx context.Context, e accel.ContainerEngine,
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///cri", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return cl.dial(ctx, e) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return cl.dial(ctx, e.Endpoint)
+		}))
 	if err != nil {
 		return err
 	}
@@ -98,7 +102,7 @@ func (cl *client) creating(ctx context.Context, e accel.ContainerEngine) bool {
 // alive checks once whether the runtime is ready and has all the pods in before.
 func (cl *client) alive(ctx context.Context, e accel.ContainerEngine, before []string) error {
 	if !engine.RowOf(e.Name).CRI {
-		conn, err := cl.dial(ctx, e)
+		conn, err := cl.dial(ctx, e.Endpoint)
 		if err != nil {
 			return errors.New("nobody listens at its socket")
 		}
@@ -169,7 +173,7 @@ func (cl *client) apiVersion(e accel.ContainerEngine, path string) (string, erro
 	if path == "" {
 		return "", fs.ErrNotExist
 	}
-	data, err := cl.get(e, path)
+	data, err := cl.get(e.Endpoint, path)
 	if err != nil {
 		return "", err
 	}
@@ -178,9 +182,35 @@ func (cl *client) apiVersion(e accel.ContainerEngine, path string) (string, erro
 	return v.Version, err
 }
 
-// get sends an HTTP request to the daemon's socket.
-func (cl *client) get(e accel.ContainerEngine, path string) ([]byte, error) {
-	socket := strings.TrimPrefix(e.Endpoint, "unix://")
+// crioConfig is the part of CRI-O's complete configuration that acceld needs. A list is nil if CRI-O does not say.
+type crioConfig struct {
+	Crio struct {
+		Runtime struct {
+			HooksDir    []string `toml:"hooks_dir"`
+			CDISpecDirs []string `toml:"cdi_spec_dirs"`
+		} `toml:"runtime"`
+	} `toml:"crio"`
+}
+
+// crioConfig asks a running CRI-O for its configuration, with what its command line and environment say. It is empty
+// if nobody answers.
+func (cl *client) crioConfig(e accel.ContainerEngine) crioConfig {
+	var c crioConfig
+	if e.Name != "cri-o" {
+		return c
+	}
+	if b, err := cl.get(e.Endpoint, "/config"); err != nil || toml.Unmarshal(b, &c) != nil {
+		return crioConfig{}
+	}
+	return c
+}
+
+// maxAnswer is the longest answer of a daemon that is read, in bytes.
+const maxAnswer = 1 << 20
+
+// get sends an HTTP request to a daemon's socket.
+func (cl *client) get(endpoint, path string) ([]byte, error) {
+	socket := strings.TrimPrefix(endpoint, "unix://")
 	if st, err := cl.host.Stat(socket); err != nil || st.Mode().Type() != fs.ModeSocket {
 		return nil, fs.ErrNotExist
 	}
@@ -188,7 +218,9 @@ func (cl *client) get(e accel.ContainerEngine, path string) ([]byte, error) {
 		Timeout: ask,
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
-			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return cl.dial(ctx, e) },
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return cl.dial(ctx, endpoint)
+			},
 		},
 	}
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://runtime"+path, http.NoBody)
@@ -199,16 +231,20 @@ func (cl *client) get(e accel.ContainerEngine, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = resp.Body.Close() }() // it has been read to its end
+	defer func() { _ = resp.Body.Close() }() // nothing more of it is needed
 	if resp.StatusCode != http.StatusOK {
 		return nil, fs.ErrInvalid
 	}
-	return io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if len(b) > maxAnswer {
+		return nil, fmt.Errorf("the answer of %q is longer than %d bytes", socket, maxAnswer)
+	}
+	return b, err
 }
 
-// dial connects to the socket below the host's root.
-func (cl *client) dial(ctx context.Context, e accel.ContainerEngine) (net.Conn, error) {
-	file, err := cl.host.Path(strings.TrimPrefix(e.Endpoint, "unix://"))
+// dial connects to the socket of an endpoint below the host's root.
+func (cl *client) dial(ctx context.Context, endpoint string) (net.Conn, error) {
+	file, err := cl.host.Path(strings.TrimPrefix(endpoint, "unix://"))
 	if err != nil {
 		return nil, err
 	}

@@ -7,23 +7,20 @@ import (
 	"path"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
-
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/runtime/engine"
 )
 
 // readDirs returns the directories from which the container runtime reads hooks, lowest precedence first. There are
 // none if it reads no hooks. Configuration files that cannot be used, and those after them, are ignored: the runtime
-// itself would not start with them.
-func (h *hooks) readDirs(e accel.ContainerEngine) []string {
+// itself would not start with them. What a running CRI-O says includes its command line and further files; it is nil if
+// it does not say.
+func (h *hooks) readDirs(e accel.ContainerEngine, said []string) []string {
 	row := engine.RowOf(e.Name)
 	if len(row.HookDirs) == 0 {
 		return nil
 	}
-	// A running CRI-O's answer includes its command line and further files.
-	b, _ := h.client.get(e, "/config") // without an answer the files count
-	set := crioHookDirs(b)
+	set := said
 	if set == nil {
 		c, p := engine.Read(h.host, e)
 		if p != nil && c == nil {
@@ -38,21 +35,6 @@ func (h *hooks) readDirs(e accel.ContainerEngine) []string {
 		}
 	}
 	return dirs
-}
-
-// crioHookDirs reads the directories from CRI-O's complete configuration. It returns nil if none are set.
-func crioHookDirs(data []byte) []string {
-	var c struct {
-		Crio struct {
-			Runtime struct {
-				HooksDir []string `toml:"hooks_dir"`
-			} `toml:"runtime"`
-		} `toml:"crio"`
-	}
-	if toml.Unmarshal(data, &c) != nil {
-		return nil
-	}
-	return c.Crio.Runtime.HooksDir
 }
 
 // problems returns sentences about hooks. CRI-O reads the directories that existed when it started. A broken file in

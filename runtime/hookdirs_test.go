@@ -1,11 +1,14 @@
 package runtime
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -80,7 +83,7 @@ func TestHookDirs(t *testing.T) {
 				b.write(file, text)
 			}
 			b.restart("", test.engine)
-			if diff := cmp.Diff(test.want, b.r.hooks.readDirs(b.r.engine)); diff != "" {
+			if diff := cmp.Diff(test.want, b.r.hooks.readDirs(b.r.engine, nil)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -105,23 +108,51 @@ func TestHookDirsOfLiveCRIO(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	padding := ""
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path != "/config" {
 			http.NotFound(w, req)
 			return
 		}
-		_, _ = w.Write([]byte("[crio]\n  [crio.runtime]\n    hooks_dir = [\"/opt/hooks.d\"]\n"))
+		_, _ = w.Write([]byte("[crio]\n  [crio.runtime]\n    hooks_dir = [\"/opt/hooks.d\"]\n" +
+			"    cdi_spec_dirs = [\"/opt/cdi\", \"/run/cdi\"]\n" + padding))
 	})}
 	go func() { _ = server.Serve(listener) }()
 
 	r := New(h, Options{Engine: accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///run/crio/crio.sock"}})
-	if diff := cmp.Diff([]string{"/opt/hooks.d"}, r.hooks.readDirs(r.engine)); diff != "" {
+	read := func() []string {
+		return r.hooks.readDirs(r.engine, r.client.crioConfig(r.engine).Crio.Runtime.HooksDir)
+	}
+	if diff := cmp.Diff([]string{"/opt/hooks.d"}, read()); diff != "" {
 		t.Errorf("of the running one (-want +got):\n%s", diff)
+	}
+	// The files say otherwise, but it has read them before it started.
+	if err := errors.Join(h.MkdirAll("/etc/crio", 0o755), h.WriteFile("/etc/crio/crio.conf",
+		[]byte("[crio.runtime]\ncdi_spec_dirs = [\"/etc/cdi\"]\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if rep, p := r.CheckConfig(); p != nil || !rep.Offers || len(rep.Change.Files) > 0 {
+		t.Errorf("the running one reads specs: %v, %+v", p, rep)
+	}
+	if diff := cmp.Diff([]string{"/etc/cdi", "/var/run/cdi", "/opt/cdi"}, r.specs.dirs); diff != "" {
+		t.Errorf("directories of specs (-want +got):\n%s", diff)
+	}
+	r.engine.Started = time.Now().Add(-time.Hour) // they are newer, so they may have been read since, by a reload
+	if rep, p := r.CheckConfig(); reason(p) != accel.RuntimeMissingCDI || rep.Offers {
+		t.Errorf("with newer files: %v, offers %t", p, rep.Offers)
+	}
+	r.engine.Started = time.Time{}
+	padding = strings.Repeat("# long\n", maxAnswer/7+1)
+	if diff := cmp.Diff(crioConfig{}, r.client.crioConfig(r.engine)); diff != "" {
+		t.Errorf("of an answer that is too long: %s", diff)
+	}
+	if err := h.Remove("/etc/crio/crio.conf"); err != nil {
+		t.Fatal(err)
 	}
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{defaultHookDir}, r.hooks.readDirs(r.engine)); diff != "" {
+	if diff := cmp.Diff([]string{defaultHookDir}, read()); diff != "" {
 		t.Errorf("after it stopped (-want +got):\n%s", diff)
 	}
 }

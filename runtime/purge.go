@@ -21,7 +21,7 @@ func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 	}
 	names := []string{r.engine.Config}
 	if c, p := engine.Read(r.host, r.engine); p == nil {
-		names = append(names, c.Top)
+		names = append(append(names, c.Files...), c.Top)
 		if top, p := r.real(c.Top); p == nil {
 			names = append(names, top)
 		}
@@ -41,6 +41,7 @@ func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 	if len(back.Files) == 0 {
 		return nil
 	}
+	back.Restarts = engine.Restarts(r.engine, back)
 	return r.restart.noteChange(r.engine, back, true)
 }
 

@@ -15,8 +15,8 @@ import (
 // Remnants removes, or with dry only finds, files for the container runtime that are recognizable as acceld's by
 // their content: files of a version before the ledger, or files whose ledger is lost. A file counts if its name is
 // one of ours and it names our hook's program, is that program (its directory is its digest), or begins with our
-// comment. Everything else stays, including what the ledger has a record of: the ledger undoes that, or has left it
-// for a reason.
+// comment. Everything else stays, including what the ledger has a record of: the ledger undoes that, has left it for a
+// reason, or has restored it because it was there before acceld.
 func (r *Runtime) Remnants(dry bool) (found []string, p *accel.Problem) {
 	r.begin()
 	defer r.mu.Unlock()

@@ -62,7 +62,9 @@ type pending struct {
 	AfterBoot time.Duration `json:"afterBoot,omitempty"` // in nanoseconds
 	Started   time.Time     `json:"started"`
 	// Reload is true if a reload is enough.
-	Reload bool     `json:"reload,omitempty"`
+	Reload bool `json:"reload,omitempty"`
+	// Itself is true if the distribution restarts the daemon as soon as it sees the files.
+	Itself bool     `json:"itself,omitempty"`
 	Files  []string `json:"files"`
 	// Back is true if a purge restored the files: the daemon has read what acceld wrote, but not the current
 	// content.
@@ -88,7 +90,8 @@ type restarter struct {
 func (r *restarter) noteChange(e accel.ContainerEngine, c engine.Change, back bool) *accel.Problem {
 	after, _ := r.host.Processes().StartedAfterBoot(strconv.Itoa(e.PID)) // 0 if it is not known
 	n := pending{
-		Engine: e.Name, PID: e.PID, AfterBoot: after, Started: e.Started, Reload: c.Reload, Back: back,
+		Engine: e.Name, PID: e.PID, AfterBoot: after, Started: e.Started, Reload: c.Reload, Itself: c.Restarts,
+		Back: back,
 	}
 	for _, f := range c.Files {
 		n.Files = append(n.Files, f.Path)
@@ -153,6 +156,9 @@ func (r *restarter) takeOver(ctx context.Context, e accel.ContainerEngine, c eng
 		r.forget()
 		return nil
 	}
+	if n.Itself {
+		return r.itself(ctx, e, c, n)
+	}
 	if r.units.Restart == nil || e.Unit == "" {
 		return r.waiting(e)
 	}
@@ -179,12 +185,51 @@ func (r *restarter) takeOver(ctx context.Context, e accel.ContainerEngine, c eng
 	if failed == nil {
 		failed = r.back(ctx, e, before)
 	}
-	if failed == nil {
-		r.log.Info("container runtime has read its configuration", "unit", e.Unit)
-		r.forget()
-		return nil
+	return r.done(ctx, e, c, n, before, failed)
+}
+
+// done ends a restart: failed says why the daemon did not come back; nil if it did.
+func (r *restarter) done(ctx context.Context, e accel.ContainerEngine, c engine.Change, n pending, before []string,
+	failed error,
+) *accel.Problem {
+	if failed != nil {
+		return r.rollBack(ctx, e, c, n, before, failed)
 	}
-	return r.rollBack(ctx, e, c, n, before, failed)
+	r.log.Info("container runtime has read its configuration", "unit", e.Unit)
+	r.forget()
+	return nil
+}
+
+// itself waits until the distribution has replaced the daemon. A distribution that does not watch its files leaves it
+// running: then the change waits for a restart like any other.
+func (r *restarter) itself(ctx context.Context, e accel.ContainerEngine, c engine.Change, n pending) *accel.Problem {
+	before, _ := r.client.pods(ctx, e) // unknown ones cannot be lost
+	n.Trying, n.Since = &e, time.Now()
+	if p := r.note(n); p != nil {
+		return p
+	}
+	if !r.replaced(ctx, e) {
+		n.Trying, n.Itself = nil, false
+		if p := r.note(n); p != nil {
+			return p
+		}
+		return r.waiting(e)
+	}
+	return r.done(ctx, e, c, n, before, r.back(ctx, e, before))
+}
+
+// replaced waits until the noted daemon no longer runs, and reports whether that has happened.
+func (r *restarter) replaced(ctx context.Context, e accel.ContainerEngine) bool {
+	ctx, cancel := context.WithTimeout(ctx, r.patience.comeback)
+	defer cancel()
+	for {
+		if _, same := r.noted(e); !same {
+			return true
+		}
+		if pace.Sleep(ctx, r.patience.again) != nil {
+			return false
+		}
+	}
 }
 
 // finish ends a restart in the middle of which acceld was killed: the runtime may be down with the change. Pods may
@@ -223,7 +268,10 @@ func (r *restarter) rollBack(ctx context.Context, e accel.ContainerEngine, c eng
 		return p
 	}
 	again, verb := r.units.Restart, "restart"
-	if r.policy == RestartNever { // then it was a reload
+	switch {
+	case n.Itself: // the files that are there again make the distribution restart it once more
+		again = func(context.Context, string) error { return nil }
+	case r.policy == RestartNever: // then it was a reload
 		again, verb = r.units.Reload, "reload"
 	}
 	err := again(ctx, e.Unit)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/host/ledger"
 	"github.com/acceld/acceld/runtime/engine"
 )
 
@@ -55,6 +56,9 @@ func newDaemon(t *testing.T, name, config, text string) *daemon {
 		Name: name, Endpoint: "unix:///run/s", Config: config, Unit: name + ".service", PID: 1000,
 		Started: time.Now().Add(-time.Hour),
 	}}
+	if name == "containerd" {
+		d.version = "v1.7.27"
+	}
 	for file, text := range map[string]string{
 		config: text, "/proc/1000/cmdline": "/usr/bin/" + name + "\x00",
 		"/run/x": "",
@@ -283,7 +287,6 @@ func TestVersionIsAsked(t *testing.T) {
 			"containerd 1.6.20~ds1 does not read CDI specs, whatever its configuration: versions from 1.7.2 do",
 		},
 		{"1", "v1.7.24-0ubuntu1", on, "", ""},
-		{"1", "1.\x1b[2J", on, "", ""},
 		{"1.7.1", "1.7.27", on, accel.RuntimeMissingCDI, ""},
 	} {
 		d := newDaemon(t, "containerd", "/etc/c.toml", c.config)
@@ -292,6 +295,122 @@ func TestVersionIsAsked(t *testing.T) {
 			p.Message != c.message {
 			t.Errorf("program %q, daemon %q: %v", c.program, c.says, p)
 		}
+	}
+}
+
+// TestVersionIsNotKnown: a runtime whose version nobody tells is not said to read specs.
+func TestVersionIsNotKnown(t *testing.T) {
+	const on = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  enable_cdi = true\n"
+	for _, says := range []string{"", "1", "1.\x1b[2J"} {
+		d := newDaemon(t, "containerd", "/etc/c.toml", on)
+		d.e.Version, d.version = "1", says
+		r := d.agent(RestartNever)
+		rep, p := r.ApplyConfig(t.Context())
+		if p != nil || rep.Offers || len(rep.Change.Files) > 0 {
+			t.Errorf("%q: %v, offers %t, %s", says, p, rep.Offers, rep.Diff)
+		}
+		def := &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu"}
+		accs := []accel.Accelerator{{
+			ID: "0000:01:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240}},
+			Health: accel.Health{State: accel.Healthy},
+		}}
+		if have, _ := r.Check(def, accs, accel.Want{CDI: true}); reason(have.NotHonored) != accel.RuntimeMissingCDI ||
+			!strings.Contains(have.NotHonored.Message, "it is not known whether containerd reads CDI specs") {
+			t.Errorf("%q: %v", says, have.NotHonored)
+		}
+	}
+}
+
+// k0sConfig is a file that k0s has written, for a containerd that does not read specs.
+const k0sConfig = "# k0s_managed=true\nversion = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  enable_cdi = false\n"
+
+// k0s is a node on which k0s restarts containerd a while after a drop-in was written, unless it is an old one.
+func k0s(t *testing.T, restart Restart, watches bool) (*daemon, *Runtime) {
+	t.Helper()
+	d := newDaemon(t, "containerd", "/etc/k0s/containerd.toml", k0sConfig)
+	d.e.Layout, d.e.Unit = "k0s", "k0sworker.service"
+	r := d.agent(restart)
+	if watches {
+		d.watched(r)
+	}
+	return d, r
+}
+
+// watched restarts the daemon at the third look at it, as its distribution does after a change.
+func (d *daemon) watched(r *Runtime) {
+	looks := 0
+	r.restart.look = func() accel.ContainerEngine {
+		if looks++; looks == 3 {
+			_ = d.restart(d.Context(), "") // its error is what the daemon dies of
+		}
+		return d.e
+	}
+}
+
+const k0sDropin = "/etc/k0s/containerd.d/60-acceld.toml"
+
+// TestDropinRestarts: k0s restarts containerd when a drop-in appears. So that drop-in is not written where nothing may
+// be restarted, and where something may, nothing else is.
+func TestDropinRestarts(t *testing.T) {
+	d, r := k0s(t, RestartNever, true)
+	for range 2 {
+		_, p := r.ApplyConfig(t.Context())
+		if reason(p) != accel.RuntimeMissingCDI || !strings.Contains(p.Message, k0sDropin) ||
+			!strings.Contains(p.Message, "k0s restarts it as soon as that is there") || r.host.Exists(k0sDropin) {
+			t.Errorf("never: %v, written: %t", p, r.host.Exists(k0sDropin))
+		}
+	}
+	for _, restart := range []Restart{RestartIdle, RestartNow} {
+		d, r = k0s(t, restart, true)
+		if rep, p := r.ApplyConfig(t.Context()); p != nil || !rep.Offers || len(d.calls) != 1 {
+			t.Errorf("%s: %v, offers %t, calls %q", restart, p, rep.Offers, d.calls)
+		}
+	}
+	d, r = k0s(t, RestartIdle, true)
+	d.creating = true
+	if _, p := r.ApplyConfig(t.Context()); reason(p) != accel.RuntimeMissingCDI || r.host.Exists(k0sDropin) {
+		t.Errorf("while a container is created: %v, written: %t", p, r.host.Exists(k0sDropin))
+	}
+}
+
+// TestDropinRestartFails: if containerd does not come back, the drop-in goes again, and k0s restarts it once more.
+func TestDropinRestartFails(t *testing.T) {
+	d, r := k0s(t, RestartNow, true)
+	d.spoil = func() error { return errors.New("dead") }
+	if _, p := r.ApplyConfig(t.Context()); reason(p) != accel.RuntimeDown || r.host.Exists(k0sDropin) ||
+		len(d.calls) != 1 {
+		t.Errorf("%v, calls %q, still there: %t", p, d.calls, r.host.Exists(k0sDropin))
+	}
+}
+
+// TestPurgeOfADropin: k0s restarts containerd also when the drop-in goes, under every policy.
+func TestPurgeOfADropin(t *testing.T) {
+	d, r := k0s(t, RestartNow, true)
+	if _, p := r.ApplyConfig(t.Context()); p != nil {
+		t.Fatal(p)
+	}
+	d.calls = nil
+	r = d.agent(RestartNever)
+	d.watched(r)
+	if p := r.BeforePurge([]string{k0sDropin}); p != nil {
+		t.Fatal(p)
+	}
+	if _, err := r.ledger.Undo(ledger.UndoOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if p := r.AfterPurge(t.Context()); p != nil || len(d.calls) != 1 || r.host.Exists(restartFile) {
+		t.Errorf("%v, calls %q, still noted: %t", p, d.calls, r.host.Exists(restartFile))
+	}
+}
+
+// TestDropinOfAnOldK0s: one that does not watch its drop-ins must be restarted like any other.
+func TestDropinOfAnOldK0s(t *testing.T) {
+	d, r := k0s(t, RestartNow, false)
+	if _, p := r.ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded || len(d.calls) != 0 {
+		t.Fatalf("%v, calls %q", p, d.calls)
+	}
+	if _, p := r.ApplyConfig(t.Context()); p != nil || len(d.calls) != 1 {
+		t.Errorf("the next time: %v, calls %q", p, d.calls)
 	}
 }
 

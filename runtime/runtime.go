@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"path"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,7 +68,40 @@ func (r *Runtime) begin() {
 		}
 	}
 	r.engine.Version = r.client.version(r.engine)
-	r.hooks.dirs = r.hooks.readDirs(r.engine)
+	said := r.client.crioConfig(r.engine).Crio.Runtime
+	r.hooks.dirs = r.hooks.readDirs(r.engine, said.HooksDir)
+	r.config.said = said.CDISpecDirs
+	r.specs.dirs = r.readSpecDirs()
+}
+
+// readSpecDirs returns the directories of CDI specs: the default ones, and those that the container runtime's files or
+// command line name, or that a running CRI-O says that it reads.
+func (r *Runtime) readSpecDirs() []string {
+	dirs := specDirs()
+	places := map[string]bool{}
+	for _, dir := range dirs {
+		places[r.place(dir)] = true
+	}
+	more := r.config.said
+	if c, _ := engine.Read(r.host, r.engine); c != nil { // a problem is reported elsewhere
+		more = slices.Concat(c.SpecDirs, more)
+	}
+	for _, dir := range more {
+		if path.IsAbs(dir) && !engine.Reads(dirs, dir) && !places[r.place(dir)] {
+			dirs = append(dirs, path.Clean(dir))
+			places[r.place(dir)] = true
+		}
+	}
+	return dirs
+}
+
+// place returns a directory without the links in its path.
+func (r *Runtime) place(dir string) string {
+	place, err := r.host.Follow(dir)
+	if err != nil {
+		return path.Clean(dir)
+	}
+	return place
 }
 
 // New returns the Runtime of h.
@@ -95,7 +129,7 @@ func New(h *host.Host, o Options) *Runtime {
 		patience: patience{comeback: 30 * time.Second, settle: 5 * time.Second, again: 250 * time.Millisecond},
 	}
 	return &Runtime{
-		files: f, specs: specWriter{f}, links: links{f}, client: cl, restart: restart,
+		files: f, specs: specWriter{f, specDirs()}, links: links{f}, client: cl, restart: restart,
 		config: &configuration{files: f, client: cl, hooks: hd, restart: restart},
 		hooks:  hd, engine: o.Engine,
 		program: &hookProgram{files: f, self: self, source: o.HookProgram, digests: map[string]digest{}},
@@ -159,13 +193,13 @@ func (r *Runtime) unread() *accel.Problem {
 		return nil
 	}
 	rep, p := r.config.report(r.engine)
-	if p == nil && !rep.Offers {
-		p = accel.Problemf(accel.RuntimeMissingCDI, "%s does not read CDI specs in %q", r.engine.Name, specDir)
+	if p == nil {
+		p = rep.unread()
 	}
 	switch {
 	case p == nil:
 		r.reads = r.engine
-	case p.Reason != accel.RuntimeRestartNeeded && r.client.running(r.engine) && r.reads == r.engine:
+	case p.Reason != accel.RuntimeRestartNeeded && r.client.running(r.engine) && reflect.DeepEqual(r.reads, r.engine):
 		// The files are being edited, or are for the daemon's next start: the running daemon has read other files.
 		return nil
 	}
@@ -268,7 +302,7 @@ func (r *Runtime) Sources() []string {
 func (r *Runtime) Paths() []string {
 	r.begin()
 	defer r.mu.Unlock()
-	paths := append(slices.Clone(specDirs()), linkDir)
+	paths := append(slices.Clone(r.specs.dirs), linkDir)
 	if socket, ok := strings.CutPrefix(r.engine.Endpoint, "unix://"); ok { // each start of the runtime creates it again
 		paths = append(paths, path.Dir(socket))
 	}

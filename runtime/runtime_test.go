@@ -3,8 +3,11 @@ package runtime
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
+	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -138,6 +141,35 @@ func TestConflict(t *testing.T) {
 			b.apply()
 		}
 	}
+}
+
+// TestConflictElsewhere: a spec in a directory that only the daemon's command line or a file names conflicts too. A
+// directory that is another name of acceld's own does not.
+func TestConflictElsewhere(t *testing.T) {
+	const foreign = "cdiVersion: 0.5.0\nkind: qemu.org/edu\ndevices:\n- name: 0000:01:00.0\n  containerEdits:\n    env: [A=b]\n"
+	b := newBed(t, t.TempDir())
+	b.write("/opt/flag/other.yaml", foreign)
+	b.write("/opt/file/other.yaml", foreign)
+	b.apply()
+	b.r.engine.SpecDirs = []string{"/opt/flag", "/run/cdi", "/var/run/cdi"}
+	check := func(want string) {
+		t.Helper()
+		_, p := b.r.Check(b.def, b.accs, b.want)
+		if p == nil || p.Reason != accel.SpecConflict || !strings.Contains(p.Message, want) {
+			t.Errorf("%v; want SpecConflict with %s", p, want)
+		}
+		if !slices.Contains(b.r.Paths(), path.Dir(want)) {
+			t.Errorf("%s is not watched", path.Dir(want))
+		}
+	}
+	check("/opt/flag/other.yaml")
+	b.r.engine.SpecDirs = nil
+	b.write("/etc/crio/crio.conf.d/x", "[crio.runtime]\ncdi_spec_dirs = [\"/opt/file\", \"/var/run/cdi\"]\n")
+	check("/opt/file/other.yaml")
+	if err := errors.Join(os.RemoveAll(b.path("/opt/file")), os.Symlink("/var/run/cdi", b.path("/opt/file"))); err != nil {
+		t.Fatal(err)
+	}
+	b.apply()
 }
 
 // A file that no runtime can read defines nothing, and the same name in another kind is another device.

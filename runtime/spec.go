@@ -21,7 +21,7 @@ import (
 // specDir is the volatile one of the two CDI directories, so that nothing stale is offered after a reboot.
 const specDir = "/var/run/cdi"
 
-// specDirs are the directories that runtimes read by default, lowest precedence first.
+// specDirs are the directories that runtimes read if nothing is configured, lowest precedence first.
 func specDirs() []string { return []string{"/etc/cdi", specDir} }
 
 // spec is a CDI spec as it should be on the host.
@@ -42,7 +42,10 @@ func specPath(def *accel.Definition) (string, *accel.Problem) {
 }
 
 // specWriter renders the CDI specs of kinds and writes them to the host.
-type specWriter struct{ *files }
+type specWriter struct {
+	*files
+	dirs []string // where others' specs may be; every exported method of the Runtime reads them again
+}
 
 // render returns the spec of a kind. Its devices are the accelerators that are present and have their nodes, including
 // unhealthy ones: the kubelet does not offer those, and the gate stops them with their reason, whereas a device that
@@ -296,7 +299,7 @@ type foundSpec struct {
 // are not parsed: a vendor's own spec can have thousands of lines.
 func (w *specWriter) mentioning(text string) []foundSpec {
 	var found []foundSpec
-	for _, dir := range specDirs() {
+	for _, dir := range w.dirs {
 		entries, err := w.host.ReadDir(dir)
 		if err != nil {
 			continue // usually the directory does not exist

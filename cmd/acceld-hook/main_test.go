@@ -145,7 +145,14 @@ func TestHook(t *testing.T) {
 			name: "injected, of a kind of which nobody chose", args: []string{"--device", "0000:05:00.0"},
 			published: chosen, spec: fmt.Sprintf(containerd, "main", other),
 		},
-		{name: "injected, and nobody knows who it is", args: []string{"--device", "0000:01:00.0"}, published: chosen},
+		{
+			name: "injected, without an identity", args: []string{"--device", "0000:01:00.0"}, published: chosen,
+			spec: fmt.Sprintf(spec, unready),
+		},
+		{
+			name: "injected, and nobody can tell who it is", args: []string{"--device", "0000:01:00.0"},
+			published: chosen, want: "cannot read the container's specification",
+		},
 		{name: "annotated and chosen", published: chosen, spec: fmt.Sprintf(crio, "main", ready+","+other)},
 		{
 			name: "annotated and another one chosen", published: chosen, spec: fmt.Sprintf(crio, "main", unready),

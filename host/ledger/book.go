@@ -52,12 +52,16 @@ type times struct {
 // content is the decoded content of a journal.
 type content struct {
 	entries map[string]*entry
-	times   map[string]times
-	notes   []Note
-	seq     int
+	// restored has what was there before acceld, of the paths at which it is there again.
+	restored map[string]*State
+	times    map[string]times
+	notes    []Note
+	seq      int
 }
 
-func newContent() content { return content{entries: map[string]*entry{}, times: map[string]times{}} }
+func newContent() content {
+	return content{entries: map[string]*entry{}, restored: map[string]*State{}, times: map[string]times{}}
+}
 
 // apply applies one record. The first change of a path must have the prior state; otherwise the journal has a gap.
 func (c *content) apply(r record) error {
@@ -71,6 +75,7 @@ func (c *content) apply(r record) error {
 		if r.Prior != nil {
 			e = &entry{path: r.Path, seq: c.seq, bootID: r.BootID, prior: r.Prior}
 			c.entries[r.Path] = e
+			delete(c.restored, r.Path)
 		}
 		e.ours = append(e.ours, r.Wrote)
 	case opDone:
@@ -84,6 +89,9 @@ func (c *content) apply(r record) error {
 		}
 	case opUndone:
 		delete(c.entries, r.Path)
+		if r.Prior != nil {
+			c.restored[r.Path] = r.Prior
+		}
 	case opTimed:
 		delete(c.times, r.Path)
 	case opTimes:
@@ -129,6 +137,9 @@ func (c *content) records() []record {
 		if len(e.ours) == 1 {
 			out = append(out, record{Op: opDone, Path: e.path})
 		}
+	}
+	for key, prior := range c.restored {
+		out = append(out, record{Op: opUndone, Path: key, Prior: prior})
 	}
 	for i := range c.notes {
 		out = append(out, record{Op: opNote, Note: &c.notes[i]})

@@ -18,7 +18,8 @@ func (l *Ledger) Remaining() (int, error) {
 	return l.remaining()
 }
 
-// Recorded reports whether a change of the file is still on record.
+// Recorded reports whether a change of the file is still on record, or the file is as it was before acceld because an
+// Undo restored it.
 func (l *Ledger) Recorded(name string) (bool, error) {
 	key, err := l.Key(name)
 	if err != nil {
@@ -30,7 +31,7 @@ func (l *Ledger) Recorded(name string) (bool, error) {
 	if err := b.catchUp(); err != nil {
 		return false, err
 	}
-	return b.entries[key] != nil, nil
+	return b.entries[key] != nil || b.restored[key] != nil, nil
 }
 
 func (l *Ledger) remaining() (int, error) {

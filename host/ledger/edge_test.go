@@ -36,6 +36,34 @@ func TestCompactedInFlight(t *testing.T) {
 	}
 }
 
+// TestRestoredIsRemembered: a path at which there is again what was there before acceld is known as such until acceld
+// changes it again, also after the journal was compacted.
+func TestRestoredIsRemembered(t *testing.T) {
+	prior, wrote := &State{Kind: File, SHA256: "prior"}, &State{Kind: File, SHA256: "one"}
+	c := newContent()
+	for _, r := range []record{
+		{Op: opSchema, Schema: schema},
+		{Op: opChange, Path: "/etc/a", Prior: prior, Wrote: wrote},
+		{Op: opUndone, Path: "/etc/a", Prior: prior},
+		{Op: opChange, Path: "/etc/b", Prior: prior, Wrote: wrote},
+		{Op: opUndone, Path: "/etc/b", Prior: prior},
+		{Op: opChange, Path: "/etc/b", Prior: prior, Wrote: wrote},
+		{Op: opChange, Path: "/etc/c", Prior: &State{Kind: Absent}, Wrote: wrote},
+		{Op: opUndone, Path: "/etc/c"},
+	} {
+		must(t, c.apply(r))
+	}
+	again := newContent()
+	for _, r := range c.records() {
+		must(t, again.apply(r))
+	}
+	for _, have := range []content{c, again} {
+		if diff := cmp.Diff(map[string]*State{"/etc/a": prior}, have.restored); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
 // TestNotesOfOneName: notes of one kind are independent of those of another.
 func TestNotesOfOneName(t *testing.T) {
 	l := open(t, newRoot(t))

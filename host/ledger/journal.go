@@ -32,7 +32,7 @@ type record struct {
 	Time   time.Time `json:"time,omitzero"`
 	BootID string    `json:"bootID,omitempty"`
 	Path   string    `json:"path,omitempty"`
-	// Prior is what was there before acceld; only with the first change of a path.
+	// Prior is what was there before acceld: with the first change of a path, and with opUndone if that is there again.
 	Prior *State `json:"prior,omitempty"`
 	Wrote *State `json:"wrote,omitempty"`
 	// Listing is a digest of a directory's names and Mtime its time, both from before the first change in it.

@@ -116,7 +116,11 @@ func (l *Ledger) undoBook(b *book, o UndoOptions) []Outcome {
 		if result.Action == Left || o.DryRun {
 			continue
 		}
-		if err := b.add(false, record{Op: opUndone, Path: e.path}); err != nil {
+		undone := record{Op: opUndone, Path: e.path}
+		if e.prior.Kind != Absent && result.Action != Kept {
+			undone.Prior = e.prior
+		}
+		if err := b.add(false, undone); err != nil {
 			// Nothing is lost: the next Undo finds the path already restored.
 			l.log.Debug("an undone change is still on record", "path", e.path, "error", err)
 		}

@@ -67,7 +67,11 @@ func readContainerd(files Files, e accel.ContainerEngine) (*Config, *accel.Probl
 		c, p = readStandard(files, e, cmp.Or(e.Config, "/etc/containerd/config.toml"), decodeContainerd)
 	}
 	if c != nil {
-		c.brought(e.Version, "1.7.2")
+		version := e.Version
+		if !c.merge.one { // as the format of its files says
+			version = cmp.Or(version, "2")
+		}
+		c.brought(version, "1.7.2")
 	}
 	return c, p
 }
@@ -320,7 +324,7 @@ func dropin(version int, w []wanted) []byte {
 func containerdChanges(files Files, e accel.ContainerEngine, now *Config, dir string) []Change {
 	w := wants(now, dir)
 	switch {
-	case e.Layout == "k3s" || e.Layout == "rke2":
+	case rendersTemplate(e):
 		return rancherChanges(files, e, now, w)
 	case now.merge.deep:
 		return ownFiles(files, k0sDropins(now.Top), ".toml", dropin(now.merge.files[0].version, w))

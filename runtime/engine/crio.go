@@ -13,14 +13,14 @@ import (
 
 const crioDropins = "/etc/crio/crio.conf.d"
 
-// readCRIO merges the files as CRI-O 1.34 does. CDI is always on.
+// readCRIO merges the files as CRI-O 1.34 does. Its command line wins over them. CDI is always on.
 func readCRIO(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	c := &Config{
 		Name: e.Name, Layout: e.Layout, Top: cmp.Or(e.Config, "/etc/crio/crio.conf"), CDI: true,
 		SpecDirs: defaultSpecDirs(), HookDirs: hookDirs()[:1],
 	}
 	tree := map[string]any{}
-	for _, name := range append([]string{c.Top}, walk(files, crioDropins)...) {
+	for _, name := range append([]string{c.Top}, walk(files, dropinsOf(e))...) {
 		data, there, p := read(files, name)
 		if p != nil {
 			return c, p
@@ -53,9 +53,18 @@ func readCRIO(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 			c.HookDirs = dirs
 		}
 	}
+	if e.SpecDirs != nil {
+		c.SpecDirs = e.SpecDirs
+	}
+	if e.HookDirs != nil {
+		c.HookDirs = e.HookDirs
+	}
 	c.rest = []any{without(tree, []string{"crio", "runtime"}, "cdi_spec_dirs")}
 	return c, nil
 }
+
+// dropinsOf returns the directory of CRI-O's drop-ins.
+func dropinsOf(e accel.ContainerEngine) string { return cmp.Or(e.ConfigDir, crioDropins) }
 
 // walk returns the files below dir in the order in which CRI-O reads them: lexical, recursive, with any suffix. So
 // no temporary file may ever be in it.

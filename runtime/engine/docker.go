@@ -15,9 +15,10 @@ import (
 // readDocker reads the daemon's file. CDI exists since 25.0 and is on by default since 28.2. Before that, and if the
 // version is not known, it is off by default. features.cdi overrides the default.
 func readDocker(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
+	order, known := compare(e.Version, "28.2")
 	c := &Config{
 		Name: e.Name, Layout: e.Layout, Top: cmp.Or(e.Config, "/etc/docker/daemon.json"),
-		SpecDirs: defaultSpecDirs(), CDI: e.Version != "" && !older(e.Version, "28.2"),
+		SpecDirs: defaultSpecDirs(), CDI: known && order >= 0,
 	}
 	data, there, p := read(files, c.Top)
 	if p != nil {
@@ -42,9 +43,15 @@ func readDocker(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) 
 	if on, ok := table(tree, "features")["cdi"].(bool); ok {
 		c.CDI = on
 	}
+	if e.CDI != "" {
+		c.CDI = e.CDI == "on"
+	}
 	c.brought(e.Version, "25.0")
 	if dirs, ok := list(tree["cdi-spec-dirs"]); ok && len(dirs) > 0 {
 		c.SpecDirs = dirs
+	}
+	if len(e.SpecDirs) > 0 {
+		c.SpecDirs = e.SpecDirs
 	}
 	c.rest = []any{without(without(tree, []string{"features"}, "cdi"), nil, "cdi-spec-dirs")}
 	return c, nil

@@ -9,6 +9,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -45,6 +46,8 @@ type Config struct {
 	// Since is the first version that reads specs if this version is older. It is empty otherwise, and if the
 	// version is not known.
 	Since string `json:"since,omitempty"`
+	// Unknown says why it is not known whether devices are injected, although the files are right; empty if it is.
+	Unknown string `json:"unknown,omitempty"`
 	// HookDirs are the directories of OCI hooks, lowest precedence first; none if the runtime reads no hooks.
 	HookDirs []string `json:"hookDirs,omitempty"`
 
@@ -54,10 +57,14 @@ type Config struct {
 	merge *containerdFiles
 }
 
-// Offers reports whether a device in a spec in dir reaches containers.
-func (c *Config) Offers(dir string) bool {
-	return c.CDI && slices.ContainsFunc(c.SpecDirs, samePlace(dir))
-}
+// Offers reports whether a device in a spec in dir is known to reach containers.
+func (c *Config) Offers(dir string) bool { return c.Unknown == "" && c.right(dir) }
+
+// right reports whether the files are such that a device in a spec in dir reaches containers.
+func (c *Config) right(dir string) bool { return c.CDI && Reads(c.SpecDirs, dir) }
+
+// Reads reports whether dir is one of the directories; /var/run is /run on every system with systemd.
+func Reads(dirs []string, dir string) bool { return slices.ContainsFunc(dirs, samePlace(dir)) }
 
 // samePlace compares directories; /var/run is /run on every system with systemd.
 func samePlace(dir string) func(string) bool {
@@ -112,6 +119,8 @@ type Change struct {
 	Files []File `json:"files,omitempty"`
 	// Reload is true if the runtime takes over the change without a restart.
 	Reload bool `json:"reload,omitempty"`
+	// Restarts is true if the change itself restarts a running runtime, because its distribution watches the files.
+	Restarts bool `json:"restarts,omitempty"`
 }
 
 // Foreign reports whether the change touches a file that is not acceld's own.
@@ -124,7 +133,7 @@ func (c Change) Foreign() bool {
 // none that does.
 func Plan(files Files, e accel.ContainerEngine, dir string, edit Edit) (Change, *accel.Problem) {
 	now, p := Read(files, e)
-	if p != nil || now.Offers(dir) {
+	if p != nil || now.right(dir) {
 		return Change{}, p
 	}
 	if now.Since != "" {
@@ -135,7 +144,7 @@ func Plan(files Files, e accel.ContainerEngine, dir string, edit Edit) (Change, 
 	var refused *accel.Problem
 	row := RowOf(e.Name)
 	for _, c := range row.changes(files, e, now, dir) {
-		c.Reload = row.Reload
+		c.Reload, c.Restarts = row.Reload, Restarts(e, c)
 		if len(c.Files) == 0 || !proven(files, e, now, c, dir) {
 			continue
 		}
@@ -149,11 +158,27 @@ func Plan(files Files, e accel.ContainerEngine, dir string, edit Edit) (Change, 
 		}
 	}
 	if refused == nil {
-		refused = accel.Problemf(accel.RuntimeMissingCDI,
-			"%s does not read CDI specs in %q, and no change of %q that leaves the rest as it is makes it", e.Name, dir,
-			now.Top)
+		refused = accel.Problemf(accel.RuntimeMissingCDI, "%s does not read CDI specs in %q, %s", e.Name, dir,
+			obstacle(files, e, now, dir))
 	}
 	return Change{}, refused
+}
+
+// obstacle says why no change makes a runtime read the specs in dir, and where a person has to make one.
+func obstacle(files Files, e accel.ContainerEngine, now *Config, dir string) string {
+	switch {
+	case e.CDI == "off":
+		return "because its command line switches that off"
+	case e.SpecDirs != nil && !Reads(e.SpecDirs, dir):
+		return fmt.Sprintf("because its command line names other directories (%s)", strings.Join(e.SpecDirs, " "))
+	}
+	place := now.Top
+	if rendersTemplate(e) {
+		if r, p := rancherFiles(files, e); p == nil {
+			place = r.ownTemplate(now)
+		}
+	}
+	return fmt.Sprintf("and no change of %q that leaves the rest as it is makes it", place)
 }
 
 func names(c Change) string {
@@ -168,30 +193,44 @@ func names(c Change) string {
 // nothing else.
 func proven(files Files, e accel.ContainerEngine, now *Config, c Change, dir string) bool {
 	then, p := Read(With(files, c), e)
-	return p == nil && then.Offers(dir) && reflect.DeepEqual(now.rest, then.rest) && slices.Equal(now.HookDirs,
+	return p == nil && then.right(dir) && reflect.DeepEqual(now.rest, then.rest) && slices.Equal(now.HookDirs,
 		then.HookDirs)
 }
 
-// brought turns CDI off if the version is older than since, the first one that reads specs.
+// brought turns CDI off if the version is older than since, the first one that reads specs. If the version is not
+// known well enough to tell, neither is whether it reads them.
 func (c *Config) brought(version, since string) {
-	if older(version, since) {
+	switch order, known := compare(version, since); {
+	case known && order < 0:
 		c.CDI, c.Since = false, since
+	case !known && c.CDI:
+		c.Unknown = fmt.Sprintf("the version of %s is not known, and versions before %s do not read CDI specs", c.Name,
+			since)
 	}
 }
 
-// older compares versions as far as both have numbers. An unknown version is not older.
+// older reports whether a version is known to be older than another one.
 func older(version, than string) bool {
-	a, b := strings.Split(version, "."), strings.Split(than, ".")
-	for i := range min(len(a), len(b)) {
+	order, known := compare(version, than)
+	return known && order < 0
+}
+
+// compare compares a version with a complete one. It is not known if the version has fewer numbers, all the same.
+func compare(version, with string) (order int, known bool) {
+	a, b := strings.Split(version, "."), strings.Split(with, ".")
+	for i := range b {
+		if i >= len(a) {
+			return 0, false
+		}
 		x, err := strconv.Atoi(leadingDigits.FindString(a[i]))
 		if err != nil {
-			return false
+			return 0, false
 		}
-		if y, _ := strconv.Atoi(b[i]); x != y { // than is a constant of this package
-			return x < y
+		if y, _ := strconv.Atoi(b[i]); x != y { // with is a constant of this package
+			return x - y, true
 		}
 	}
-	return false
+	return 0, true
 }
 
 var leadingDigits = regexp.MustCompile(`^[0-9]*`)

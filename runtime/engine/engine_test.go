@@ -100,3 +100,121 @@ func TestProven(t *testing.T) {
 		}
 	}
 }
+
+// TestCommandLine: what a daemon's command line says wins over its files, and no file is changed in vain.
+func TestCommandLine(t *testing.T) {
+	const own, file = "/etc/crio/crio.conf.d/60-acceld.conf", "[crio.runtime]\ncdi_spec_dirs = [\"/opt/cdi\"]\n"
+	for name, c := range map[string]struct {
+		e       accel.ContainerEngine
+		files   memory
+		offers  bool
+		written string // by a change; empty if there is none
+		message string
+	}{
+		"CRI-O, a file that is overridden": {
+			accel.ContainerEngine{Name: "cri-o", SpecDirs: []string{"/run/cdi"}},
+			memory{"/etc/crio/crio.conf": []byte(file)}, true, "", "",
+		},
+		"CRI-O, other directories": {
+			accel.ContainerEngine{Name: "cri-o", SpecDirs: []string{"/opt/a", "/opt/b"}}, nil, false, "",
+			"because its command line names other directories (/opt/a /opt/b)",
+		},
+		"CRI-O, no directory": {
+			accel.ContainerEngine{Name: "cri-o", SpecDirs: []string{}}, nil, false, "", "names other directories",
+		},
+		"CRI-O, another directory of drop-ins": {
+			accel.ContainerEngine{Name: "cri-o", ConfigDir: "/opt/d"},
+			memory{"/opt/d/1": []byte(file), "/etc/crio/crio.conf.d/1": []byte("broken [")},
+			false, "/opt/d/60-acceld.conf", "",
+		},
+		"CRI-O, the usual one": {
+			accel.ContainerEngine{Name: "cri-o"}, memory{"/etc/crio/crio.conf": []byte(file)}, false, own, "",
+		},
+		"docker, switched off": {
+			accel.ContainerEngine{Name: "docker", Version: "28.3.0", CDI: "off"}, nil, false, "",
+			"because its command line switches that off",
+		},
+		"docker, switched on": {
+			accel.ContainerEngine{Name: "docker", Version: "27.0.1", CDI: "on"}, nil, true, "", "",
+		},
+		"docker, switched on and too old": {
+			accel.ContainerEngine{Name: "docker", Version: "24.0.1", CDI: "on"}, nil, false, "", "versions from 25.0 do",
+		},
+		"docker, other directories": {
+			accel.ContainerEngine{Name: "docker", Version: "28.3.0", SpecDirs: []string{"/opt/a"}}, nil, false, "",
+			"names other directories (/opt/a)",
+		},
+	} {
+		got, p := Read(c.files, c.e)
+		if p != nil || got.Offers(specs) != c.offers {
+			t.Errorf("%s: offers %t, %v", name, !c.offers, p)
+		}
+		change, p := Plan(c.files, c.e, specs, EditFull)
+		written := ""
+		if len(change.Files) == 1 {
+			written = change.Files[0].Path
+		}
+		if written != c.written || (p != nil) != (c.message != "") ||
+			p != nil && !strings.Contains(p.Message, c.message) {
+			t.Errorf("%s: a change of %q, %v", name, written, p)
+		}
+	}
+}
+
+// TestVersionUnknown: a runtime that may be too old is not said to read specs, whatever its files say.
+func TestVersionUnknown(t *testing.T) {
+	table := func(version string) memory {
+		name := "io.containerd.grpc.v1.cri"
+		if version == "3" {
+			name = "io.containerd.cri.v1.runtime"
+		}
+		return memory{"/etc/containerd/config.toml": []byte("version = " + version + "\n[plugins.\"" + name +
+			"\"]\n  enable_cdi = true\n")}
+	}
+	docker := memory{"/etc/docker/daemon.json": []byte(`{"features": {"cdi": true}}`)}
+	for _, c := range []struct {
+		name, version string
+		files         memory
+		offers, known bool
+	}{
+		{"containerd", "", table("2"), false, false},
+		{"containerd", "1", table("2"), false, false},
+		{"containerd", "1.7", table("2"), false, false},
+		{"containerd", "1.7.2", table("2"), true, true},
+		{"containerd", "1.6.20~ds1", table("2"), false, true},
+		{"containerd", "2", table("2"), true, true},
+		{"containerd", "", table("3"), true, true},
+		{"docker", "", docker, false, false},
+		{"docker", "25.0.3", docker, true, true},
+		{"docker", "", nil, false, true},
+	} {
+		e := accel.ContainerEngine{Name: c.name, Version: c.version}
+		got, p := Read(c.files, e)
+		if p != nil || got.Offers(specs) != c.offers || (got.Unknown == "") != c.known {
+			t.Errorf("%s %q: offers %t, unknown %q, %v", c.name, c.version, got.Offers(specs), got.Unknown, p)
+		}
+		if change, _ := Plan(c.files, e, specs, EditFull); !c.known && len(change.Files) > 0 {
+			t.Errorf("%s %q: a change of files that are right: %s", c.name, c.version, change.Diff())
+		}
+	}
+}
+
+// TestTemplateIsNamed: where k3s and RKE2 render the file, a person has to change what it is rendered from.
+func TestTemplateIsNamed(t *testing.T) {
+	const dir = "/var/lib/rancher/rke2/agent/etc/containerd/"
+	rendered := []byte("version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  enable_selinux = false\n")
+	e := accel.ContainerEngine{Name: "containerd", Layout: "rke2", Version: "1.7.27"}
+	for name, c := range map[string]struct {
+		files memory
+		edit  Edit
+	}{
+		"none yet, and not allowed": {memory{dir + "config.toml": rendered}, EditDropin},
+		"one that includes the built-in one": {
+			memory{dir + "config.toml": rendered, dir + "config.toml.tmpl": []byte("{{ template \"base\" . }}\n")}, EditFull,
+		},
+	} {
+		if _, p := Plan(c.files, e, specs, c.edit); p == nil || !strings.Contains(p.Message, `"`+dir+`config.toml.tmpl"`) {
+			t.Errorf("%s: %v", name, p)
+		}
+	}
+}

@@ -152,7 +152,7 @@ func try(t *testing.T, files memory, e accel.ContainerEngine) {
 		}
 	}
 	then, _ := Read(after, e)
-	if !then.Offers(specs) || !reflect.DeepEqual(now.rest, then.rest) {
+	if !then.right(specs) || !reflect.DeepEqual(now.rest, then.rest) {
 		t.Errorf("not what was proposed:\n%s", c.Diff())
 	}
 	if again, p := Plan(after, e, specs, EditFull); p != nil || len(again.Files) > 0 {

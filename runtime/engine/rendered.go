@@ -86,7 +86,7 @@ func readRancher(files Files, e accel.ContainerEngine) (*Config, *accel.Problem)
 const k0sMark = "# k0s_managed=true"
 
 func readK0s(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
-	top := cmp.Or(e.Config, "/etc/k0s/containerd.toml")
+	top := cmp.Or(e.Config, k0sConfig)
 	f, p := parseContainerd(files, top, decodeContainerd)
 	if p != nil {
 		return nil, p
@@ -116,7 +116,30 @@ func readK0s(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	return m.config(e), nil
 }
 
+// Restarts reports whether writing a change restarts a running containerd: k0s watches its directory of drop-ins, and
+// restarts containerd three seconds after a change in it (k0sproject/k0s,
+// pkg/component/worker/containerd/component.go).
+func Restarts(e accel.ContainerEngine, c Change) bool {
+	dir := k0sDropins(cmp.Or(e.Config, k0sConfig))
+	return e.Layout == "k0s" && slices.ContainsFunc(c.Files, func(f File) bool { return path.Dir(f.Path) == dir })
+}
+
+const k0sConfig = "/etc/k0s/containerd.toml"
+
 func k0sDropins(top string) string { return path.Join(path.Dir(top), "containerd.d") }
+
+// rendersTemplate reports whether the distribution renders containerd's file from a template at each start.
+func rendersTemplate(e accel.ContainerEngine) bool { return e.Layout == "k3s" || e.Layout == "rke2" }
+
+// ownTemplate returns the template in which a person changes the configuration: what is rendered from it would be
+// overwritten at the next start.
+func (r rancher) ownTemplate(now *Config) string {
+	name := "config.toml.tmpl"
+	if now.merge.files[0].version >= 3 {
+		name = "config-v3.toml.tmpl"
+	}
+	return cmp.Or(r.template, path.Join(r.dir, name))
+}
 
 // rancherChanges returns the changes for k3s and RKE2. They never change the rendered file.
 func rancherChanges(files Files, e accel.ContainerEngine, now *Config, w []wanted) []Change {
@@ -137,12 +160,8 @@ func rancherChanges(files Files, e accel.ContainerEngine, now *Config, w []wante
 		if err != nil {
 			break
 		}
-		name := "config.toml.tmpl"
-		if now.merge.files[0].version >= 3 {
-			name = "config-v3.toml.tmpl"
-		}
 		text := ownComment + "\n# It is the config.toml that was rendered, and one change.\n" + string(after)
-		changes = append(changes, one(files, path.Join(r.dir, name), []byte(text), true))
+		changes = append(changes, one(files, r.ownTemplate(now), []byte(text), true))
 	}
 	return changes
 }

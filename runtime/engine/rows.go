@@ -43,11 +43,11 @@ func Rows() []Row {
 		{
 			Name: "cri-o", Daemon: true, CRI: true, Reload: true, Dropins: crioDropins, HookDirs: hookDirs(),
 			Check: []string{"crio", "--config", "DIR/crio.conf", "--config-dir", "DIR/crio.conf.d", "config"},
-			read:  readCRIO, changes: specDirsIn(crioDropins, "[crio.runtime]"), stage: stageCRIO,
+			read:  readCRIO, changes: specDirsIn(dropinsOf, "[crio.runtime]"), stage: stageCRIO,
 		},
 		{
 			Name: "podman", Reload: true, Dropins: podmanDropins, HookDirs: hookDirs(),
-			read: readPodman, changes: specDirsIn(podmanDropins, "[engine]"),
+			read: readPodman, changes: specDirsIn(func(accel.ContainerEngine) string { return podmanDropins }, "[engine]"),
 		},
 		{
 			Name: "containerd", Daemon: true, CRI: true, Versioned: true, Dropins: "/etc/containerd/conf.d",
@@ -96,11 +96,13 @@ func hookDirs() []string {
 }
 
 // specDirsIn returns a function that adds a directory to the cdi_spec_dirs of a table, by a file of acceld's own in
-// the directory dropins.
-func specDirsIn(dropins, table string) func(Files, accel.ContainerEngine, *Config, string) []Change {
-	return func(files Files, _ accel.ContainerEngine, now *Config, dir string) []Change {
+// the directory that dropins returns.
+func specDirsIn(
+	dropins func(accel.ContainerEngine) string, table string,
+) func(Files, accel.ContainerEngine, *Config, string) []Change {
+	return func(files Files, e accel.ContainerEngine, now *Config, dir string) []Change {
 		text := ownComment + "\n" + table + "\ncdi_spec_dirs = " + quoted(append(slices.Clone(now.SpecDirs), dir)) + "\n"
-		return ownFiles(files, dropins, ".conf", []byte(text))
+		return ownFiles(files, dropins(e), ".conf", []byte(text))
 	}
 }
 

@@ -8,6 +8,7 @@ package gate
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,10 +71,22 @@ type ContainerDevice struct {
 	Minor int64  `json:"minor"`
 }
 
-// Encode renders f as the bytes of the readiness file, with its devices sorted by ID.
+// Limits on the readiness file. A host has some hundred devices, divided ones included.
+const (
+	maxDevices = 8192 // devices, and choices
+	maxNodes   = 256  // nodes of a device, or devices of a choice
+	maxName    = 256  // bytes of an ID, a kind, a reason or a container's name
+	maxPath    = 4096 // bytes of a node's path (PATH_MAX)
+	maxMessage = 512  // bytes of a message, which becomes part of a pod's event
+)
+
+// Encode renders f as the bytes of the readiness file, with its devices sorted by ID. Long messages are shortened.
 func Encode(f File) ([]byte, error) {
 	f.Version = Version
 	f.Devices = slices.Clone(f.Devices)
+	for i := range f.Devices {
+		f.Devices[i].Message = shorten(f.Devices[i].Message)
+	}
 	slices.SortFunc(f.Devices, func(a, b Device) int { return cmp.Compare(a.ID, b.ID) })
 	b, err := json.MarshalIndent(f, "", "  ")
 	return append(b, '\n'), err
@@ -89,7 +102,48 @@ func Decode(b []byte) (File, error) {
 	if f.Version != Version {
 		return File{}, fmt.Errorf("cannot use the readiness of devices: version %d is not %d", f.Version, Version)
 	}
+	if what := f.excess(); what != "" {
+		return File{}, fmt.Errorf("cannot use the readiness of devices: it has %s", what)
+	}
 	return f, nil
+}
+
+// excess says what in f exceeds a limit; empty if nothing does.
+func (f File) excess() string {
+	if len(f.Devices) > maxDevices || len(f.Choices) > maxDevices {
+		return fmt.Sprintf("more than %d devices or choices", maxDevices)
+	}
+	for _, d := range f.Devices {
+		long := func(n Node) bool { return len(n.Path) > maxPath }
+		if len(d.Nodes) > maxNodes || slices.ContainsFunc(d.Nodes, long) || longest(d.ID, d.Kind, d.Reason) > maxName ||
+			len(d.Message) > maxMessage {
+			return fmt.Sprintf("a device with too much of something: %.40q", d.ID)
+		}
+	}
+	for _, c := range f.Choices {
+		if len(c.Devices) > maxNodes || longest(c.Devices...) > maxName || longest(c.Pod, c.Container) > maxName {
+			return fmt.Sprintf("a choice with too much of something, for pod %.40q", c.Pod)
+		}
+	}
+	return ""
+}
+
+// longest returns the length of the longest text, in bytes.
+func longest(texts ...string) int {
+	n := 0
+	for _, t := range texts {
+		n = max(n, len(t))
+	}
+	return n
+}
+
+// shorten cuts a message to the limit, between two characters.
+func shorten(message string) string {
+	const more = "…"
+	if len(message) <= maxMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxMessage-len(more)], "") + more
 }
 
 // Named decides about the devices that the CDI spec injected, by ID. It returns nil if all of them are ready,
@@ -143,6 +197,6 @@ func (d Device) err() error {
 
 // notReady builds the error's one line.
 func notReady(name, reason, message string) error {
-	why := strings.TrimSuffix(reason+": "+message, ": ")
-	return fmt.Errorf("device %s is not ready: %s", name, strings.Join(strings.Fields(why), " "))
+	text := fmt.Sprintf("device %s is not ready: %s", name, strings.TrimSuffix(reason+": "+message, ": "))
+	return errors.New(strings.Join(strings.Fields(text), " "))
 }

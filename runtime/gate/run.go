@@ -47,10 +47,9 @@ func Parse(args []string) (Request, error) {
 // container has those devices, so anything unknown stops it. Without r.IDs the bundle says what the container was
 // given, and a container without devices passes without a look at the readiness file.
 func Decide(r Request, stdin io.Reader) error {
-	// Always read it: a runtime that writes to a closed pipe reports that instead of our line.
-	state, err := io.ReadAll(io.LimitReader(stdin, maxState))
+	state, err := readState(stdin)
 	if err != nil {
-		return fmt.Errorf("cannot read the container's state: %w", err)
+		return err
 	}
 	if len(r.IDs) > 0 {
 		f, err := load(r.State)
@@ -60,10 +59,11 @@ func Decide(r Request, stdin io.Reader) error {
 		if err := f.Named(r.IDs); err != nil || len(f.Choices) == 0 {
 			return err
 		}
-		if c, err := container(state); err == nil { // without an identity nothing was chosen for it
-			return f.Chosen(c, r.IDs)
+		c, err := container(state)
+		if err != nil { // something may have been chosen for it
+			return err
 		}
-		return nil
+		return f.Chosen(c, r.IDs)
 	}
 	c, err := container(state)
 	if err != nil || len(c.Linux.Devices) == 0 {
@@ -77,6 +77,20 @@ func Decide(r Request, stdin io.Reader) error {
 		return err
 	}
 	return f.Chosen(c, nil)
+}
+
+// readState reads the OCI state. It reads all of it, however long, because a runtime that writes to a closed pipe
+// reports that instead of our line; the hook's timeout is the bound of that.
+func readState(stdin io.Reader) ([]byte, error) {
+	state, err := io.ReadAll(io.LimitReader(stdin, maxState+1))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the container's state: %w", err)
+	}
+	if len(state) > maxState {
+		_, _ = io.Copy(io.Discard, stdin) // it is refused either way
+		return nil, fmt.Errorf("cannot use the container's state: it is longer than %d bytes", maxState)
+	}
+	return state, nil
 }
 
 func load(name string) (File, error) {

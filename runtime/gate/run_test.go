@@ -72,3 +72,50 @@ func TestChosenForNobody(t *testing.T) {
 		}
 	}
 }
+
+// TestLargeState: an OCI state that is longer than it can legitimately be does not open the gate, neither for a device
+// that CDI injected nor for one that the container's specification has. All of it is read.
+func TestLargeState(t *testing.T) {
+	const id = "0000:01:00.0"
+	dir := t.TempDir()
+	for file, text := range map[string]string{
+		"devices.json": `{"version":1,"devices":[
+			{"id":"` + id + `","kind":"k","ready":true},{"id":"0000:02:00.0","kind":"k","ready":true}],
+			"choices":[{"pod":"u","container":"main","devices":["0000:02:00.0"]}]}`,
+		"config.json": `{"annotations":{"io.kubernetes.pod.uid":"u","io.kubernetes.container.name":"main"},
+			"linux":{"devices":[{"path":"/dev/edu0","type":"c"}]}}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := fmt.Sprintf(`{"bundle":%q`, dir)
+	for name, c := range map[string]struct {
+		state string
+		ids   []string
+		want  string
+	}{
+		"injected, not chosen":         {state + "}", []string{id}, "is not the one that the scheduler chose"},
+		"injected, a long state":       {state + strings.Repeat(" ", maxState) + "}", []string{id}, "longer than 1048576 bytes"},
+		"injected, no state":           {"", []string{id}, "cannot parse the container's state"},
+		"injected, no specification":   {`{"bundle":"/nonexistent"}`, []string{id}, "cannot read the container's spec"},
+		"in the bundle, a long state":  {state + strings.Repeat(" ", 3*maxState) + "}", nil, "longer than 1048576 bytes"},
+		"injected, the longest state":  {pad(state, maxState), []string{"0000:02:00.0"}, ""},
+		"injected, one byte too long":  {pad(state, maxState+1), []string{"0000:02:00.0"}, "longer than"},
+		"in the bundle, longest state": {pad(state, maxState), nil, ""},
+	} {
+		in := strings.NewReader(c.state)
+		err := Decide(Request{IDs: c.ids, State: filepath.Join(dir, "devices.json")}, in)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if in.Len() > 0 {
+			t.Errorf("%s: %d bytes were not read", name, in.Len())
+		}
+	}
+}
+
+// pad completes an object with spaces to a size.
+func pad(object string, size int) string {
+	return object + strings.Repeat(" ", size-len(object)-1) + "}"
+}

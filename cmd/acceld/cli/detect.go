@@ -71,7 +71,7 @@ func printDetected(s *tableWriter, d detected) {
 	}
 	s.table(rows)
 	printNetwork(s, f.Network)
-	for _, p := range f.Problems {
+	for _, p := range slices.Concat(f.Problems, f.Notes) {
 		s.line(0, "note: "+plain(p))
 	}
 }

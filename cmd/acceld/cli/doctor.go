@@ -138,6 +138,9 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 	for _, note := range facts.Problems {
 		out = append(out, finding{About: "host", Reason: accel.ProbeUnanswered, Message: note})
 	}
+	for _, note := range facts.Notes {
+		out = append(out, finding{About: "host", Message: note})
+	}
 	out = append(out, p.diagnoseRuntime(facts)...)
 	rivals := accel.Rivalries(p.Kinds, facts.PCI)
 	for i := range rivals {

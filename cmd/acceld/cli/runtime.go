@@ -60,12 +60,20 @@ func (p *parts) diagnoseRuntime(facts accel.Facts) []finding {
 		return nil
 	}
 	report, problem := p.Runtime(facts).CheckConfig()
-	if problem == nil && !report.Offers {
+	switch {
+	case problem != nil || report.Offers:
+	case unclear(report) != "":
+		problem = accel.Problemf(accel.RuntimeMissingCDI, "it is not known whether %s reads CDI specs: %s", title(report),
+			unclear(report))
+	default:
 		problem = accel.Problemf(accel.RuntimeMissingCDI,
 			"%s does not read CDI specs; acceld may change its configuration (acceld runtime check shows how)",
 			title(report))
 	}
 	out := []finding{found("container runtime", title(report)+" reads CDI specs", problem)}
+	if report.Through != "" && problem == nil {
+		out = append(out, found("container runtime", report.Through, nil))
+	}
 	for _, h := range report.Hooks {
 		out = append(out, found("hooks", "", accel.Problemf(accel.HooksUnread, "%s", h)))
 	}
@@ -165,15 +173,26 @@ func (p *parts) applyKinds(r *runtime.Runtime, defs []*accel.Definition) *accel.
 
 // applied describes what was done.
 func applied(r runtime.Report) string {
+	reads := title(r) + " reads CDI specs"
+	if why := unclear(r); why != "" {
+		reads = title(r) + " is configured to read CDI specs, and it is not known whether it does: " + why
+	}
 	if len(r.Change.Files) == 0 {
-		return fmt.Sprintf("%s reads CDI specs; nothing to change\n", title(r))
+		return reads + "; nothing to change\n"
 	}
 	var b strings.Builder
 	for _, f := range r.Change.Files {
 		fmt.Fprintf(&b, "wrote %q\n", f.Path)
 	}
-	fmt.Fprintf(&b, "%s reads CDI specs\n", title(r))
-	return b.String()
+	return b.String() + reads + "\n"
+}
+
+// unclear says why it is not known whether the runtime reads specs; empty if it is.
+func unclear(r runtime.Report) string {
+	if r.Config == nil {
+		return ""
+	}
+	return r.Config.Unknown
 }
 
 func title(r runtime.Report) string {
@@ -197,7 +216,14 @@ func describe(r runtime.Report) string {
 		row("CDI", map[bool]string{true: "on", false: "off"}[r.Config.CDI])
 		row("specs", strings.Join(r.Config.SpecDirs, " "))
 		row("hooks", strings.Join(r.Config.HookDirs, " "))
-		row("devices", map[bool]string{true: "reach containers", false: "do not reach containers"}[r.Offers])
+		devices := map[bool]string{true: "reach containers", false: "do not reach containers"}[r.Offers]
+		switch why := unclear(r); {
+		case why != "":
+			devices = "not known whether they reach containers: " + why
+		case r.Offers && r.Through != "":
+			devices = r.Through
+		}
+		row("devices", devices)
 	}
 	for _, name := range r.Newer {
 		row("newer", fmt.Sprintf("%q changed after the runtime started", name))

@@ -73,7 +73,7 @@ func printMachine(s *tableWriter, m shown) {
 		s.line(0, s.good("idle")+fmt.Sprintf("  no accelerator on this host (known kinds: %s)",
 			strings.Join(sorted(m.Status), ", ")))
 	}
-	for _, p := range m.Facts.Problems {
+	for _, p := range slices.Concat(m.Facts.Problems, m.Facts.Notes) {
 		s.line(0, s.dim("note: "+plain(p)))
 	}
 }

@@ -66,6 +66,8 @@ func makeTree(tb testing.TB) string {
 		write(fmt.Sprintf("proc/%d/cmdline", i+1), "bash\x00")
 	}
 	write(fmt.Sprintf("proc/%d/comm", processes), "kubelet\n")
+	write(fmt.Sprintf("proc/%d/status", processes), "Name:\tkubelet\nPPid:\t1\nUid:\t0\t0\t0\t0\nNSpid:\t2\n")
+	write(fmt.Sprintf("proc/%d/cgroup", processes), "0::/system.slice/kubelet.service\n")
 	write(fmt.Sprintf("proc/%d/cmdline", processes), "kubelet\x00--config=/var/lib/kubelet/config.yaml\x00")
 	write("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n")
 	write("var/lib/kubelet/device-plugins/kubelet.sock", "")
