@@ -189,7 +189,7 @@ func (r *removal) policiesGo(ctx context.Context, nodes map[string]*Node, polici
 	r.makeClasses(ctx, v.policies, classes)
 	verdicts, held := judge(v), map[string]bool{}
 	for _, d := range verdicts {
-		r.carryOut(ctx, v, d, held, &due{now: v.now})
+		r.carryOut(ctx, v, d, verdicts, held, &due{now: v.now})
 	}
 	r.upkeep(ctx, verdicts, held)
 	r.forget(ctx, v, nil)

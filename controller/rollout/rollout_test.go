@@ -68,12 +68,12 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name:   "nodes that failed in another rollout count",
-			limits: Limits{MaxParallel: 5, StopAfter: 2, Failed: map[string]bool{"x": true}},
+			limits: Limits{MaxParallel: 5, StopAfter: 2, Others: Share{Failed: map[string]bool{"x": true}}},
 			nodes:  []Node{waits("a"), with(waits("b"), failed)}, waits: map[string]Why{"a": Stopped, "b": DidFail},
 		},
 		{
 			name:   "a node that failed here and there counts once",
-			limits: Limits{MaxParallel: 5, StopAfter: 2, Failed: map[string]bool{"b": true}},
+			limits: Limits{MaxParallel: 5, StopAfter: 2, Others: Share{Failed: map[string]bool{"b": true}}},
 			nodes:  []Node{waits("a"), with(waits("b"), failed)}, given: []string{"a"},
 			waits: map[string]Why{"b": DidFail},
 		},
