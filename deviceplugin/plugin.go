@@ -131,7 +131,7 @@ func New(cfg Config) *Plugin {
 	t := defaultTiming()
 	list := newInventory()
 	list.replicas = cfg.Definition.Replicas()
-	k := &kubelet{resource: cfg.Resource, former: cfg.Former, socket: cfg.PodResources, young: youngKubelet}
+	k := &kubelet{resource: cfg.Resource, former: cfg.Former, socket: cfg.PodResources, young: YoungKubelet}
 	return &Plugin{
 		cfg:     cfg,
 		timing:  t,
