@@ -124,6 +124,39 @@ func TestWordsAndGrants(t *testing.T) {
 	}
 }
 
+// TestDriverDigest: what a policy asks of a driver has one digest, wherever the policy was read from, and a change of
+// anything else does not change it.
+func TestDriverDigest(t *testing.T) {
+	read := func(text string) Policy {
+		var p Policy
+		if err := json.Unmarshal([]byte(text), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	const asked = `{"spec":{"kinds":{"a-a":{"driver":{"version":"2"}}},"definitions":[{"kind":"<a-a>"}]}}`
+	want := read(asked).DriverDigest("a-a")
+	kept, err := json.Marshal(read(asked))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, same := range map[string]bool{
+		asked:        true,
+		string(kept): true,
+		`{"spec":{"kinds":{"a-a":{"driver":{"version":"2"}}},"definitions":[ {"kind": "<a-a>"} ]}}`: true,
+		`{"spec":{"kinds":{"a-a":{"sharing":{"replicas":2},"driver":{"version":"2","upgrade":{"holders":"wait"}}}},
+			"upgrade":{"paused":true},"definitions":[{"kind":"<a-a>"}]}}`: true,
+		`{"spec":{"kinds":{"a-a":{"driver":{"version":"3"}}},"definitions":[{"kind":"<a-a>"}]}}`:                                     false,
+		`{"spec":{"kinds":{"a-a":{"driver":{"version":"2","parameters":{"m":{"p":"1"}}}}},"definitions":[{"kind":"<a-a>"}]}}`:        false,
+		`{"spec":{"kinds":{"a-a":{"driver":{"version":"2"}}},"definitions":[{"kind":"a-b"}]}}`:                                       false,
+		`{"named":[{"name":"m/k","text":"t"}],"spec":{"kinds":{"a-a":{"driver":{"version":"2"}}},"definitions":[{"kind":"<a-a>"}]}}`: false,
+	} {
+		if got := read(text).DriverDigest("a-a"); (got == want) != same || len(got) != 16 {
+			t.Errorf("%s: %s, the first is %s", text, got, want)
+		}
+	}
+}
+
 // FuzzHandshake looks for a report or a grant that is not read as it was written, or that grows.
 func FuzzHandshake(f *testing.F) {
 	for _, text := range []string{

@@ -23,6 +23,9 @@ type UpgradeReport struct {
 const (
 	ReportAnnotation = "acceld.dev/upgrade-"
 	GrantAnnotation  = "acceld.dev/grant-"
+	// ServedAnnotation is how a node says that its driver is as a policy asks, parameters included: the value is
+	// [Policy.DriverDigest] of that policy.
+	ServedAnnotation = "acceld.dev/served-"
 )
 
 // ReportPhase is the phase of the upgrade that the node reports.

@@ -49,9 +49,9 @@ func (u *users) held(ctx context.Context, def *accel.Definition) (map[string][]d
 		"the kubelet does not say who has devices of %q: %v", def.Kind, err)
 }
 
-// kubeletAge returns how long the kubelet has served its socket. The device plugin notices a restart of the kubelet only
-// after the first answer, so that one that started shortly before the agent counts as young here. A socket from the
-// future, after the clock was set, has no known age.
+// kubeletAge returns how long the kubelet has served its socket. The device plugin notices a restart of the kubelet
+// only after the first answer; a kubelet that started shortly before the agent is young, too. A socket from the future,
+// after the clock was set, has no known age.
 func (u *users) kubeletAge() (age time.Duration, known bool) {
 	born := u.host.Born(path.Join(u.plugins.kubeletRoot(), "pod-resources/kubelet.sock"))
 	age = time.Since(born)

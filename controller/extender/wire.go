@@ -46,7 +46,8 @@ func containers(all []container) []corev1.Container {
 	out := make([]corev1.Container, len(all))
 	for i, c := range all {
 		out[i].Name, out[i].RestartPolicy = c.Name, c.RestartPolicy
-		out[i].Resources.Limits, out[i].Resources.Requests = resources(c.Resources.Limits), resources(c.Resources.Requests)
+		out[i].Resources.Limits = resources(c.Resources.Limits)
+		out[i].Resources.Requests = resources(c.Resources.Requests)
 	}
 	return out
 }

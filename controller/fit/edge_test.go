@@ -60,7 +60,8 @@ func TestInventoryBounds(t *testing.T) {
 			}
 			n := NewNode(r, Schemas{}, Facts{Name: "n", Inventory: cards, Broken: err.Error()}, nil)
 			q := NewRequest(r, "u", "team", "p", nil, []Asked{{Name: "m", Amounts: map[string]int64{r.Prefix + "gpu": 1}}})
-			if got := NewSearch(r, &q).Explain(n); got.Fits || got.Verdict != LabelUnclear.String() || got.Problem != err.Error() {
+			got := NewSearch(r, &q).Explain(n)
+			if got.Fits || got.Verdict != LabelUnclear.String() || got.Problem != err.Error() {
 				t.Errorf("%s: %+v", name, got)
 			}
 		})
@@ -110,7 +111,8 @@ func TestTooManyOnOneNode(t *testing.T) {
 		"too many resources": {Facts{Labels: numbers(1), Allocatable: resources(maxResources + 1)}, 0},
 	} {
 		n := NewNode(r, Schemas{}, c.facts, nil)
-		if len(n.cards) != c.cards || (n.Problem() == "") != (c.cards > 0) || (n.broken == LabelUnclear) != (c.cards == 0) {
+		if len(n.cards) != c.cards || (n.Problem() == "") != (c.cards > 0) ||
+			(n.broken == LabelUnclear) != (c.cards == 0) {
 			t.Errorf("%s: %d cards, %d resources, %q", name, len(n.cards), len(n.schema.names), n.Problem())
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Limits of what a node may say about its cards, in its annotation or its labels. A node with eight accelerators of seven partitions each writes less
-// than 16 KiB.
+// Limits of what a node may say about its cards, in its annotation or its labels. A node with eight accelerators of
+// seven partitions each writes less than 16 KiB.
 const (
 	maxInventory = 128 << 10 // bytes; the API server takes 256 KiB of annotations
 	maxCards     = 1024

@@ -12,8 +12,8 @@ import (
 )
 
 // carryOut carries out a verdict in the safe order: withdraw the grants of slots that ended, write down the slots
-// that are valid, then grant them to their nodes. A write that is refused leaves the rest for the next pass. All are the
-// verdicts of all policies.
+// that are valid, then grant them to their nodes. A write that is refused leaves the rest for the next pass. All are
+// the verdicts of all policies.
 func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, all []*verdict, held map[string]bool,
 	due *due,
 ) {

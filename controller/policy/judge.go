@@ -272,12 +272,15 @@ func (v view) since(p *Policy, kind string, s Slot) time.Time {
 // team returns the nodes of a rollout. It includes nodes that no longer belong to it but still act on their slot.
 func (v view) team(d *verdict, kind, version string, slots []Slot) []rollout.Node {
 	var out []rollout.Node
+	asked := d.policy.asked()
+	digest := asked.DriverDigest(kind)
 	for name, n := range v.nodes {
 		belongs := slices.Contains(d.members[name], kind)
 		if !belongs && !(n.acts(kind) && slices.ContainsFunc(slots, func(s Slot) bool { return s.Node == name })) {
 			continue
 		}
 		m := n.member(kind, version, *d.policy.Spec.Upgrade)
+		m.Behind = n.Annotations[accel.ServedAnnotation+kind] != digest
 		m.Skip = m.Skip || !belongs || v.rivals(n, kind) != ""
 		out = append(out, m)
 	}

@@ -377,7 +377,8 @@ func TestCordons(t *testing.T) {
 	}
 }
 
-// TestCordonedBefore: a node that somebody else has cordoned gets no slot, and stays cordoned when it would be its turn.
+// TestCordonedBefore: a node that somebody else has cordoned gets no slot, and stays cordoned when it would be its
+// turn.
 func TestCordonedBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -401,5 +402,45 @@ func TestCordonedBefore(t *testing.T) {
 			part(s.get(nodePath("b")), "spec")["unschedulable"] != nil || len(status(t, s).Slots) > 0 {
 			t.Errorf("%v, %v", s.get(nodePath("a")), s.get(nodePath("b")))
 		}
+	})
+}
+
+// TestCanaryOfParameters: when only the parameters of a driver change, no node begins before the canary node has them,
+// even if another node has read the policy first.
+func TestCanaryOfParameters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		for name, labels := range map[string]object{"a": {}, "z": {"canary": "true"}} {
+			s.edit(nodePath(name), aNode(labels))
+			s.edit(nodePath(name), object{"metadata": object{"labels": object{versionKey: "2"}}})
+			s.edit(nodePath(name), annotate(accel.ServedAnnotation+kind, digestOf(driverOf("2", ""))))
+		}
+		s.edit(policyPath, fleetPolicy("2", object{"canary": object{"nodeSelector": object{"canary": "true"}}}, nil))
+		_, stop := start(t, s)
+		defer stop()
+		holds := func(when, want string) {
+			t.Helper()
+			wait(time.Minute)
+			got := ""
+			for _, x := range status(t, s).Slots {
+				got += x.Node
+			}
+			if got != want {
+				t.Errorf("%s: %q has a slot, want %q: %+v", when, got, want, status(t, s).Blocked)
+			}
+		}
+		holds("all are as asked", "")
+		if got := status(t, s); got.Nodes.Ready != 2 {
+			t.Errorf("%+v", got)
+		}
+		s.edit(policyPath, object{"spec": object{"kinds": object{kind: object{"driver": object{
+			"parameters": object{"edu": object{"speed": "9"}},
+		}}}}})
+		s.edit(nodePath("a"), annotate(wordKey, "waiting 2"))
+		holds("the canary node has not read the policy", "")
+		s.edit(nodePath("z"), annotate(wordKey, "waiting 2"))
+		holds("both have", "z")
+		s.edit(nodePath("z"), annotate(wordKey, "", accel.ServedAnnotation+kind, digestOf(driverOf("2", "9"))))
+		holds("the canary node is done", "a")
 	})
 }

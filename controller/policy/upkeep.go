@@ -280,6 +280,9 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 			!accel.ParseUpgradeReport(text).Acts() {
 			annotations[key] = nil
 		}
+		if strings.HasPrefix(key, accel.ServedAnnotation) {
+			annotations[key] = nil
+		}
 	}
 	spec := object{}
 	if taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool {

@@ -125,7 +125,9 @@ func TestShares(t *testing.T) {
 	canary := with(waits("z"), func(n *Node) { n.Canary = true })
 	down := with(waits("x"), func(n *Node) { n.Serving = false })
 	failed := with(waits("y"), func(n *Node) { n.Phase = accel.ReportFailed })
-	for want, other := range map[Why][]Node{CanaryFirst: {canary}, Unavailable: {down}, Stopped: {failed}, "": {waits("v")}} {
+	for want, other := range map[Why][]Node{
+		CanaryFirst: {canary}, Unavailable: {down}, Stopped: {failed}, "": {waits("v")},
+	} {
 		l := Limits{MaxParallel: 9, MaxUnavailable: 1}
 		l.Others.Add(Look(start, "2", l, other, nil))
 		l.Others.Add(Look(start, "2", l, []Node{waits("a")}, nil))

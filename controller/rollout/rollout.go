@@ -79,6 +79,9 @@ type Node struct {
 	For   string
 	// Canary nodes come before all others. Skip nodes never get a slot.
 	Canary, Skip bool
+	// Behind is whether the node has not said that its driver is as the policy asks now: it may have the version and
+	// other parameters.
+	Behind bool
 	// Granted is the start of the slot that the node was told of, and TakenBack that of the last one that no controller
 	// can tell it of any more.
 	Granted, TakenBack time.Time
@@ -297,7 +300,7 @@ func (d *decision) count() {
 			d.plan.Failures = append(d.plan.Failures, n.Name)
 			d.failed[n.Name] = true
 		}
-		d.canaries = d.canaries || n.Canary && !n.Skip && !d.changed(n)
+		d.canaries = d.canaries || n.Canary && !n.Skip && (n.Behind || !d.changed(n))
 	}
 }
 

@@ -93,6 +93,14 @@ func TestDecide(t *testing.T) {
 			slots: []Slot{slot("z")}, ended: map[string]Why{"z": Done}, given: []string{"a"},
 		},
 		{
+			name: "a canary with the version and other parameters", limits: Limits{MaxParallel: 5},
+			nodes: []Node{
+				waits("a"), with(with(waits("z"), func(n *Node) { n.Canary, n.Behind = true, true }), done),
+				with(with(waits("y"), func(n *Node) { n.Behind = true }), done),
+			},
+			waits: map[string]Why{"a": CanaryFirst},
+		},
+		{
 			name:   "a canary that failed is not done, also where more may fail",
 			limits: Limits{MaxParallel: 5, StopAfter: 3},
 			nodes: []Node{
