@@ -197,8 +197,8 @@ func (s Portion) Of(total int) int {
 // Selects reports whether the policy selects a node with these labels.
 func (s PolicySpec) Selects(labels map[string]string) bool { return Has(labels, s.NodeSelector) }
 
-// DriverDigest identifies what the policy asks of the driver of a kind. It changes with a version, a source, a parameter
-// or a definition of the policy, and not with limits, taints or the way in which devices are offered.
+// DriverDigest identifies what the policy asks of the driver of a kind. It changes with a version, a source, a
+// parameter or a definition of the policy, and not with limits, taints or the way in which devices are offered.
 func (p Policy) DriverDigest(kind string) string {
 	asked := struct {
 		Driver      KindDriverOverride

@@ -200,6 +200,9 @@ func TestPolicyProblems(t *testing.T) {
 		"kinds.a-a.driver.upgrade.by: ": {
 			Kinds: map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Upgrade: &UpgradePolicy{By: "x"}}}},
 		},
+		"kinds.a-a.driver.upgrade.digest: ": {
+			Kinds: map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Upgrade: &UpgradePolicy{Digest: "x"}}}},
+		},
 		"kinds.a-a.driver.sources[0].type:": {
 			Kinds: map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Sources: []Source{{Type: "x"}}}}},
 		},

@@ -43,8 +43,8 @@ func (l *Loop) handshake(k *kind) Handshake {
 	return l.o.KubeSync().Handshakes[k.def.Kind]
 }
 
-// observeServed sets whose policy's driver serves, or leaves what was seen last. The driver has just been looked at with
-// the definition that is in force: what the last look found may have been about an earlier one.
+// observeServed sets what a policy asked when it was last met, or leaves what was seen last. The driver has just been
+// looked at with the definition that is in force: what the last look found may have been about an earlier one.
 func (l *Loop) observeServed(k *kind) {
 	switch u := k.def.Driver.Upgrade; {
 	case l.want.PoliciesUnknown:

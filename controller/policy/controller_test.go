@@ -381,7 +381,9 @@ func driverOf(version, speed string) accel.KindDriverOverride {
 
 // digestOf is how an agent says that a driver is as the policy asks.
 func digestOf(d accel.KindDriverOverride) string {
-	return accel.Policy{Spec: accel.PolicySpec{Kinds: map[string]accel.KindConfig{kind: {Driver: d}}}}.DriverDigest(kind)
+	var p accel.Policy
+	p.Spec.Kinds = map[string]accel.KindConfig{kind: {Driver: d}}
+	return p.DriverDigest(kind)
 }
 
 // step lets an agent do one thing.
