@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -443,4 +444,31 @@ func TestCanaryOfParameters(t *testing.T) {
 		s.edit(nodePath("z"), annotate(wordKey, "", accel.ServedAnnotation+kind, digestOf(driverOf("2", "9"))))
 		holds("the canary node is done", "a")
 	})
+}
+
+// TestNodeIsBounded: what is kept of a node is small and has a form, whatever its agent writes. Of marks that cannot be
+// read there are none.
+func TestNodeIsBounded(t *testing.T) {
+	s := newServer(1)
+	long := strings.Repeat("x", 1<<20)
+	s.edit(nodePath("a"), aNode(nil))
+	s.edit(nodePath("a"), annotate(accel.CardsAnnotation, "[]", taintsAnnotation, "["+strings.Repeat(" ", maxMarks)+"]",
+		validationAnnotation+kind, `{"outcome":"passed"}`+strings.Repeat(" ", maxMarks)))
+	s.edit(nodePath("a"), object{"status": object{"conditions": []any{
+		object{"type": kube.ConditionType, "status": "False", "reason": "x\n" + long, "message": long},
+	}}})
+	n := &Node{}
+	if err := s.Do(t.Context(), "GET", nodePath("a"), nil, nil, n); err != nil {
+		t.Fatal(err)
+	}
+	c := n.condition(kube.ConditionType)
+	if _, kept := n.Annotations[accel.CardsAnnotation]; kept || c.Reason != "Unclear" || len(c.Message) > maxText+len("…") {
+		t.Errorf("cards kept: %v, reason %.80q, %d bytes of message", kept, c.Reason, len(c.Message))
+	}
+	if got := n.added(); got != nil {
+		t.Errorf("%d taints are acceld's", len(got))
+	}
+	if got := n.validated(kind); got != (validated{}) {
+		t.Errorf("%+v", got)
+	}
 }
