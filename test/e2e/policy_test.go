@@ -475,6 +475,7 @@ func stolenPatches(own string) []stolenPatch {
 			patch: `{"metadata":{"annotations":{"acceld.dev/upgrade-qemu-edu":"waiting 2.0.0"}}}`,
 		},
 		{name: "own cards", node: own, form: merge, patch: `{"metadata":{"annotations":{"acceld.dev/cards":"[]"}}}`},
+		{name: "own served", node: own, form: merge, patch: `{"metadata":{"annotations":{"acceld.dev/served-qemu-edu":"x"}}}`},
 		{
 			name: "own cards with amounts", node: own, form: merge,
 			patch: `{"metadata":{"annotations":{"acceld.dev/cards":"[{\"name\":\"c\",\"has\":{\"a/b\":\"1e12\",\"a/c\":\"8Gi\"}}]"}}}`,
