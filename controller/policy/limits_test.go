@@ -249,6 +249,13 @@ func TestSlotNobodyKnows(t *testing.T) {
 			if granted() > 1 {
 				t.Error("two nodes are told of slots at a time")
 			}
+			both := true
+			for _, name := range []string{policyPath, otherPath} {
+				both = both && s.objects[name] != nil && len(list(part(s.objects[name], "status")["slots"])) > 0
+			}
+			if both && granted() > 0 {
+				t.Error("a node is told of its slot while there is one too many")
+			}
 		}
 		s.refuse = func(method, path string, _ object) error {
 			if method == "PATCH" && path == policyPath+"/status" && s.objects[otherPath]["status"] == nil {
@@ -471,4 +478,35 @@ func TestNodeIsBounded(t *testing.T) {
 	if got := n.validated(kind); got != (validated{}) {
 		t.Errorf("%+v", got)
 	}
+}
+
+// TestNotCordonedAgain: a node that somebody uncordons while it is drained is not cordoned again.
+func TestNotCordonedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		s.edit(nodePath("a"), aNode(nil))
+		s.edit(nodePath("a"), annotate(wordKey, "waiting 2"))
+		s.edit("/api/v1/namespaces/team/pods/web", object{
+			"metadata": object{"namespace": "team"},
+			"spec":     object{"nodeName": "a"}, "status": object{"phase": "Running"},
+		})
+		s.edit(policyPath, fleetPolicy("2", object{"drain": object{}}, nil))
+		s.refuse = func(_, path string, _ object) error {
+			if strings.HasSuffix(path, "/eviction") {
+				return fmt.Errorf("the budget forbids it")
+			}
+			return nil
+		}
+		_, stop := start(t, s)
+		defer stop()
+		wait(time.Minute)
+		if part(s.get(nodePath("a")), "spec")["unschedulable"] != true {
+			t.Fatalf("%v", s.get(nodePath("a")))
+		}
+		s.edit(nodePath("a"), object{"spec": object{"unschedulable": nil}})
+		wait(10 * time.Minute)
+		if n := s.get(nodePath("a")); part(n, "spec")["unschedulable"] != nil || annotation(n, grantKey) != "" {
+			t.Errorf("%v", n)
+		}
+	})
 }
