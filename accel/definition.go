@@ -219,6 +219,9 @@ type UpgradePolicy struct {
 	// By names the cluster policy that orders upgrades: a driver that is ready is not used before the node has its
 	// grant. The agent sets it; empty when no policy orders them.
 	By string `json:"by,omitempty"`
+	// Digest identifies what that policy asks of the driver. The agent sets it; empty if the policy does not fit the
+	// definition.
+	Digest string `json:"digest,omitempty"`
 }
 
 // Signer names the files used to sign modules, as scripts/sign-file of the kernel does.

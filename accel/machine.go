@@ -47,6 +47,9 @@ type Have struct {
 	// UpgradeReport is the node's report about an upgrade that a cluster policy orders. While it is unknown, the last
 	// report stays valid.
 	UpgradeReport Answer[UpgradeReport] `json:"upgradeReport,omitzero"`
+	// ServedDigest is [UpgradePolicy.Digest] of the policy whose driver serves: the last one for which no upgrade was
+	// wanted. While it is unknown, the last one stays valid.
+	ServedDigest Answer[string] `json:"servedDigest,omitzero"`
 }
 
 // Accelerator is a PCI function that a definition recognises, or a partition of one.

@@ -78,6 +78,9 @@ func (u UpgradePolicy) Problems() []string {
 	if !u.Asked.IsZero() {
 		out = append(out, "asked: is for `acceld driver upgrade` to set")
 	}
+	if u.Digest != "" {
+		out = append(out, "digest: is for a policy of the cluster to set")
+	}
 	if u.By != "" {
 		out = append(out, "by: is for a policy of the cluster to set")
 	}

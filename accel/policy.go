@@ -2,6 +2,8 @@ package accel
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -194,6 +196,23 @@ func (s Portion) Of(total int) int {
 
 // Selects reports whether the policy selects a node with these labels.
 func (s PolicySpec) Selects(labels map[string]string) bool { return Has(labels, s.NodeSelector) }
+
+// DriverDigest identifies what the policy asks of the driver of a kind. It changes with a version, a source, a
+// parameter or a definition of the policy, and not with limits, taints or the way in which devices are offered.
+func (p Policy) DriverDigest(kind string) string {
+	asked := struct {
+		Driver      KindDriverOverride
+		Definitions []json.RawMessage
+		Named       []NamedDefinition
+	}{p.Spec.Kinds[kind].Driver, p.Spec.Definitions, p.Named}
+	asked.Driver.Upgrade = nil
+	b, err := json.Marshal(asked) // it also gives the definitions one form, wherever they were read from
+	if err != nil {
+		return "unreadable"
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}
 
 // Has reports whether labels contain all of selector.
 func Has(labels, selector map[string]string) bool {

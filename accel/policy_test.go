@@ -91,9 +91,18 @@ func TestWordsAndGrants(t *testing.T) {
 			t.Errorf("%q is read as %q", text, got)
 		}
 	}
-	for _, text := range []string{"waiting", "ready 2.0.0", "  "} {
-		if w := ParseUpgradeReport(text); w != (UpgradeReport{}) {
+	for _, text := range []string{
+		"waiting", "ready 2.0.0", "unclear", "failed 2.0.0 RolledBack now", "waiting 2\u202e0", "waiting\t2.0.0", "waiting 2\xff",
+		"failed 2.0.0 Rolled-Back", "failed 2.0.0 " + strings.Repeat("R", 65), "waiting " + strings.Repeat("2", maxReport),
+		strings.Repeat(" ", maxReport+1),
+	} {
+		if w := ParseUpgradeReport(text); w != (UpgradeReport{Phase: ReportUnclear}) {
 			t.Errorf("%q is read as %+v", text, w)
+		}
+	}
+	for _, text := range []string{"2\u202e0", strings.Repeat("2", maxReport+1), "2\n0"} {
+		if g := ParseGrant(text); g != (Grant{}) {
+			t.Errorf("%q is read as %+v", text, g)
 		}
 	}
 	at := time.Date(2026, time.March, 4, 12, 0, 0, 123456000, time.UTC)
@@ -113,6 +122,60 @@ func TestWordsAndGrants(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", r, got, want)
 		}
 	}
+}
+
+// TestDriverDigest: what a policy asks of a driver has one digest, wherever the policy was read from, and a change of
+// anything else does not change it.
+func TestDriverDigest(t *testing.T) {
+	read := func(text string) Policy {
+		var p Policy
+		if err := json.Unmarshal([]byte(text), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	const asked = `{"spec":{"kinds":{"a-a":{"driver":{"version":"2"}}},"definitions":[{"kind":"<a-a>"}]}}`
+	want := read(asked).DriverDigest("a-a")
+	kept, err := json.Marshal(read(asked))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, same := range map[string]bool{
+		asked:        true,
+		string(kept): true,
+		`{"spec":{"kinds":{"a-a":{"driver":{"version":"2"}}},"definitions":[ {"kind": "<a-a>"} ]}}`: true,
+		`{"spec":{"kinds":{"a-a":{"sharing":{"replicas":2},"driver":{"version":"2","upgrade":{"holders":"wait"}}}},
+			"upgrade":{"paused":true},"definitions":[{"kind":"<a-a>"}]}}`: true,
+		`{"spec":{"kinds":{"a-a":{"driver":{"version":"3"}}},"definitions":[{"kind":"<a-a>"}]}}`:                                     false,
+		`{"spec":{"kinds":{"a-a":{"driver":{"version":"2","parameters":{"m":{"p":"1"}}}}},"definitions":[{"kind":"<a-a>"}]}}`:        false,
+		`{"spec":{"kinds":{"a-a":{"driver":{"version":"2"}}},"definitions":[{"kind":"a-b"}]}}`:                                       false,
+		`{"named":[{"name":"m/k","text":"t"}],"spec":{"kinds":{"a-a":{"driver":{"version":"2"}}},"definitions":[{"kind":"<a-a>"}]}}`: false,
+	} {
+		if got := read(text).DriverDigest("a-a"); (got == want) != same || len(got) != 16 {
+			t.Errorf("%s: %s, the first is %s", text, got, want)
+		}
+	}
+}
+
+// FuzzHandshake looks for a report or a grant that is not read as it was written, or that grows.
+func FuzzHandshake(f *testing.F) {
+	for _, text := range []string{
+		"", "waiting 2.0.0", "upgrading key-0123", "failed 2.0.0 RolledBack", "2.0.0 2026-03-04T12:00:00.123456Z",
+		"- 2026-03-04T12:00:00Z", "unclear", "waiting  2", "failed 2 R R",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		w := ParseUpgradeReport(text)
+		if again := ParseUpgradeReport(w.String()); again != w || len(w.String()) > maxReport {
+			t.Errorf("%q is read as %+v, and then as %+v", text, w, again)
+		}
+		g := ParseGrant(text)
+		if again := ParseGrant(g.String()); again.Version != g.Version || !again.Since.Equal(g.Since) ||
+			len(g.String()) > 2*maxReport {
+			t.Errorf("%q is read as %+v, and then as %+v", text, g, again)
+		}
+	})
 }
 
 func TestPolicyProblems(t *testing.T) {
@@ -136,6 +199,9 @@ func TestPolicyProblems(t *testing.T) {
 		"kinds.a-a.allocation: ": {Kinds: map[string]KindConfig{"a-a": {Allocation: "x"}}},
 		"kinds.a-a.driver.upgrade.by: ": {
 			Kinds: map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Upgrade: &UpgradePolicy{By: "x"}}}},
+		},
+		"kinds.a-a.driver.upgrade.digest: ": {
+			Kinds: map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Upgrade: &UpgradePolicy{Digest: "x"}}}},
 		},
 		"kinds.a-a.driver.sources[0].type:": {
 			Kinds: map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Sources: []Source{{Type: "x"}}}}},

@@ -1,6 +1,9 @@
 package accel
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Reason is a stable code for why something is not as configured. Labels, metrics, events, the node condition and
 // `acceld status` use the same text.
@@ -282,4 +285,12 @@ func (r Reason) Doc() ReasonDoc {
 		}
 	}
 	return all[0]
+}
+
+// Plain reports whether r, which somebody else has written, has the form of a reason: up to 64 letters and digits, or
+// none.
+func (r Reason) Plain() bool {
+	return len(r) <= 64 && !strings.ContainsFunc(string(r), func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9')
+	})
 }

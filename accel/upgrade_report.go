@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // UpgradeReport is a node's report on an upgrade that a policy orders, in the node's annotation
@@ -21,6 +23,9 @@ type UpgradeReport struct {
 const (
 	ReportAnnotation = "acceld.dev/upgrade-"
 	GrantAnnotation  = "acceld.dev/grant-"
+	// ServedAnnotation is how a node says that its driver is as a policy asks, parameters included: the value is
+	// [Policy.DriverDigest] of that policy.
+	ServedAnnotation = "acceld.dev/served-"
 )
 
 // ReportPhase is the phase of the upgrade that the node reports.
@@ -36,6 +41,8 @@ const (
 	ReportUpgrading ReportPhase = "upgrading"
 	// ReportFailed: the upgrade failed. The node has the previous driver or none.
 	ReportFailed ReportPhase = "failed"
+	// ReportUnclear: the annotation cannot be read. The node may be doing anything.
+	ReportUnclear ReportPhase = "unclear"
 )
 
 // String returns the text of the annotation; empty for the zero UpgradeReport.
@@ -43,15 +50,38 @@ func (w UpgradeReport) String() string {
 	return strings.TrimSpace(strings.Join([]string{string(w.Phase), w.Version, string(w.Reason)}, " "))
 }
 
-// ParseUpgradeReport parses the result of String. Invalid text gives the zero UpgradeReport.
+// maxReport is the size of the longest report or grant that is read, in bytes: a version as long as the longest name of
+// a file, and two words.
+const maxReport = 384
+
+// ParseUpgradeReport parses the result of String. No text gives the zero UpgradeReport, and any other text gives
+// ReportUnclear: that a node reports nothing is an answer, too.
 func ParseUpgradeReport(text string) UpgradeReport {
-	f := append(strings.Fields(text), "", "", "")
-	w := UpgradeReport{Phase: ReportPhase(f[0]), Version: f[1], Reason: Reason(f[2])}
-	if w.Version == "" || w.Phase != ReportWaiting && w.Phase != ReportUpgrading && w.Phase != ReportFailed {
+	unclear := UpgradeReport{Phase: ReportUnclear}
+	f := strings.Fields(text[:min(len(text), maxReport)])
+	switch {
+	case len(f) == 0 && len(text) <= maxReport:
 		return UpgradeReport{}
+	case len(f) < 2, len(f) > 3, len(text) > maxReport, !plain(text):
+		return unclear
+	}
+	w := UpgradeReport{Phase: ReportPhase(f[0]), Version: f[1]}
+	if len(f) == 3 {
+		w.Reason = Reason(f[2])
+	}
+	if w.Phase != ReportWaiting && w.Phase != ReportUpgrading && w.Phase != ReportFailed || !w.Reason.Plain() {
+		return unclear
 	}
 	return w
 }
+
+// plain reports whether a text has only characters that can be printed.
+func plain(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) })
+}
+
+// Acts reports whether the node may be replacing its driver.
+func (w UpgradeReport) Acts() bool { return w.Phase == ReportUpgrading || w.Phase == ReportUnclear }
 
 // MarshalText returns String.
 func (w UpgradeReport) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
@@ -78,8 +108,12 @@ func (g Grant) String() string {
 	return cmp.Or(g.Version, "-") + " " + g.Since.UTC().Format(time.RFC3339Nano)
 }
 
-// ParseGrant parses the result of String. It also accepts a version alone, which people may write.
+// ParseGrant parses the result of String. It also accepts a version alone, which people may write. Text that is too
+// long or not plain grants nothing.
 func ParseGrant(text string) Grant {
+	if len(text) > maxReport || !plain(text) {
+		return Grant{}
+	}
 	f := append(strings.Fields(text), "", "")
 	since, _ := time.Parse(time.RFC3339Nano, f[1])
 	if f[0] == "-" {

@@ -288,12 +288,15 @@ func (a *Agent) upgrade(
 	return a.driver.UpgradeTo(ctx, def, facts, accs, to)
 }
 
-// evict asks the API server to evict the pods among the holders.
-func (a *Agent) evict(ctx context.Context, holders []accel.Holder) *accel.Problem {
-	if a.kube == nil {
-		return accel.Problemf(accel.EvictionRefused, "there are no credentials for the API server")
+// evict asks the API server to evict the pods among the holders that look finds.
+func (a *Agent) evict(ctx context.Context, look func() []accel.Holder) *accel.Problem {
+	if a.kube != nil {
+		return a.kube.Evict(ctx, look)
 	}
-	return a.kube.Evict(ctx, holders)
+	if len(look()) == 0 {
+		return nil
+	}
+	return accel.Problemf(accel.EvictionRefused, "there are no credentials for the API server")
 }
 
 // preflightFor prepares a definition's driver for a kernel that is installed.

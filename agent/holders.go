@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -38,11 +39,23 @@ func (u *users) held(ctx context.Context, def *accel.Definition) (map[string][]d
 	ctx, cancel := context.WithTimeout(ctx, kubeletAnswers)
 	defer cancel()
 	refs, err := u.plugins.asker(def).Holders(ctx)
+	if age, known := u.kubeletAge(); err == nil && known && age < deviceplugin.YoungKubelet {
+		err = fmt.Errorf("it has started %s ago and may not know all its pods yet", age.Round(time.Second))
+	}
 	if err == nil || !u.machine().Want.Kubernetes { // without an error, or the kubelet and its pods have left the host
 		return byDevice(refs), nil
 	}
 	return byDevice(refs), accel.Problemf(accel.ProbeUnanswered,
 		"the kubelet does not say who has devices of %q: %v", def.Kind, err)
+}
+
+// kubeletAge returns how long the kubelet has served its socket. The device plugin notices a restart of the kubelet
+// only after the first answer; a kubelet that started shortly before the agent is young, too. A socket from the future,
+// after the clock was set, has no known age.
+func (u *users) kubeletAge() (age time.Duration, known bool) {
+	born := u.host.Born(path.Join(u.plugins.kubeletRoot(), "pod-resources/kubelet.sock"))
+	age = time.Since(born)
+	return age, !born.IsZero() && age >= 0
 }
 
 // claimed returns who has devices of a kind by claims. It returns a problem while that is not known yet.

@@ -1,10 +1,15 @@
 package agent
 
 import (
+	"context"
+	"net"
+	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent/loop"
@@ -74,6 +79,64 @@ func TestUsersUnanswered(t *testing.T) {
 			if got != want {
 				t.Errorf("kubernetes %t, started %t: %q, want %q", kubernetes, a.plugins.bySlot != nil, got, want)
 			}
+		}
+	}
+}
+
+// emptyKubelet reports no pod.
+type emptyKubelet struct {
+	podresources.UnimplementedPodResourcesListerServer
+}
+
+func (emptyKubelet) List(context.Context, *podresources.ListPodResourcesRequest) (
+	*podresources.ListPodResourcesResponse, error,
+) {
+	return &podresources.ListPodResourcesResponse{}, nil
+}
+
+// answering serves a kubelet's PodResources.
+func answering(t *testing.T, socket string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, emptyKubelet{})
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+}
+
+// TestYoungKubelet: that a kubelet which has just started names no holder does not mean that there are none, even if
+// this agent has never asked another one.
+func TestYoungKubelet(t *testing.T) {
+	def := &accel.Definition{Kind: "example-npu"}
+	for young, want := range map[bool]accel.Reason{true: accel.ProbeUnanswered, false: ""} {
+		h := hosttest.New(t).Host
+		socket := filepath.Join(h.Root(), kubeletDir, "pod-resources/kubelet.sock")
+		if !young { // a socket whose age is not known
+			socket = filepath.Join(t.TempDir(), "kubelet.sock")
+		}
+		answering(t, socket)
+		if young && h.Born(filepath.Join(kubeletDir, "pod-resources/kubelet.sock")).IsZero() {
+			t.Skip("the file system does not record when a file was created")
+		}
+		machine := func() accel.Machine { return accel.Machine{Want: accel.Want{Kubernetes: true}} }
+		u := &users{host: h, machine: machine, plugins: &plugins{
+			Setup: &Setup{Host: h}, machine: machine,
+			bySlot: map[string]*serving{devicesOf(def): {devices: deviceplugin.NewKind(deviceplugin.Config{
+				Resource: "example.com/npu", PodResources: socket, Definition: def,
+			})}},
+		}}
+		var got accel.Reason
+		if _, problem := u.held(t.Context(), def); problem != nil {
+			got = problem.Reason
+		}
+		if got != want {
+			t.Errorf("young: %t: %q, want %q", young, got, want)
 		}
 	}
 }

@@ -121,7 +121,8 @@ func (p Policies) Apply(defs map[string]*accel.Definition) (map[string]*accel.De
 	return out, problems
 }
 
-// Order returns the definitions with the name of the policy that orders their upgrades. Call it after all overrides.
+// Order returns the definitions with the name of the policy that orders their upgrades, and what it asks of the driver.
+// Call it after all overrides.
 func (p Policies) Order(defs map[string]*accel.Definition) map[string]*accel.Definition {
 	by, _ := accel.Governing(p.All, p.Labels)
 	out := maps.Clone(defs)
@@ -131,6 +132,10 @@ func (p Policies) Order(defs map[string]*accel.Definition) map[string]*accel.Def
 		}
 		d := *out[kind]
 		d.Driver.Upgrade.By = policy.Name
+		k := policy.Spec.Kinds[kind]
+		if _, misfit := k.Apply(out[kind]); misfit == "" && len(k.Problems()) == 0 {
+			d.Driver.Upgrade.Digest = policy.DriverDigest(kind)
+		}
 		out[kind] = &d
 	}
 	return out

@@ -35,8 +35,17 @@ func TestPolicies(t *testing.T) {
 	if len(problems) != 1 || problems[0].Reason != accel.PolicyInvalid {
 		t.Errorf("%v", problems)
 	}
-	if o := p.Order(got); o["k-x"].Driver.Upgrade.By != "fleet" || o["k-z"].Driver.Upgrade.By != "" {
+	if o := p.Order(got); o["k-x"].Driver.Upgrade.By != "fleet" || o["k-z"].Driver.Upgrade.By != "" ||
+		o["k-x"].Driver.Upgrade.Digest != p.All[0].DriverDigest("k-x") {
 		t.Errorf("%+v", o)
+	}
+	odd := Policies{All: []accel.Policy{{Name: "odd", Spec: accel.PolicySpec{
+		Upgrade: &accel.Rollout{}, Kinds: map[string]accel.KindConfig{
+			"k-z": {Driver: accel.KindDriverOverride{Parameters: map[string]map[string]string{"q": {}}}},
+		},
+	}}}}
+	if u := odd.Order(defs)["k-z"].Driver.Upgrade; u.By != "odd" || u.Digest != "" {
+		t.Errorf("a policy that does not fit is said to be served: %+v", u)
 	}
 	q := p
 	q.Labels = map[string]string{"pool": "a", "noise": "2"}

@@ -42,9 +42,9 @@ type kubelet struct {
 	since time.Time
 }
 
-// youngKubelet is how long a kubelet gets to learn its pods from the API server after its sockets are there. Until
+// YoungKubelet is how long a kubelet gets to learn its pods from the API server after its sockets are there. Until
 // then its list of holders lacks those that it has not heard of.
-const youngKubelet = 30 * time.Second
+const YoungKubelet = 30 * time.Second
 
 // maxAnswer is the maximum size of an answer in bytes, as in the kubelet's own client (podresources/client.go).
 const maxAnswer = 16 << 20

@@ -127,7 +127,7 @@ func New(cfg Config) *Plugin {
 	cfg = cfg.complete()
 	cfg.Log = cfg.Log.With("resource", cfg.Resource)
 	t := defaultTiming()
-	k := &kubelet{resource: cfg.Resource, former: cfg.Former, socket: cfg.PodResources, young: youngKubelet}
+	k := &kubelet{resource: cfg.Resource, former: cfg.Former, socket: cfg.PodResources, young: YoungKubelet}
 	return &Plugin{
 		cfg:     cfg,
 		timing:  t,

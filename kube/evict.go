@@ -1,9 +1,9 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/acceld/acceld/accel"
@@ -42,33 +41,33 @@ func (p pods) Evict(ctx context.Context, e *policyv1.Eviction) error {
 		ctx).Error()
 }
 
-// Evict asks the API server to evict all pods among holders, and returns without waiting for their end. It respects
-// disruption budgets: a pod that may not be disrupted now gives EvictionRefused, and the caller must ask again. It
-// ignores holders that are not pods. A pod that is gone is no problem.
-func (k *Kube) Evict(ctx context.Context, holders []accel.Holder) *accel.Problem {
-	targets, problem := k.resolve(ctx, holders)
-	if problem != nil {
+// Evict asks the API server to evict the pods among the holders that look finds, and returns without waiting for their
+// end. It respects disruption budgets: a pod that may not be disrupted now gives EvictionRefused, and the caller must
+// ask again. It ignores holders that are not pods. A pod that is gone is no problem.
+//
+// The kubelet knows holders by name. Evict therefore lists the pods of the node before it calls look, and evicts by the
+// UIDs that they had then: a pod that was created since, under the name of a holder, is not evicted.
+func (k *Kube) Evict(ctx context.Context, look func() []accel.Holder) *accel.Problem {
+	listed, problem := k.podsOfNode(ctx)
+	holders := look()
+	if problem != nil && slices.ContainsFunc(holders, func(h accel.Holder) bool { return h.Pod != "" || h.PodUID != "" }) {
 		return problem
 	}
 	var refusals []string
-	for _, name := range slices.SortedFunc(maps.Keys(targets), func(a, b types.NamespacedName) int {
-		return strings.Compare(a.String(), b.String())
-	}) {
-		e := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-		if uid := types.UID(targets[name]); uid != "" { // another pod may have the name now
-			e.DeleteOptions = &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+	for _, p := range listed {
+		if !slices.ContainsFunc(holders, func(h accel.Holder) bool { return holds(h, p) }) {
+			continue
 		}
-		limited, cancel := context.WithTimeout(ctx, deadline)
-		err := k.c.Client.Pods.Evict(limited, e)
-		cancel()
+		name := p.Namespace + "/" + p.Name
+		err := k.evict(ctx, p)
 		switch {
 		case err == nil:
-			k.c.Log.Info("pod evicted", "namespace", name.Namespace, "pod", name.Name)
+			k.c.Log.Info("pod evicted", "namespace", p.Namespace, "pod", p.Name)
 		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // the pod is gone, or another one has its name
 		case apierrors.IsTooManyRequests(err):
 			refusals = append(refusals, fmt.Sprintf("%s: %v", name, err))
 		default:
-			return podProblem("evict pod "+name.String(), err)
+			return podProblem("evict pod "+name, err)
 		}
 	}
 	if len(refusals) > 0 {
@@ -77,20 +76,27 @@ func (k *Kube) Evict(ctx context.Context, holders []accel.Holder) *accel.Problem
 	return nil
 }
 
-// resolve returns the names and UIDs of the pods among holders.
-func (k *Kube) resolve(ctx context.Context, holders []accel.Holder) (map[types.NamespacedName]string, *accel.Problem) {
-	targets, unnamed := map[types.NamespacedName]string{}, map[string]bool{}
-	for _, h := range holders {
-		switch {
-		case h.Pod != "":
-			targets[types.NamespacedName{Namespace: h.Namespace, Name: h.Pod}] = h.PodUID
-		case h.PodUID != "":
-			unnamed[h.PodUID] = true
-		}
+// evict evicts one pod, and no other one of its name.
+func (k *Kube) evict(ctx context.Context, p corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	return k.c.Client.Pods.Evict(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}},
+	})
+}
+
+// holds reports whether the pod is the holder. The UID decides if it is known: a process may have one that the name of
+// its device's pod does not belong to.
+func holds(h accel.Holder, p corev1.Pod) bool {
+	if h.PodUID != "" {
+		return h.PodUID == string(p.UID)
 	}
-	if len(unnamed) == 0 {
-		return targets, nil
-	}
+	return h.Pod != "" && h.Pod == p.Name && h.Namespace == p.Namespace
+}
+
+// podsOfNode lists the pods of this node, sorted by name.
+func (k *Kube) podsOfNode(ctx context.Context) ([]corev1.Pod, *accel.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	list, err := k.c.Client.Pods.List(ctx,
@@ -98,12 +104,10 @@ func (k *Kube) resolve(ctx context.Context, holders []accel.Holder) (map[types.N
 	if err != nil {
 		return nil, podProblem("list the pods of node "+k.c.Node, err)
 	}
-	for _, p := range list.Items {
-		if unnamed[string(p.UID)] {
-			targets[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = string(p.UID)
-		}
-	}
-	return targets, nil
+	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return list.Items, nil
 }
 
 // podProblem gives an error about pods a reason.

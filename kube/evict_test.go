@@ -2,7 +2,9 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,11 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/acceld/acceld/accel"
 )
 
-// fakePods answers evictions by the name of the pod.
+// fakePods answers evictions by the name of the pod, and refuses those of another UID.
 type fakePods struct {
 	list    []corev1.Pod
 	answers map[string]error
@@ -24,21 +27,41 @@ type fakePods struct {
 
 func (f *fakePods) List(_ context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
 	f.asked = append(f.asked, "list "+o.FieldSelector)
-	return &corev1.PodList{Items: f.list}, f.answers["list"]
+	return &corev1.PodList{Items: slices.Clone(f.list)}, f.answers["list"]
 }
 
 func (f *fakePods) Evict(_ context.Context, e *policyv1.Eviction) error {
-	line := "evict " + e.Namespace + "/" + e.Name
-	if e.DeleteOptions != nil {
-		line += " " + string(*e.DeleteOptions.Preconditions.UID)
+	resource := schema.GroupResource{Resource: "pods"}
+	uid := *e.DeleteOptions.Preconditions.UID
+	f.asked = append(f.asked, "evict "+e.Namespace+"/"+e.Name+" "+string(uid))
+	if err := f.answers[e.Name]; err != nil {
+		return err
 	}
-	f.asked = append(f.asked, line)
-	return f.answers[e.Name]
+	i := slices.IndexFunc(f.list, func(p corev1.Pod) bool { return p.Namespace == e.Namespace && p.Name == e.Name })
+	switch {
+	case i < 0:
+		return apierrors.NewNotFound(resource, e.Name)
+	case f.list[i].UID != uid:
+		return apierrors.NewConflict(resource, e.Name, errors.New("the UID in the precondition differs"))
+	}
+	f.list = slices.Delete(f.list, i, i+1)
+	return nil
+}
+
+func evictable(namespace, name string, uid types.UID) corev1.Pod {
+	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}}
+}
+
+// evicting returns a client of these pods.
+func evicting(answers map[string]error, pods ...corev1.Pod) (*Kube, *fakePods) {
+	f := &fakePods{answers: answers, list: pods}
+	return New(Config{Client: Client{Pods: f}, Node: "n", Log: slog.New(slog.DiscardHandler)}), f
 }
 
 func TestEvict(t *testing.T) {
 	pod := schema.GroupResource{Resource: "pods"}
 	named := accel.Holder{PID: 1, PodUID: "u-1", Namespace: "team", Pod: "a"}
+	const list = "list spec.nodeName=n"
 	for _, c := range []struct {
 		name    string
 		holders []accel.Holder
@@ -47,57 +70,63 @@ func TestEvict(t *testing.T) {
 		asked   []string
 	}{
 		{
-			"by name, once",
+			"once",
 			[]accel.Holder{named, named, {PID: 3, Comm: "outside"}, {Other: "module x"}},
 			nil, "",
-			[]string{"evict team/a u-1"},
+			[]string{list, "evict team/a u-1"},
 		},
 		{
 			"by UID",
 			[]accel.Holder{{PID: 2, PodUID: "u-2"}},
 			nil, "",
-			[]string{"list spec.nodeName=n", "evict other/b u-2"},
+			[]string{list, "evict other/b u-2"},
 		},
-		{"no pod", []accel.Holder{{PID: 3}}, nil, "", nil},
+		{
+			"by name, with the UID of the list",
+			[]accel.Holder{{Namespace: "other", Pod: "b"}, {Namespace: "team", Pod: "b"}},
+			nil, "",
+			[]string{list, "evict other/b u-2"},
+		},
+		{
+			"the UID goes before the name",
+			[]accel.Holder{{PodUID: "u-1", Namespace: "other", Pod: "b"}},
+			nil, "",
+			[]string{list, "evict team/a u-1"},
+		},
+		{"of a pod that is not there", []accel.Holder{{PodUID: "u-0", Namespace: "team", Pod: "a"}}, nil, "", []string{list}},
+		{"no pod", []accel.Holder{{PID: 3}}, map[string]error{"list": context.DeadlineExceeded}, "", []string{list}},
 		{
 			"gone",
 			[]accel.Holder{named},
 			map[string]error{"a": apierrors.NewNotFound(pod, "a")},
 			"",
-			[]string{"evict team/a u-1"},
+			[]string{list, "evict team/a u-1"},
 		},
 		{
 			"a budget, and the others all the same",
-			[]accel.Holder{named, {Namespace: "team", Pod: "b"}},
-			map[string]error{"a": apierrors.NewTooManyRequests("it would violate the pod's disruption budget", 10)},
+			[]accel.Holder{{Namespace: "other", Pod: "b"}, named},
+			map[string]error{"b": apierrors.NewTooManyRequests("it would violate the pod's disruption budget", 10)},
 			accel.EvictionRefused,
-			[]string{"evict team/a u-1", "evict team/b"},
+			[]string{list, "evict other/b u-2", "evict team/a u-1"},
 		},
 		{
 			"no right",
 			[]accel.Holder{named},
 			map[string]error{"a": apierrors.NewForbidden(pod, "a", nil)},
 			accel.APIForbidden,
-			[]string{"evict team/a u-1"},
+			[]string{list, "evict team/a u-1"},
 		},
 		{
 			"away",
 			[]accel.Holder{{PodUID: "u-2"}},
 			map[string]error{"list": context.DeadlineExceeded},
 			accel.APIUnreachable,
-			[]string{"list spec.nodeName=n"},
+			[]string{list},
 		},
 	} {
-		f := &fakePods{
-			answers: c.answers,
-			list: []corev1.Pod{
-				{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "b", UID: "u-2"}},
-				{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "u-3"}},
-			},
-		}
-		k := New(Config{Client: Client{Pods: f}, Node: "n", Log: slog.New(slog.DiscardHandler)})
+		k, f := evicting(c.answers, evictable("team", "a", "u-1"), evictable("other", "b", "u-2"), evictable("", "c", "u-3"))
 		var got accel.Reason
-		if p := k.Evict(t.Context(), c.holders); p != nil {
+		if p := k.Evict(t.Context(), func() []accel.Holder { return c.holders }); p != nil {
 			got = p.Reason
 		}
 		if got != c.want {
@@ -105,6 +134,22 @@ func TestEvict(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.asked, f.asked); diff != "" {
 			t.Errorf("%s:\n%s", c.name, diff)
+		}
+	}
+}
+
+// TestEvictNoSuccessor: a pod that was created under the name of a holder stays, whenever it has come.
+func TestEvictNoSuccessor(t *testing.T) {
+	holder := []accel.Holder{{Namespace: "team", Pod: "train-0"}}
+	old, successor := evictable("team", "train-0", "u-1"), evictable("team", "train-0", "u-2")
+	for name, before := range map[string][]corev1.Pod{"it replaced the holder": {old}, "nothing was there": nil} {
+		k, f := evicting(nil, before...)
+		problem := k.Evict(t.Context(), func() []accel.Holder {
+			f.list = []corev1.Pod{successor}
+			return holder
+		})
+		if problem != nil || len(f.list) != 1 || f.list[0].UID != "u-2" {
+			t.Errorf("%s: %v, pods %+v, asked %v", name, problem, f.list, f.asked)
 		}
 	}
 }

@@ -85,9 +85,10 @@ func annotationChanges(node *corev1.Node, r *rendered) map[string]any {
 		}
 	}
 	for key := range node.Annotations {
-		kind, report := strings.CutPrefix(key, accel.ReportAnnotation)
-		if _, known := r.kinds[kind]; report && !known {
-			changes[key] = nil
+		for _, prefix := range []string{accel.ReportAnnotation, accel.ServedAnnotation} {
+			if kind, mine := strings.CutPrefix(key, prefix); mine && !r.kinds[kind] {
+				changes[key] = nil
+			}
 		}
 	}
 	if r.origin != "" && len(r.labels) > 0 && node.Annotations[OriginAnnotation] != r.origin {

@@ -418,18 +418,22 @@ func TestMirrorMayNotRead(t *testing.T) {
 	})
 }
 
-// The node's upgrade report is an annotation. It is written only if the node is still the one that was read. An
-// unknown report leaves the annotation, and the annotation of a removed kind is deleted.
+// The node's upgrade report is an annotation, and so is what it serves. They are written only if the node is still the
+// one that was read. An unknown one leaves the annotation, and the annotations of a removed kind are deleted.
 func TestWordOfTheNode(t *testing.T) {
 	node := freshNode()
 	node.Annotations = map[string]string{
-		accel.ReportAnnotation + "old-kind": "waiting 1",
+		accel.ReportAnnotation + "old-kind": "waiting 1", accel.ServedAnnotation + "old-kind": "one",
+		accel.ServedAnnotation + "qemu-edu": "one",
 		accel.GrantAnnotation + "qemu-edu":  "2.0.0", accel.ReportAnnotation + "qemu-edu": "upgrading 2.0.0",
 	}
 	word := func(w accel.Answer[accel.UpgradeReport]) change {
 		return func(m *accel.Machine) {
 			h := m.Have["qemu-edu"]
 			h.UpgradeReport = w
+			if w.Known {
+				h.ServedDigest = accel.Known("two")
+			}
 			m.Have["qemu-edu"] = h
 		}
 	}
@@ -439,6 +443,7 @@ func TestWordOfTheNode(t *testing.T) {
 		want := map[string]string{
 			accel.GrantAnnotation + "qemu-edu":  "2.0.0",
 			accel.ReportAnnotation + "qemu-edu": "upgrading 2.0.0", OriginAnnotation: OriginPod,
+			accel.ServedAnnotation + "qemu-edu": "one",
 		}
 		if diff := cmp.Diff(want, c.node().Annotations); diff != "" {
 			t.Error(diff)
@@ -447,7 +452,8 @@ func TestWordOfTheNode(t *testing.T) {
 		c.patches()
 		c.k.Publish(readyMachine(word(accel.Known(accel.ParseUpgradeReport(text)))))
 		c.after(5 * time.Second)
-		if got := c.k.State().NodeAnnotations[accel.ReportAnnotation+"qemu-edu"]; got != text || len(c.patches()) != 1 {
+		if got := c.k.State().NodeAnnotations; got[accel.ReportAnnotation+"qemu-edu"] != text ||
+			got[accel.ServedAnnotation+"qemu-edu"] != "two" || len(c.patches()) != 1 {
 			t.Errorf("the node says %q", got)
 		}
 		c.k.Publish(readyMachine(word(accel.Known(accel.UpgradeReport{}))))

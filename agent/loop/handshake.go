@@ -43,6 +43,18 @@ func (l *Loop) handshake(k *kind) Handshake {
 	return l.o.KubeSync().Handshakes[k.def.Kind]
 }
 
+// observeServed sets what a policy asked when it was last met, or leaves what was seen last. The driver has just been
+// looked at with the definition that is in force: what the last look found may have been about an earlier one.
+func (l *Loop) observeServed(k *kind) {
+	switch u := k.def.Driver.Upgrade; {
+	case l.want.PoliciesUnknown:
+	case u.By == "":
+		k.have.ServedDigest = accel.Known("")
+	case k.have.Driver.Serves && k.have.Driver.Upgrade == nil:
+		k.have.ServedDigest = accel.Known(u.Digest)
+	}
+}
+
 // observeReport sets the node's report about a kind's upgrade, or leaves it unknown.
 func (l *Loop) observeReport(k *kind) {
 	written := l.handshake(k).UpgradeReport

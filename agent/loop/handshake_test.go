@@ -137,6 +137,46 @@ func TestReportAboutABadDevice(t *testing.T) {
 	})
 }
 
+// TestServedDigest: a node says that it serves what a policy asks of its driver once no other driver is wanted under
+// that policy, and not while it still gets one.
+func TestServedDigest(t *testing.T) {
+	w := ordered(accel.UpgradePolicy{Digest: "one"})
+	run(t, w, func(l *Loop) {
+		serves := func(when, want string) {
+			t.Helper()
+			if got := l.Machine().Have["k-x"].ServedDigest; got != accel.Known(want) {
+				t.Errorf("%s: %+v, want %q", when, got, want)
+			}
+		}
+		serves("at first", "one")
+		asks := func(policy, digest string) {
+			want := l.Machine().Want
+			def := *want.Kinds["k-x"]
+			def.Driver.Upgrade.By, def.Driver.Upgrade.Digest = policy, digest
+			want.Kinds = map[string]*accel.Definition{"k-x": &def}
+			l.Configure(want)
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		w.set(func() { w.wanted = "2" })
+		asks("fleet", "two")
+		serves("another driver is wanted", "one")
+		for range 3 {
+			w.says(t, l, "2")
+		}
+		if w.count("upgrade") != 1 {
+			t.Fatalf("%v", w.calls)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		serves("it serves", "two")
+		asks("fleet", "three")
+		serves("the driver is as the policy asks anyway", "three")
+		asks("", "")
+		serves("no policy orders upgrades", "")
+	})
+}
+
 // Until the policies are known, no driver in use is replaced, and the report of an earlier agent stays.
 func TestUnsure(t *testing.T) {
 	w := served(accel.UpgradePolicy{})

@@ -46,6 +46,7 @@ func (l *Loop) observeHost(k *kind) {
 			driver.Source = k.have.Driver.Source
 		}
 		k.have.Driver = driver
+		l.observeServed(k)
 	}
 	if k.running == accel.StepUpgrade {
 		return // the spec names nodes that are briefly absent, on purpose

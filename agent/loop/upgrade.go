@@ -171,9 +171,14 @@ func (w *worker) lookForHolders(k *kind, u *upgrading) work {
 	def, accs, evict := k.def, present(k.have.Accelerators), u.evict
 	return func() (func(*kind), *accel.Problem) {
 		var looked lookedFor
-		looked.holders, looked.unanswered = w.o.Effects.Holders(w.ctx, def, accs)
-		if evict && len(looked.holders) > 0 {
-			looked.refused = w.o.Effects.Evict(w.ctx, looked.holders)
+		look := func() []accel.Holder {
+			looked.holders, looked.unanswered = w.o.Effects.Holders(w.ctx, def, accs)
+			return looked.holders
+		}
+		if evict {
+			looked.refused = w.o.Effects.Evict(w.ctx, look)
+		} else {
+			look()
 		}
 		return func(*kind) { u.busy, u.looked, u.holders = false, &looked, looked.holders }, nil
 	}

@@ -90,9 +90,13 @@ func (w *world) await(ctx context.Context, _ []accel.Holder) error {
 	}
 }
 
-func (w *world) evict(context.Context, []accel.Holder) *accel.Problem {
+func (w *world) evict(_ context.Context, look func() []accel.Holder) *accel.Problem {
+	holders := look()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(holders) == 0 {
+		return nil
+	}
 	w.evicted++
 	return w.refused
 }

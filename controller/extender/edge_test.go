@@ -2,12 +2,14 @@ package extender
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,6 +29,69 @@ func TestTermOver(t *testing.T) {
 		"Node": "n1",
 	}); code != http.StatusServiceUnavailable || len(l.bound) > 0 {
 		t.Errorf("%d %s, %d bound", code, body, len(l.bound))
+	}
+}
+
+// TestHostileNode: what one node says of its cards keeps no other node from pods, and explain says what is wrong.
+func TestHostileNode(t *testing.T) {
+	p := five("p")
+	l := leading(t, p)
+	hostile := fleet.Node("n0", 2, fleet.Amounts{"shares": "20", "memory": "16G"})
+	hostile.Annotations = map[string]string{
+		fit.InventoryAnnotation: `[{"name":"card0","has":{"shares":"1E-2147483647","memory":"16G"}}]`,
+	}
+	listed := make(chan struct{})
+	go func() {
+		defer close(listed)
+		l.list(hostile, twoCards())
+	}()
+	select {
+	case <-listed:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the annotation of one node keeps the cache from being complete")
+	}
+	if !l.passes(p) {
+		t.Error("the pod does not pass on the other node")
+	}
+	q := l.requestFor(p)
+	for name, want := range map[string]bool{"n0": true, "n1": false} {
+		got := explanation(l.cache, l.rules, &q, name, 1).Nodes
+		if len(got) != 1 || (got[0].Problem != "") != want || got[0].Fits == want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestHostileRequest: an amount in a request that would take forever to read is the client's mistake.
+func TestHostileRequest(t *testing.T) {
+	l := leading(t)
+	l.list(twoCards())
+	answered := make(chan int, 1)
+	go func() {
+		status, _ := l.post("filter", json.RawMessage(`{"NodeNames":["n1"],"Pod":{"metadata":{"name":"p","uid":"u"},"spec":
+			{"containers":[{"name":"m","resources":{"limits":{"`+fleet.Prefix+`shares":"1E-2147483647"}}}]}}}`))
+		answered <- status
+	}()
+	select {
+	case status := <-answered:
+		if status != http.StatusBadRequest {
+			t.Errorf("status %d", status)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("a request is never answered")
+	}
+}
+
+// TestLongChoice: the cards that a pod's annotations name are read up to a size that no choice has.
+func TestLongChoice(t *testing.T) {
+	l := leading(t)
+	p := five("p")
+	key := l.rules.Annotations.Cards
+	for size, read := range map[int]bool{maxChoice: true, maxChoice + 1: false} {
+		p.Annotations = map[string]string{key: strings.Repeat("c", size)}
+		if got := l.cache.Trim(p).Cards; (got != "") != read {
+			t.Errorf("%d bytes: %d are read", size, len(got))
+		}
 	}
 }
 

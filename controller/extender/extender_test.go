@@ -667,7 +667,7 @@ func TestMetrics(t *testing.T) {
 		names = append(names, strings.TrimPrefix(f.GetName(), "acceld_extender_"))
 	}
 	want := []string{
-		"cache_age_seconds", "capacity", "card_capacity", "card_used", "corrections_total",
+		"broken_nodes", "cache_age_seconds", "capacity", "card_capacity", "card_used", "corrections_total",
 		"disputed_pods", "largest_free", "nodes", "ready", "request_seconds", "used",
 	}
 	if !slices.Equal(names, want) {

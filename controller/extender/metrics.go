@@ -36,7 +36,7 @@ func (e *Extender) Metrics() *Metrics { return e.metrics }
 
 // rows are the metrics that are computed at each scrape.
 type rows struct {
-	ready, age, corrections, disputed, nodes, used, capacity, largest, cardUsed, cardCapacity *prometheus.Desc
+	ready, age, corrections, disputed, nodes, broken, used, capacity, largest, cardUsed, cardCapacity *prometheus.Desc
 }
 
 func newRows() rows {
@@ -50,7 +50,9 @@ func newRows() rows {
 			"Pods that the cache of this term had and the API server did not: 0 while all is well."),
 		disputed: row("disputed_pods",
 			"How many pods have other cards in their annotations than they were bound with: somebody has changed them."),
-		nodes:    row("nodes", "How many nodes are known."),
+		nodes: row("nodes", "How many nodes are known."),
+		broken: row("broken_nodes",
+			"How many nodes take no pod because what they say of their cards cannot be read."),
 		used:     row("used", "How much of a resource pods have of all cards.", "resource"),
 		capacity: row("capacity", "How much of a resource all cards have.", "resource"),
 		largest: row("largest_free", "The most that one card has free: no larger request fits anywhere.",
@@ -65,7 +67,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.seconds.Describe(ch)
 	r := m.rows
 	for _, d := range []*prometheus.Desc{
-		r.ready, r.age, r.corrections, r.disputed, r.nodes, r.used, r.capacity,
+		r.ready, r.age, r.corrections, r.disputed, r.nodes, r.broken, r.used, r.capacity,
 		r.largest, r.cardUsed, r.cardCapacity,
 	} {
 		ch <- d
@@ -101,13 +103,16 @@ type sums struct{ used, capacity, largest int64 }
 
 func (m *Metrics) cards(b *Cache, gauge func(*prometheus.Desc, float64, ...string)) {
 	names := b.names()
-	total, nodes := map[string]sums{}, 0
+	total, nodes, broken := map[string]sums{}, 0, 0
 	for _, name := range names {
 		var uses []fit.Use
-		if !b.find(name).look(func(n *fit.Node) { uses = n.Uses() }) {
+		var problem string
+		if !b.find(name).look(func(n *fit.Node) { uses, problem = n.Uses(), n.Problem() }) {
 			continue
 		}
-		nodes++
+		if nodes++; problem != "" {
+			broken++
+		}
 		for _, u := range uses {
 			s := total[u.Resource]
 			total[u.Resource] = sums{s.used + u.Used, s.capacity + u.Capacity, max(s.largest, u.Capacity-u.Used)}
@@ -118,6 +123,7 @@ func (m *Metrics) cards(b *Cache, gauge func(*prometheus.Desc, float64, ...strin
 		}
 	}
 	gauge(m.rows.nodes, float64(nodes))
+	gauge(m.rows.broken, float64(broken))
 	for resource, s := range total {
 		gauge(m.rows.used, float64(s.used), resource)
 		gauge(m.rows.capacity, float64(s.capacity), resource)

@@ -42,7 +42,9 @@ func Facts(r *fit.Rules, n *corev1.Node) fit.Facts {
 	}
 	if text, ok := n.Annotations[fit.InventoryAnnotation]; ok {
 		cards, err := fit.ParseInventory(text)
-		f.Inventory, f.Broken = cards, err != nil
+		if f.Inventory = cards; err != nil {
+			f.Broken = err.Error()
+		}
 	}
 	return f
 }
@@ -67,14 +69,26 @@ func (b *Cache) Trim(p *corev1.Pod) *Pod {
 	return &Pod{
 		Record: fit.Record{
 			UID: string(p.UID), Namespace: once(p.Namespace), Name: p.Name, Shape: shape,
-			Cards: once(p.Annotations[a.Cards]), Tiles: p.Annotations[a.Tiles],
-			InitCards: p.Annotations[a.InitCards], InitTiles: p.Annotations[a.InitTiles],
+			Cards: once(choice(p, a.Cards)), Tiles: choice(p, a.Tiles),
+			InitCards: choice(p, a.InitCards), InitTiles: choice(p, a.InitTiles),
 		},
 		Node: once(p.Spec.NodeName),
 		// the first status comes after admission
 		Taken: p.Status.StartTime != nil || p.Status.Phase == corev1.PodRunning,
 		Over:  p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 	}
+}
+
+// maxChoice is the size in bytes of the longest choice of cards that is read. Whoever creates a pod can write one, and
+// each is read again whenever a pod of the node ends.
+const maxChoice = 16 << 10
+
+// choice returns an annotation of a pod that names its cards. One that is too long names none.
+func choice(p *corev1.Pod, key string) string {
+	if text := p.Annotations[key]; len(text) <= maxChoice {
+		return text
+	}
+	return ""
 }
 
 // once keeps one copy of a string that many pods share.

@@ -39,14 +39,23 @@ type pod struct {
 type container struct {
 	Name          string
 	RestartPolicy *corev1.ContainerRestartPolicy
-	Resources     struct{ Limits, Requests corev1.ResourceList }
+	Resources     struct{ Limits, Requests fit.Quantities }
 }
 
 func containers(all []container) []corev1.Container {
 	out := make([]corev1.Container, len(all))
 	for i, c := range all {
 		out[i].Name, out[i].RestartPolicy = c.Name, c.RestartPolicy
-		out[i].Resources.Limits, out[i].Resources.Requests = c.Resources.Limits, c.Resources.Requests
+		out[i].Resources.Limits = resources(c.Resources.Limits)
+		out[i].Resources.Requests = resources(c.Resources.Requests)
+	}
+	return out
+}
+
+func resources(all fit.Quantities) corev1.ResourceList {
+	out := make(corev1.ResourceList, len(all))
+	for name, q := range all {
+		out[corev1.ResourceName(name)] = q
 	}
 	return out
 }

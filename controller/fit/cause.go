@@ -22,6 +22,8 @@ const (
 	NoLinks
 	// NotFound: the search reached its limit.
 	NotFound
+	// ListTooLong: the pod's list of allowed or denied cards is longer than the cards of any node.
+	ListTooLong
 	// SameUnclear: the list of containers that share a card does not name at least two that ask for one card each.
 	SameUnclear
 	// SameAndLinked: the pod asks for a shared card and for linked pairs, which exclude each other.
@@ -51,6 +53,8 @@ func (c Cause) String() string {
 		return "no linked accelerator cards with room"
 	case NotFound:
 		return "no room on the accelerator cards found in the time for looking"
+	case ListTooLong:
+		return "the pod's list of allowed or denied accelerator cards is too long"
 	case SameUnclear:
 		return "the pod's list of containers for one accelerator card cannot be followed"
 	case SameAndLinked:
@@ -66,7 +70,7 @@ func (c Cause) String() string {
 // Final reports whether the cause stays even if other pods on the node end, so that evicting them is useless.
 func (c Cause) Final() bool {
 	switch c {
-	case NoCards, LabelUnclear, TooMuch, SameUnclear, SameAndLinked, LinkedOdd:
+	case NoCards, LabelUnclear, TooMuch, ListTooLong, SameUnclear, SameAndLinked, LinkedOdd:
 		return true
 	case Fits, NoRoom, NodeRoom, NoLinks, NotFound, UnknownNode:
 	}

@@ -1,8 +1,174 @@
 package fit
 
 import (
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 )
+
+// within fails the test if f has not returned after a time that is far more than it needs.
+func within(t *testing.T, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%.100s: it does not return", what)
+	}
+}
+
+// TestInventoryBounds: an annotation of a node that is too long, has too much in it or asks for numbers without end is
+// refused at once, and the node takes no pod and says why.
+func TestInventoryBounds(t *testing.T) {
+	r := edu(t)
+	many := func(n int, text func(int) string) string {
+		parts := make([]string, n)
+		for i := range parts {
+			parts[i] = text(i)
+		}
+		return strings.Join(parts, ",")
+	}
+	for name, text := range map[string]string{
+		"an exponent without end":      `[{"name":"c","has":{"gpu":"1E-2147483647"}}]`,
+		"a large one":                  `[{"name":"c","has":{"gpu":"1e2147483647"}}]`,
+		"a number with it":             `[{"name":"c","has":{"gpu":1e999999999}}]`,
+		"three digits":                 `[{"name":"c","has":{"gpu":"1e100"}}]`,
+		"escaped":                      `[{"name":"c","has":{"gpu":"1\u0045-2147483647"}}]`,
+		"many digits":                  `[{"name":"c","has":{"gpu":"` + strings.Repeat("9", 100) + `"}}]`,
+		"negative":                     `[{"name":"c","has":{"gpu":"-1"}}]`,
+		"nothing":                      `[{"name":"c","has":{"gpu":null}}]`,
+		"too long":                     `[{"name":"c"}]` + strings.Repeat(" ", maxInventory),
+		"too many cards":               "[" + many(maxCards+1, func(i int) string { return fmt.Sprintf(`{"name":"c%d"}`, i) }) + "]",
+		"too many amounts":             `[{"name":"c","has":{` + many(maxAmounts+1, func(i int) string { return fmt.Sprintf(`"r%d":"1"`, i) }) + "}}]",
+		"a long name":                  `[{"name":"` + strings.Repeat("c", maxName+1) + `"}]`,
+		"a name of other characters":   `[{"name":"c\u202e0"}]`,
+		"a long name of a resource":    `[{"name":"c","has":{"` + strings.Repeat("r", maxName+1) + `":"1"}}]`,
+		"a resource without name":      `[{"name":"c","has":{"":"1"}}]`,
+		"a NUMA node that cannot be":   `[{"name":"c","numa":1000000}]`,
+		"a NUMA node before the first": `[{"name":"c","numa":-1}]`,
+	} {
+		within(t, name, func() {
+			cards, err := ParseInventory(text)
+			if err == nil || len(err.Error()) > 300 {
+				t.Errorf("%s: %d cards, %.400v", name, len(cards), err)
+				return
+			}
+			n := NewNode(r, Schemas{}, Facts{Name: "n", Inventory: cards, Broken: err.Error()}, nil)
+			q := NewRequest(r, "u", "team", "p", nil, []Asked{{Name: "m", Amounts: map[string]int64{r.Prefix + "gpu": 1}}})
+			got := NewSearch(r, &q).Explain(n)
+			if got.Fits || got.Verdict != LabelUnclear.String() || got.Problem != err.Error() {
+				t.Errorf("%s: %+v", name, got)
+			}
+		})
+	}
+	for text, want := range map[string]int64{
+		`"8Gi"`: 8 << 30, `"8e9"`: 8e9, `8`: 8, `"1.5k"`: 1500, `"100m"`: 0, `"1E1"`: 10, `"18E"`: 9223372036854775807,
+	} {
+		cards, err := ParseInventory(`[{"name":"0000-01-00.0","has":{"gpu":` + text + `},"numa":0}]`)
+		if err != nil || Floor(cards[0].Has["gpu"]) != want {
+			t.Errorf("%s: %+v, %v", text, cards, err)
+		}
+	}
+}
+
+// spread writes a value into a label and those that continue it.
+func spread(labels map[string]string, key, value string) {
+	labels[key] = value[:min(60, len(value))]
+	for i := 1; 60*i < len(value); i++ {
+		labels[fmt.Sprint(key, i+1)] = continued + value[60*i:min(60*(i+1), len(value))]
+	}
+}
+
+// TestTooManyOnOneNode: a node whose labels or resources would make tables of any size takes no pod and says why.
+func TestTooManyOnOneNode(t *testing.T) {
+	r := edu(t)
+	numbers := func(n int) map[string]string {
+		labels, all := map[string]string{}, make([]string, n)
+		for i := range all {
+			all[i] = fmt.Sprint(i)
+		}
+		spread(labels, r.LabelPrefix+labelNumbers, strings.Join(all, "."))
+		return labels
+	}
+	resources := func(n int) map[string]int64 {
+		out := map[string]int64{}
+		for i := range n {
+			out[fmt.Sprint(r.Prefix, "r", i)] = 1
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		facts Facts
+		cards int // 0: the node takes no pod
+	}{
+		"many":               {Facts{Labels: numbers(maxCards), Allocatable: resources(maxResources)}, maxCards},
+		"too many cards":     {Facts{Labels: numbers(maxCards + 1), Allocatable: resources(1)}, 0},
+		"too many resources": {Facts{Labels: numbers(1), Allocatable: resources(maxResources + 1)}, 0},
+	} {
+		n := NewNode(r, Schemas{}, c.facts, nil)
+		if len(n.cards) != c.cards || (n.Problem() == "") != (c.cards > 0) ||
+			(n.broken == LabelUnclear) != (c.cards == 0) {
+			t.Errorf("%s: %d cards, %d resources, %q", name, len(n.cards), len(n.schema.names), n.Problem())
+		}
+	}
+	long := map[string]string{}
+	spread(long, "x", strings.Repeat("1", 60*(maxParts+2)))
+	if got := splice(long, "x"); got != "" {
+		t.Errorf("a label of %d parts is read: %d bytes", len(long), len(got))
+	}
+	s := Schemas{}
+	for i := range 3 * maxSchemas {
+		s.of([]string{fmt.Sprint(i)}, "")
+	}
+	if len(s) > maxSchemas {
+		t.Errorf("%d schemas are kept", len(s))
+	}
+}
+
+// TestLongLists: a pod whose list of cards is longer than any node has cards is refused everywhere, without a look at
+// each card.
+func TestLongLists(t *testing.T) {
+	r := edu(t)
+	r.Allow, r.Deny = true, true
+	for _, key := range []string{r.Annotations.Allow, r.Annotations.Deny} {
+		for entries, want := range map[int]Cause{maxCards: Fits, maxCards + 1: ListTooLong} {
+			q := NewRequest(r, "u", "team", "p", map[string]string{key: strings.Repeat("card9,", entries)},
+				[]Asked{{Name: "m", Amounts: map[string]int64{r.Prefix + "gpu": 1}}})
+			if q.Contradiction != want {
+				t.Errorf("%s with %d entries: %v, want %v", key, entries, q.Contradiction, want)
+			}
+		}
+	}
+}
+
+// FuzzInventory looks for an annotation that takes long to read, or whose node does.
+func FuzzInventory(f *testing.F) {
+	for _, text := range []string{
+		`[{"name":"card0","has":{"memory":"8G","shares":"10"},"numa":0},{"name":"card1","has":{},"off":true}]`,
+		`[{"name":"c","has":{"gpu":"1E-2147483647"}}]`, `[{"name":"c","has":{"gpu":1e9999}}]`, `[{"name":"c","numa":7}]`,
+		`[]`, `null`, `[{"name":"a"},{"name":"a"}]`, `[{"NAME":"a","Has":{"p/gpu":"1.5Gi","p/tiles":"64"}}]`,
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		within(t, text, func() {
+			cards, err := ParseInventory(text)
+			if err != nil {
+				return
+			}
+			r := edu(t)
+			n := NewNode(r, Schemas{}, Facts{Name: "n", Inventory: cards}, nil)
+			q := NewRequest(r, "u", "team", "p", nil,
+				[]Asked{{Name: "m", Amounts: map[string]int64{r.Prefix + "gpu": 2, r.Prefix + "tiles": 3}}})
+			NewSearch(r, &q).Explain(n)
+		})
+	})
+}
 
 func edu(t *testing.T) *Rules {
 	t.Helper()
@@ -27,13 +193,13 @@ func TestInventoryRefused(t *testing.T) {
 	}
 	labels := map[string]string{r.LabelPrefix + labelCards: "card0.card1"}
 	q := NewRequest(r, "u", "team", "p", nil, []Asked{{Name: "m", Amounts: map[string]int64{"a.example.com/gpu": 1}}})
-	for broken, want := range map[bool]Cause{true: LabelUnclear, false: Fits} {
+	for broken, want := range map[string]Cause{"it is broken": LabelUnclear, "": Fits} {
 		n := NewNode(r, Schemas{}, Facts{
 			Name: "n", Labels: labels,
 			Allocatable: map[string]int64{"a.example.com/gpu": 2}, Broken: broken,
 		}, nil)
 		if got := NewSearch(r, &q).Try(n); got != want {
-			t.Errorf("broken %t: %v, want %v", broken, got, want)
+			t.Errorf("broken %q: %v, want %v", broken, got, want)
 		}
 	}
 }

@@ -12,6 +12,8 @@ type Report struct {
 	Fits bool   `json:"fits"`
 	// Verdict is a sentence, the same one that the scheduler gets.
 	Verdict string `json:"verdict"`
+	// Problem says why what the node says of its cards cannot be read.
+	Problem string `json:"problem,omitempty"`
 	// Choice are the cards that the pod would get, in the form of the annotation.
 	Choice string       `json:"choice,omitempty"`
 	Cards  []CardReport `json:"cards,omitempty"`
@@ -50,7 +52,7 @@ type HolderReport struct {
 // Explain compares what the pod of the search asks for with what one node has.
 func (s *Search) Explain(n *Node) Report {
 	record, cause := s.Place(n)
-	out := Report{Node: n.name, Fits: cause == Fits, Verdict: cause.String()}
+	out := Report{Node: n.name, Fits: cause == Fits, Verdict: cause.String(), Problem: n.problem}
 	if record != nil {
 		out.Choice = record.Cards
 	}

@@ -10,20 +10,25 @@ import (
 // continued is the prefix of a label value that continues another label's value: a value may have only 63 characters.
 const continued = "Z"
 
+// maxParts is how many labels one value may be spread over: with 62 characters each, almost 16 KiB.
+const maxParts = 256
+
 // splice joins the value of the label key with the labels that continue it: key2, key3 and so on. If a part lacks the
-// prefix, the whole value is void.
+// prefix or there are too many, the whole value is void.
 func splice(labels map[string]string, key string) string {
-	value := labels[key]
-	for i := 2; ; i++ {
+	var value strings.Builder
+	value.WriteString(labels[key])
+	for i := 2; i <= maxParts+1; i++ {
 		part, ok := labels[key+strconv.Itoa(i)]
 		if !ok {
-			return value
+			return value.String()
 		}
 		if part, ok = strings.CutPrefix(part, continued); !ok {
 			return ""
 		}
-		value += part
+		value.WriteString(part)
 	}
+	return ""
 }
 
 // digits reads a decimal number without sign, of at most six digits.

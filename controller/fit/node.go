@@ -1,13 +1,10 @@
 package fit
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Facts are what is known of a node.
@@ -18,42 +15,9 @@ type Facts struct {
 	// Allocatable are the node's totals by full name, rounded down ([Floor]).
 	Allocatable map[string]int64
 	// Inventory is what the agent reports of each card. If it is nil, labels name the cards and each has an equal
-	// share of Allocatable. Broken says that there is an inventory that cannot be read.
+	// share of Allocatable. Broken says why what the node says of its cards cannot be read; empty if it can.
 	Inventory []Card
-	Broken    bool
-}
-
-// Card is one card of an inventory.
-type Card struct {
-	Name string `json:"name"`
-	// Has are amounts by the name of the resource, in full or without the prefix of the rules. A card that has only
-	// resources with other prefixes is ignored.
-	Has map[string]resource.Quantity `json:"has"`
-	// NUMA is the NUMA node; nil if it is not known.
-	NUMA *int `json:"numa,omitempty"`
-	// Off keeps new pods from the card.
-	Off bool `json:"off,omitempty"`
-}
-
-// ParseInventory reads the annotation [InventoryAnnotation], a list of [Card] such as
-//
-//	[{"name":"card0","has":{"memory":"8G","shares":"10"},"numa":0},{"name":"card1","has":{},"off":true}]
-//
-// An error names what is wrong. The node then takes no pod: a guess could put a pod on a card that cannot hold it.
-func ParseInventory(text string) ([]Card, error) {
-	cards := []Card{}
-	if err := json.Unmarshal([]byte(text), &cards); err != nil {
-		return nil, fmt.Errorf("cannot read annotation %q: %w", InventoryAnnotation, err)
-	}
-	seen := map[string]bool{}
-	for _, c := range cards {
-		if c.Name == "" || strings.ContainsAny(c.Name, ",|:+") || seen[c.Name] {
-			return nil, fmt.Errorf("cannot read annotation %q: card %q has no name of its own", InventoryAnnotation,
-				c.Name)
-		}
-		seen[c.Name] = true
-	}
-	return cards, nil
+	Broken    string
 }
 
 // Node is one node with the usage of its cards. It is not safe for concurrent use.
@@ -74,7 +38,7 @@ type Node struct {
 	noneUsed               []int64 // zeros
 
 	rules                   *Rules
-	name                    string
+	name, problem           string // problem says what is broken, for people
 	capacity, used          []int64
 	preferred               int      // index of a card, or -1
 	tilesOff, tilesUsed     []uint64 // by card
@@ -96,9 +60,16 @@ type schema struct {
 // Schemas holds the schemas in use. It is not safe for concurrent use.
 type Schemas map[string]*schema
 
+// maxSchemas is how many schemas are kept. A cluster has a few; a node whose resources change all the time adds one
+// with each change.
+const maxSchemas = 4096
+
 func (s Schemas) of(names []string, tiles string) *schema {
 	key := strings.Join(names, ",")
 	if s[key] == nil {
+		if len(s) >= maxSchemas {
+			clear(s)
+		}
 		s[key] = &schema{names, slices.Index(names, tiles)}
 	}
 	return s[key]
@@ -106,39 +77,17 @@ func (s Schemas) of(names []string, tiles string) *schema {
 
 // NewNode returns the node of facts, with the records that it had before.
 func NewNode(r *Rules, schemas Schemas, facts Facts, records map[string]*Record) *Node {
-	n := &Node{rules: r, name: facts.Name, preferred: -1, records: records}
+	n := &Node{rules: r, name: facts.Name, problem: facts.Broken, preferred: -1, records: records}
 	if n.records == nil {
 		n.records = map[string]*Record{}
 	}
 	facts.Inventory = r.own(facts.Inventory)
-	inventory := facts.Inventory != nil
+	names := n.readCards(&facts)
 	switch {
-	case facts.Broken:
+	case n.problem != "":
 		n.broken = LabelUnclear
-	case inventory:
-		for _, c := range facts.Inventory {
-			n.cards = append(n.cards, c.Name)
-		}
-		slices.Sort(n.cards)
-	default:
-		n.cards = parseNumbers(splice(facts.Labels, r.LabelPrefix+labelNumbers))
-		if len(n.cards) == 0 {
-			n.cards = parseCards(facts.Labels[r.LabelPrefix+labelCards])
-		}
-	}
-	if len(n.cards) == 0 && n.broken == Fits {
+	case len(n.cards) == 0:
 		n.broken = NoCards
-	}
-	names := map[string]bool{}
-	for full := range facts.Allocatable {
-		if short, ok := r.Resource(full); ok {
-			names[short] = true
-		}
-	}
-	for _, c := range facts.Inventory {
-		for short := range c.Has {
-			names[short] = true
-		}
 	}
 	n.schema = schemas.of(slices.Sorted(maps.Keys(names)), r.Tiles)
 	n.fill(facts)
@@ -148,6 +97,43 @@ func NewNode(r *Rules, schemas Schemas, facts Facts, records map[string]*Record)
 	n.noneUsed, n.noneTiles = make([]int64, len(n.schema.names)), make([]uint64, len(n.cards))
 	n.recount()
 	return n
+}
+
+// readCards reads the names of the node's cards and returns those of its resources. If there are too many, the node has
+// a problem and neither.
+func (n *Node) readCards(facts *Facts) map[string]bool {
+	switch {
+	case n.problem != "":
+		facts.Inventory = nil
+	case facts.Inventory != nil:
+		for _, c := range facts.Inventory {
+			n.cards = append(n.cards, c.Name)
+		}
+		slices.Sort(n.cards)
+	default:
+		n.cards = parseNumbers(splice(facts.Labels, n.rules.LabelPrefix+labelNumbers))
+		if len(n.cards) == 0 {
+			n.cards = parseCards(facts.Labels[n.rules.LabelPrefix+labelCards])
+		}
+	}
+	names := map[string]bool{}
+	for full := range facts.Allocatable {
+		if short, ok := n.rules.Resource(full); ok {
+			names[short] = true
+		}
+	}
+	for _, c := range facts.Inventory {
+		for short := range c.Has {
+			names[short] = true
+		}
+	}
+	if len(n.cards) > maxCards || len(names) > maxResources {
+		n.problem = fmt.Sprintf("%d cards with %d resources are more than %d with %d", len(n.cards), len(names),
+			maxCards, maxResources)
+		n.cards, facts.Inventory = nil, nil
+		return nil
+	}
+	return names
 }
 
 // at is where a table has the amount of a card in a column, and row are all amounts of a card.
@@ -265,6 +251,9 @@ func tileMask(tiles int) uint64 {
 // Name returns the node's name.
 func (n *Node) Name() string { return n.name }
 
+// Problem says why what the node says of its cards cannot be read; empty if it can.
+func (n *Node) Problem() string { return n.problem }
+
 // Records returns the pods on the node by UID. The map is the node's own, not a copy.
 func (n *Node) Records() map[string]*Record { return n.records }
 
@@ -276,7 +265,7 @@ func (r *Rules) own(all []Card) []Card {
 	}
 	out := []Card{}
 	for _, c := range all {
-		has := make(map[string]resource.Quantity, len(c.Has))
+		has := make(Quantities, len(c.Has))
 		for name, q := range c.Has {
 			if short, ok := r.Resource(name); ok {
 				has[short] = q

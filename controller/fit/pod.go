@@ -82,6 +82,9 @@ func NewRequest(r *Rules, uid, namespace, name string, annotations map[string]st
 	if list, ok := annotations[r.Annotations.Deny]; ok && r.Deny {
 		q.Deny = commaList(list)
 	}
+	if max(len(q.Allow), len(q.Deny)) > maxCards { // each card of each node is looked for in it
+		q.Allow, q.Deny, q.Contradiction = nil, nil, ListTooLong
+	}
 	if list, ok := annotations[r.Annotations.Same]; ok {
 		q.readSame(r, list)
 	}

@@ -83,7 +83,7 @@ func conditionOf(n policy.NodeView) condition {
 	at := ready
 	for _, k := range n.Kinds {
 		switch {
-		case k.UpgradeReport.Phase == accel.ReportUpgrading:
+		case k.UpgradeReport.Acts():
 			at = max(at, upgrading)
 		case k.UpgradeReport.Phase == accel.ReportFailed:
 			at = max(at, blocked)

@@ -12,8 +12,11 @@ import (
 )
 
 // carryOut carries out a verdict in the safe order: withdraw the grants of slots that ended, write down the slots
-// that are valid, then grant them to their nodes. A write that is refused leaves the rest for the next pass.
-func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, held map[string]bool, due *due) {
+// that are valid, then grant them to their nodes. A write that is refused leaves the rest for the next pass. All are
+// the verdicts of all policies.
+func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, all []*verdict, held map[string]bool,
+	due *due,
+) {
 	due.on(d.next)
 	ended := slices.Collect(maps.Keys(d.ended))
 	freed := make([]bool, len(ended))
@@ -42,11 +45,55 @@ func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, held map[
 	if d.policy.DeletionTimestamp != nil || d.policy.Spec.Upgrade == nil {
 		return
 	}
-	workqueue.ParallelizeUntil(ctx, together, len(written), func(i int) {
-		if _, over := d.ended[written[i]]; !over {
-			c.grant(ctx, v.nodes[written[i].Node], written[i], d.policy)
-		}
+	untold := slices.DeleteFunc(slices.Clone(written), func(s Slot) bool {
+		_, over := d.ended[s]
+		return over || v.nodes[s.Node].knows(s)
 	})
+	if len(untold) == 0 || !c.current(ctx, all) {
+		return
+	}
+	workqueue.ParallelizeUntil(ctx, together, len(untold), func(i int) {
+		c.grant(ctx, v.nodes[untold[i].Node], untold[i], d.policy)
+	})
+}
+
+// current reports whether no policy has other slots than those that this pass knows. A slot is written to one policy,
+// but several policies may count the same nodes. So the slots of all are read once more after a slot was written and
+// before its node is told: of two controllers that gave slots at the same moment, one at least then sees both.
+func (c *Controller) current(ctx context.Context, all []*verdict) bool {
+	if len(all) < 2 {
+		return true // the write of its status was conditional
+	}
+	var list struct {
+		Items []struct {
+			Meta   kube.Meta `json:"metadata"`
+			Status struct {
+				Slots []Slot `json:"slots"`
+			} `json:"status"`
+		} `json:"items"`
+	}
+	if err := c.api.get(ctx, kube.PoliciesPath, nil, &list); err != nil {
+		c.failed(ctx, "reading the slots of all policies", kube.PoliciesPath, err)
+		return false
+	}
+	slots := map[string][]Slot{}
+	for _, p := range list.Items {
+		slots[p.Meta.UID] = p.Status.Slots
+	}
+	for _, d := range all {
+		if !slices.EqualFunc(slots[d.policy.UID], d.policy.Status.Slots, Slot.Equal) {
+			c.again.Store(true)
+			return false
+		}
+		delete(slots, d.policy.UID)
+	}
+	for _, unknown := range slots {
+		if len(unknown) > 0 {
+			c.again.Store(true)
+			return false
+		}
+	}
+	return true
 }
 
 // together is how many requests are in flight at a time.
@@ -110,15 +157,15 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 	if n == nil || p.Spec.DryRun {
 		return
 	}
-	now := n.granted(s.Kind)
-	if !now.Since.Before(s.Since) {
+	if n.knows(s) {
 		return // already granted, or the slot is over and this read is stale
 	}
 	u := p.Spec.Upgrade
 	if u.Drain == nil {
 		c.drains.drop(n.Name, p.Name)
 	}
-	if (u.Cordon || u.Drain != nil) && !n.Spec.Unschedulable {
+	_, before := n.Annotations[cordonAnnotation] // whoever has ended that cordon does not want another one
+	if (u.Cordon || u.Drain != nil) && !n.Spec.Unschedulable && !before {
 		answer, err := c.patchNode(ctx, n, object{"annotations": object{cordonAnnotation: p.Name}},
 			object{"unschedulable": true})
 		if err != nil {

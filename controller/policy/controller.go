@@ -179,7 +179,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	verdicts := judge(v)
 	held := map[string]bool{} // nodes with a slot
 	for _, d := range verdicts {
-		c.carryOut(ctx, v, d, held, due)
+		c.carryOut(ctx, v, d, verdicts, held, due)
 	}
 	c.drains.keep(held)
 	c.upkeep(ctx, verdicts, held)

@@ -370,6 +370,22 @@ type fleet struct {
 	limits    struct{ parallel, unavailable, stop int }
 }
 
+// driverOf is what a policy asks of a driver.
+func driverOf(version, speed string) accel.KindDriverOverride {
+	d := accel.KindDriverOverride{Version: version}
+	if speed != "" {
+		d.Parameters = map[string]map[string]string{"edu": {"speed": speed}}
+	}
+	return d
+}
+
+// digestOf is how an agent says that a driver is as the policy asks.
+func digestOf(d accel.KindDriverOverride) string {
+	var p accel.Policy
+	p.Spec.Kinds = map[string]accel.KindConfig{kind: {Driver: d}}
+	return p.DriverDigest(kind)
+}
+
 // step lets an agent do one thing.
 func (f *fleet) step(a *simulated) {
 	f.s.mu.Lock()
@@ -397,6 +413,7 @@ func (f *fleet) step(a *simulated) {
 			say("failed "+v+" RolledBack", object{servesKey: "ready"})
 		} else {
 			say("", object{servesKey: "ready", versionKey: v})
+			f.s.editLocked(nodePath(a.name), annotate(accel.ServedAnnotation+kind, digestOf(driverOf(v, ""))))
 		}
 	case a.acting != "":
 		if part(part(now, "metadata"), "labels")[servesKey] == "ready" {

@@ -6,8 +6,10 @@
 //
 // A slot is written to the status before its node sees a grant. The write is conditional: it fails if anyone else has
 // written the status since it was read. A slot is freed after its grant was withdrawn from the node, again by a
-// conditional write: it fails if the node has changed since it was seen idle. (When a policy is deleted, its slots
-// end even if a node still acts on one.) A grant carries the time of its slot, and a withdrawn grant leaves that time
-// on the node. A controller with a stale read can therefore neither grant a slot that is over nor free one that a
-// node acts on.
+// conditional write: it fails if the node has changed since it was seen idle. (When a policy is deleted, its slots end
+// even if a node still acts on one.) A slot counts for every policy that governs its node. Since the policies are
+// several objects, the slots of all are read once more between the write of a slot and its grant. A slot that is then
+// one too many ends before its node has been told of it. A grant carries the time of its slot, and a withdrawn grant
+// leaves that time on the node. A controller with a stale read can therefore neither grant a slot that is over nor
+// free one that a node acts on.
 package policy

@@ -37,6 +37,10 @@ type verdict struct {
 	members   map[string][]string
 	conflicts map[accel.PolicyConflict]string // the value is an example node
 	plans     map[string]rollout.Plan         // by kind
+	// limits hold for all kinds of the policy together. teams are the nodes of the rollout of each kind; nil if the
+	// policy orders no upgrades.
+	limits rollout.Limits
+	teams  map[string][]rollout.Node
 	// slots are those that remain valid. ended are the slots that must be withdrawn, with the reason. given are new
 	// slots, which are written only after all ended ones have been withdrawn.
 	slots []Slot
@@ -69,7 +73,19 @@ func judge(v view) []*verdict {
 		}
 	}
 	for _, d := range out {
-		v.decide(d)
+		v.prepare(d)
+	}
+	for _, d := range out {
+		v.decide(d, out)
+	}
+	ended, plans := 0, 0
+	for _, d := range out {
+		ended, plans = ended+len(d.ended), plans+len(d.plans)
+	}
+	for _, d := range out {
+		if ended > 0 && plans > 1 { // kinds and policies decided earlier still counted the slots that ended
+			d.next = v.now.Add(settle)
+		}
 	}
 	return out
 }
@@ -105,62 +121,99 @@ func (v view) assign(policies []accel.Policy, verdicts map[string]*verdict) {
 	}
 }
 
-// decide gives and ends the slots of a policy.
-func (v view) decide(d *verdict) {
-	p := d.policy
-	byKind := map[string][]Slot{}
-	for _, s := range p.Status.Slots {
-		byKind[s.Kind] = append(byKind[s.Kind], s)
+// slotsBefore returns the slots in the status of the policy, by kind.
+func (d *verdict) slotsBefore() map[string][]Slot {
+	out := map[string][]Slot{}
+	for _, s := range d.policy.Status.Slots {
+		out[s.Kind] = append(out[s.Kind], s)
 	}
-	ordered := p.Spec.Upgrade != nil && p.DeletionTimestamp == nil && !p.Spec.DryRun
-	var l rollout.Limits // for all kinds together
-	teams := map[string][]rollout.Node{}
-	if ordered {
-		l = limits(p, len(d.members))
-		l.Failed = map[string]bool{}
-		for kind, config := range p.Spec.Kinds {
-			slots, version := byKind[kind], config.Driver.Version
-			byKind[kind], teams[kind] = slots, v.team(d, kind, version, slots) // a kind without slots is decided too
-			for _, name := range rollout.Failures(v.now, version, l, teams[kind], slots) {
-				l.Failed[name] = true
-			}
-		}
+	return out
+}
+
+// prepare finds the limits and the nodes of a policy that orders upgrades.
+func (v view) prepare(d *verdict) {
+	p := d.policy
+	if p.Spec.Upgrade == nil || p.DeletionTimestamp != nil || p.Spec.DryRun {
+		return
+	}
+	d.limits, d.teams = limits(p, len(d.members)), map[string][]rollout.Node{}
+	slots := d.slotsBefore()
+	var all rollout.Share
+	for kind, config := range p.Spec.Kinds {
+		version := config.Driver.Version
+		d.teams[kind] = v.team(d, kind, version, slots[kind])
+		all.Add(rollout.Look(v.now, version, d.limits, d.teams[kind], slots[kind]))
+	}
+	d.limits.Others = all
+}
+
+// decide gives and ends the slots of a policy. All are the verdicts of all policies.
+func (v view) decide(d *verdict, all []*verdict) {
+	byKind := d.slotsBefore()
+	for kind := range d.teams {
+		byKind[kind] = byKind[kind] // a kind without slots is decided too
 	}
 	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
-		team, named := teams[kind]
+		team, named := d.teams[kind]
 		if !named {
 			v.wind(d, byKind[kind])
 			continue
 		}
-		l.Busy = v.busy(d, kind)
-		plan := rollout.Decide(v.now, p.Spec.Kinds[kind].Driver.Version, l, team, byKind[kind])
-		d.plans[kind] = plan
-		for _, s := range byKind[kind] {
-			if why, over := plan.Ended[s.Node]; over {
-				d.ended[s] = why
-			}
-		}
-		for _, s := range plan.Slots {
-			if slices.Contains(plan.Given, s.Node) {
-				s.Kind, s.Since = kind, v.since(p, kind, s)
-				d.given = append(d.given, s)
-				continue
-			}
-			d.slots = append(d.slots, s)
-		}
-		if !plan.Next.IsZero() && (d.next.IsZero() || plan.Next.Before(d.next)) {
-			d.next = plan.Next
-		}
-	}
-	if len(d.ended) > 0 && len(byKind) > 1 { // kinds decided earlier still counted the slots that ended later
-		d.next = v.now.Add(settle)
+		l := d.limits
+		l.Busy, l.Pools = v.busy(d, kind, all), v.pools(d, all)
+		version := d.policy.Spec.Kinds[kind].Driver.Version
+		d.take(kind, rollout.Decide(v.now, version, l, team, byKind[kind]), byKind[kind], v)
 	}
 }
 
-// busy returns the nodes that have slots of the policy's other kinds, and those that are replacing a driver, even if
-// they began with a slot of another policy, which may be deleted by now. Slots of kinds that are decided after kind
-// count even if they will end.
-func (v view) busy(d *verdict, kind string) map[string]bool {
+// pools are the limits of the other policies that order upgrades: a slot counts for each policy that governs its node.
+func (v view) pools(d *verdict, all []*verdict) (out []rollout.Pool) {
+	for _, other := range all {
+		if other == d || other.teams == nil {
+			continue
+		}
+		nodes := map[string]bool{}
+		for name := range other.members {
+			nodes[name] = true
+		}
+		busy := v.busy(other, "", all)
+		out = append(out, rollout.Pool{
+			Nodes: nodes, Busy: busy, Max: max(1, other.limits.MaxParallel), Why: rollout.Parallel,
+		})
+		if most := other.limits.MaxUnavailable; most > 0 {
+			without := maps.Clone(busy)
+			maps.Copy(without, other.limits.Others.Unavailable)
+			out = append(out, rollout.Pool{Nodes: nodes, Busy: without, Max: most, Why: rollout.Unavailable})
+		}
+	}
+	return out
+}
+
+// take takes over the plan for a kind whose slots were these before.
+func (d *verdict) take(kind string, plan rollout.Plan, before []Slot, v view) {
+	d.plans[kind] = plan
+	for _, s := range before {
+		if why, over := plan.Ended[s.Node]; over {
+			d.ended[s] = why
+		}
+	}
+	for _, s := range plan.Slots {
+		if slices.Contains(plan.Given, s.Node) {
+			s.Kind, s.Since = kind, v.since(d.policy, kind, s)
+			d.given = append(d.given, s)
+			continue
+		}
+		d.slots = append(d.slots, s)
+	}
+	if !plan.Next.IsZero() && (d.next.IsZero() || plan.Next.Before(d.next)) {
+		d.next = plan.Next
+	}
+}
+
+// busy returns the nodes that have slots of the policy's other kinds, those of the policy's nodes that have slots of
+// other policies, and those that are replacing a driver, even if they began with a slot of a policy that is deleted by
+// now. Slots that were not decided about yet count even if they will end.
+func (v view) busy(d *verdict, kind string, all []*verdict) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range slices.Concat(d.slots, d.given) {
 		out[s.Node] = true
@@ -170,12 +223,26 @@ func (v view) busy(d *verdict, kind string) map[string]bool {
 			out[s.Node] = true
 		}
 	}
-	for name, kinds := range d.members {
-		if slices.ContainsFunc(kinds, v.nodes[name].acts) {
+	for _, other := range all {
+		for _, s := range slices.Concat(other.policy.Status.Slots, other.given) {
+			if other != d && d.concerns(s.Node) {
+				out[s.Node] = true
+			}
+		}
+	}
+	for name := range d.members {
+		if v.nodes[name].actsAnyhow() {
 			out[name] = true
 		}
 	}
 	return out
+}
+
+// concerns reports whether a node counts against the limits of the policy: it governs a kind there, or has a slot
+// there.
+func (d *verdict) concerns(node string) bool {
+	_, member := d.members[node]
+	return member || slices.ContainsFunc(d.policy.Status.Slots, func(s Slot) bool { return s.Node == node })
 }
 
 // wind ends the slots of a kind whose upgrades the policy no longer orders. A slot that its node acts on stays,
@@ -205,12 +272,15 @@ func (v view) since(p *Policy, kind string, s Slot) time.Time {
 // team returns the nodes of a rollout. It includes nodes that no longer belong to it but still act on their slot.
 func (v view) team(d *verdict, kind, version string, slots []Slot) []rollout.Node {
 	var out []rollout.Node
+	asked := d.policy.asked()
+	digest := asked.DriverDigest(kind)
 	for name, n := range v.nodes {
 		belongs := slices.Contains(d.members[name], kind)
 		if !belongs && !(n.acts(kind) && slices.ContainsFunc(slots, func(s Slot) bool { return s.Node == name })) {
 			continue
 		}
 		m := n.member(kind, version, *d.policy.Spec.Upgrade)
+		m.Behind = n.Annotations[accel.ServedAnnotation+kind] != digest
 		m.Skip = m.Skip || !belongs || v.rivals(n, kind) != ""
 		out = append(out, m)
 	}

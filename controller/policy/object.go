@@ -14,10 +14,12 @@ import (
 
 // Marks of the controller on nodes and other objects.
 const (
-	finalizer        = kube.Prefix + "policy"
-	cordonAnnotation = kube.Prefix + "cordoned-by" // the policy that asked for the cordon
-	taintsAnnotation = kube.Prefix + "taints"      // the taints that acceld added, as JSON
-	classLabel       = kube.Prefix + "partition"   // on a priority class
+	finalizer = kube.Prefix + "policy"
+	// cordonAnnotation names the policy that asked for the cordon. It is empty if somebody has ended the cordon since,
+	// until the node has no slot any more: a node is cordoned once in a slot.
+	cordonAnnotation = kube.Prefix + "cordoned-by"
+	taintsAnnotation = kube.Prefix + "taints"    // the taints that acceld added, as JSON
+	classLabel       = kube.Prefix + "partition" // on a priority class
 )
 
 // Policy is an AcceleratorPolicy.
@@ -114,14 +116,20 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	n.Finalizers = nil
-	maps.DeleteFunc(n.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, kube.Prefix) })
+	maps.DeleteFunc(n.Annotations, func(key, _ string) bool {
+		return !strings.HasPrefix(key, kube.Prefix) || key == accel.CardsAnnotation
+	})
 	n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c nodeCondition) bool {
 		return c.Type != "Ready" && c.Type != kube.ConditionType
 	})
 	n.Status.Conditions = slices.Clip(n.Status.Conditions)
 	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; c.Type == "Ready" || c.Status == "True" {
+		c := &n.Status.Conditions[i]
+		if c.Type == "Ready" || c.Status == "True" {
 			c.Reason, c.Message = "", ""
+		}
+		if c.Message = shorten(c.Message); !accel.Reason(c.Reason).Plain() {
+			c.Reason = "Unclear"
 		}
 	}
 	return nil
@@ -183,8 +191,21 @@ func (n *Node) granted(kind string) accel.Grant {
 	return accel.ParseGrant(n.Annotations[accel.GrantAnnotation+kind])
 }
 
+// knows reports whether the node was told of a slot, or of a later one.
+func (n *Node) knows(s Slot) bool { return n != nil && !n.granted(s.Kind).Since.Before(s.Since) }
+
 // acts reports whether the node may be replacing the driver of a kind.
-func (n *Node) acts(kind string) bool { return n.upgradeReport(kind).Phase == accel.ReportUpgrading }
+func (n *Node) acts(kind string) bool { return n.upgradeReport(kind).Acts() }
+
+// actsAnyhow reports whether the node may be replacing the driver of any kind.
+func (n *Node) actsAnyhow() bool {
+	for key, text := range n.Annotations {
+		if strings.HasPrefix(key, accel.ReportAnnotation) && accel.ParseUpgradeReport(text).Acts() {
+			return true
+		}
+	}
+	return false
+}
 
 // serves reports whether the kind's accelerators can be used.
 func (n *Node) serves(kind string) bool {
@@ -207,6 +228,11 @@ func (n *Node) member(kind, version string, r accel.Rollout) rollout.Node {
 		Ready: n.up(), Phase: w.Phase, For: w.Version,
 		Canary: r.Canary != nil && accel.Has(n.Labels, r.Canary.NodeSelector),
 		Skip:   slices.ContainsFunc(r.SkipLabels, func(key string) bool { return n.Labels[key] == "true" }),
+	}
+	if g := n.granted(kind); g.Version == "" {
+		m.TakenBack = g.Since
+	} else {
+		m.Granted = g.Since
 	}
 	if version != "" && m.Version == kube.LabelValue(version) {
 		m.Version = version

@@ -189,7 +189,7 @@ func (r *removal) policiesGo(ctx context.Context, nodes map[string]*Node, polici
 	r.makeClasses(ctx, v.policies, classes)
 	verdicts, held := judge(v), map[string]bool{}
 	for _, d := range verdicts {
-		r.carryOut(ctx, v, d, held, &due{now: v.now})
+		r.carryOut(ctx, v, d, verdicts, held, &due{now: v.now})
 	}
 	r.upkeep(ctx, verdicts, held)
 	r.forget(ctx, v, nil)
@@ -249,9 +249,10 @@ func traces(n *Node) bool {
 	return origin != ""
 }
 
-// passing reports whether an annotation is an upgrade report or a grant.
+// passing reports whether an annotation is part of the handshake about upgrades.
 func passing(key string) bool {
-	return strings.HasPrefix(key, accel.ReportAnnotation) || strings.HasPrefix(key, accel.GrantAnnotation)
+	return strings.HasPrefix(key, accel.ReportAnnotation) || strings.HasPrefix(key, accel.GrantAnnotation) ||
+		strings.HasPrefix(key, accel.ServedAnnotation)
 }
 
 // clearNode removes everything of acceld from a node. That includes labels that others may write too, unless somebody

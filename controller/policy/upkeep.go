@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/acceld/acceld/accel"
@@ -38,8 +39,9 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 	workqueue.ParallelizeUntil(ctx, together, len(names), func(i int) {
 		n := nodes[names[i]]
 		annotations, spec := keepTaints(n, want[names[i]])
-		if n.Annotations[cordonAnnotation] != "" && !held[names[i]] {
-			annotations[cordonAnnotation], spec["unschedulable"] = nil, nil
+		if err := c.uncordon(ctx, n, held[names[i]], annotations, spec); err != nil {
+			c.failed(ctx, "looking who has cordoned a node", names[i], err)
+			return
 		}
 		if len(annotations) == 0 && len(spec) == 0 {
 			return
@@ -50,9 +52,58 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 	})
 }
 
-// added returns the taints that acceld added to the node.
+// uncordon adds what ends the cordon of a node whose slot is over. The cordon of somebody else stays: if a node that
+// has a slot is not cordoned any more, somebody has ended acceld's cordon, and the next one is not acceld's.
+func (c *Controller) uncordon(ctx context.Context, n *Node, held bool, annotations, spec object) error {
+	by, marked := n.Annotations[cordonAnnotation]
+	switch {
+	case !marked, held && (by == "" || n.Spec.Unschedulable):
+		return nil
+	case held:
+		annotations[cordonAnnotation] = ""
+		return nil
+	}
+	annotations[cordonAnnotation] = nil
+	if by == "" || !n.Spec.Unschedulable {
+		return nil
+	}
+	foreign, err := c.cordonedByOthers(ctx, n)
+	if err == nil && !foreign {
+		spec["unschedulable"] = nil
+	}
+	return err
+}
+
+// cordonedByOthers reports whether somebody else has cordoned the node after acceld's cordon had ended, or as well. The
+// API server keeps who has set a field.
+func (c *Controller) cordonedByOthers(ctx context.Context, n *Node) (bool, error) {
+	var whole corev1.Node
+	if err := c.api.get(ctx, nodesPath+"/"+n.Name, nil, &whole); err != nil {
+		return false, err
+	}
+	for _, entry := range whole.ManagedFields {
+		var fields struct {
+			Spec map[string]json.RawMessage `json:"f:spec"`
+		}
+		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
+			continue
+		}
+		if _, owns := fields.Spec["f:unschedulable"]; owns && entry.Manager != fieldManager {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// maxMarks is the size of the longest mark of the controller that is read, in bytes: taints that it added, or the
+// outcome of a validation.
+const maxMarks = 16 << 10
+
+// added returns the taints that acceld added to the node. If that cannot be read, there are none: they stay.
 func (n *Node) added() (taints []accel.Taint) {
-	_ = json.Unmarshal([]byte(n.Annotations[taintsAnnotation]), &taints) // unreadable counts as none
+	if text := n.Annotations[taintsAnnotation]; len(text) > maxMarks || json.Unmarshal([]byte(text), &taints) != nil {
+		return nil
+	}
 	return taints
 }
 
@@ -226,7 +277,10 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 		// If the agent vanished during an upgrade, its report stays, and with it the slot: the state of the driver is
 		// unknown.
 		if strings.HasPrefix(key, accel.ReportAnnotation) &&
-			accel.ParseUpgradeReport(text).Phase != accel.ReportUpgrading {
+			!accel.ParseUpgradeReport(text).Acts() {
+			annotations[key] = nil
+		}
+		if strings.HasPrefix(key, accel.ServedAnnotation) {
 			annotations[key] = nil
 		}
 	}

@@ -60,7 +60,10 @@ type validated struct {
 }
 
 func (n *Node) validated(kind string) (v validated) {
-	_ = json.Unmarshal([]byte(n.Annotations[validationAnnotation+kind]), &v) // unreadable counts as none
+	text := n.Annotations[validationAnnotation+kind]
+	if len(text) > maxMarks || json.Unmarshal([]byte(text), &v) != nil {
+		return validated{} // the node is validated again
+	}
 	return v
 }
 

@@ -29,10 +29,41 @@ type Limits struct {
 	Windows []Window
 	// Paused stops new slots.
 	Paused bool
-	// Busy are the nodes that have slots of other rollouts under the same limits, or replace a driver without a slot.
-	// They count against MaxParallel and as unavailable, each once, even if it also has a slot of this rollout. Failed
-	// are the nodes that have failed in other rollouts under the same limits.
-	Busy, Failed map[string]bool
+	// Busy are the nodes that have slots of other rollouts, or replace a driver without a slot. They count against
+	// MaxParallel and as unavailable, each once, even if it also has a slot of this rollout.
+	Busy map[string]bool
+	// Others is what all rollouts under the same limits add to them.
+	Others Share
+	// Pools are limits of other policies on nodes that they have in common with this one.
+	Pools []Pool
+}
+
+// Pool is a limit on how many of some nodes are busy, or unavailable.
+type Pool struct {
+	Nodes, Busy map[string]bool
+	Max         int
+	Why         Why // [Parallel] or [Unavailable]
+}
+
+// takes reports whether one more node may be busy. A node outside the pool, or one that is busy, adds none.
+func (p *Pool) takes(node string) bool { return !p.Nodes[node] || p.Busy[node] || len(p.Busy) < p.Max }
+
+// Share is what one rollout, or several, adds to limits that are common to more.
+type Share struct {
+	// Failed are the nodes that have failed, and Unavailable those without accelerators or about to be.
+	Failed, Unavailable map[string]bool
+	// Canaries is whether a canary node is not done.
+	Canaries bool
+}
+
+// Add adds the share of another rollout.
+func (s *Share) Add(o Share) {
+	if s.Failed == nil {
+		s.Failed, s.Unavailable = map[string]bool{}, map[string]bool{}
+	}
+	maps.Copy(s.Failed, o.Failed)
+	maps.Copy(s.Unavailable, o.Unavailable)
+	s.Canaries = s.Canaries || o.Canaries
 }
 
 // Node is one node of a rollout.
@@ -48,6 +79,12 @@ type Node struct {
 	For   string
 	// Canary nodes come before all others. Skip nodes never get a slot.
 	Canary, Skip bool
+	// Behind is whether the node has not said that its driver is as the policy asks now: it may have the version and
+	// other parameters.
+	Behind bool
+	// Granted is the start of the slot that the node was told of, and TakenBack that of the last one that no controller
+	// can tell it of any more.
+	Granted, TakenBack time.Time
 }
 
 // Slot is the permission of a node to replace its driver with a version.
@@ -86,7 +123,7 @@ const (
 	Done      Why = "Done"      // the node serves the version
 	GaveUp    Why = "Failed"    // the upgrade failed
 	Gone      Why = "Gone"      // the node is gone or no longer belongs to the rollout
-	Withdrawn Why = "Withdrawn" // another version is wanted, and the node does not act on this slot
+	Withdrawn Why = "Withdrawn" // the node does not act on it, and another version is wanted or there are too many
 )
 
 // Plan is what applies from now on.
@@ -100,7 +137,7 @@ type Plan struct {
 	Waits map[string]Why
 	// Late are nodes that have had their slot for longer than the timeout.
 	Late []string
-	// Failures are the nodes that have failed with the version, including the late ones.
+	// Failures are the nodes that have failed with the version, including those that are late with it.
 	Failures []string
 	// Next is when the passing of time alone will change the plan; zero if it will not.
 	Next time.Time
@@ -118,9 +155,10 @@ func Decide(now time.Time, version string, l Limits, nodes []Node, slots []Slot)
 	return d.plan
 }
 
-// Failures returns the nodes that have failed with a version, including the late ones.
-func Failures(now time.Time, version string, l Limits, nodes []Node, slots []Slot) []string {
-	return before(now, version, l, nodes, slots).plan.Failures
+// Look returns what a rollout adds to its limits before any new slot is given.
+func Look(now time.Time, version string, l Limits, nodes []Node, slots []Slot) Share {
+	d := before(now, version, l, nodes, slots)
+	return Share{Failed: d.failed, Unavailable: d.unavailable, Canaries: d.canaries}
 }
 
 // before returns the decision as it is before any new slot is given.
@@ -134,7 +172,9 @@ func before(now time.Time, version string, l Limits, nodes []Node, slots []Slot)
 	}
 	maps.Copy(d.busy, l.Busy)
 	maps.Copy(d.unavailable, l.Busy)
-	maps.Copy(d.failed, l.Failed)
+	maps.Copy(d.unavailable, l.Others.Unavailable)
+	maps.Copy(d.failed, l.Others.Failed)
+	d.canaries = l.Others.Canaries
 	d.keep(slots)
 	d.count()
 	return d
@@ -149,8 +189,8 @@ type decision struct {
 	// busy are the nodes that have slots of this rollout, and Limits.Busy. unavailable are those without accelerators
 	// or about to be. failed are those that have failed, here or in another rollout.
 	busy, unavailable, failed map[string]bool
-	// canaries is how many canary nodes are not done.
-	canaries int
+	// canaries is whether a canary node is not done.
+	canaries bool
 }
 
 // keep carries over the slots that remain valid.
@@ -162,6 +202,9 @@ func (d *decision) keep(slots []Slot) {
 		}
 		d.plan.Slots = append(d.plan.Slots, s)
 		d.busy[s.Node] = true
+	}
+	d.withdraw()
+	for _, s := range d.plan.Slots {
 		if t := d.limits.Timeout; t > 0 {
 			if over := s.Since.Add(t); d.now.Before(over) {
 				d.wake(over)
@@ -172,6 +215,37 @@ func (d *decision) keep(slots []Slot) {
 	}
 }
 
+// withdraw ends slots that their nodes do not know of yet, the newest first, while more nodes have slots than the limit
+// allows. So it is when the limit was lowered, and when two policies gave slots to nodes that they have in common at
+// the same moment.
+func (d *decision) withdraw() {
+	slices.SortFunc(d.plan.Slots, func(a, b Slot) int {
+		return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(b.Node, a.Node))
+	})
+	d.plan.Slots = slices.DeleteFunc(d.plan.Slots, func(s Slot) bool {
+		n := d.nodes[s.Node]
+		if !d.over(s.Node) || d.limits.Busy[s.Node] || !n.Granted.Before(s.Since) || n.acts() {
+			return false
+		}
+		delete(d.busy, s.Node)
+		for _, p := range d.limits.Pools {
+			delete(p.Busy, s.Node)
+		}
+		d.plan.Ended[s.Node] = Withdrawn
+		return true
+	})
+}
+
+// over reports whether more nodes have slots than a limit allows that counts this node.
+func (d *decision) over(node string) bool {
+	return len(d.busy) > max(1, d.limits.MaxParallel) || slices.ContainsFunc(d.limits.Pools, func(p Pool) bool {
+		return p.Why == Parallel && p.Nodes[node] && len(p.Busy) > p.Max
+	})
+}
+
+// acts reports whether the node may be replacing its driver.
+func (n Node) acts() bool { return n.Phase == accel.ReportUpgrading || n.Phase == accel.ReportUnclear }
+
 // ended says how a slot ended; empty if it is still valid. A node that is replacing its driver keeps its slot,
 // whatever version is wanted by now.
 func (d *decision) ended(s Slot) Why {
@@ -179,10 +253,12 @@ func (d *decision) ended(s Slot) Why {
 	switch {
 	case !ok:
 		return Gone
-	case n.Phase == accel.ReportUpgrading:
+	case n.acts():
 		return ""
 	case n.Phase == accel.ReportFailed && n.For == s.Version:
 		return GaveUp
+	case !n.TakenBack.Before(s.Since):
+		return Withdrawn // before now, but its end could not be written
 	case n.Phase == "" && n.Serving && (n.Version == s.Version || d.version == ""):
 		return Done
 	case s.Version != d.wanted(n) && (n.For != s.Version || n.Phase == ""):
@@ -216,21 +292,23 @@ func (d *decision) changed(n Node) bool {
 }
 
 func (d *decision) count() {
-	d.plan.Failures = slices.Clone(d.plan.Late)
 	for _, n := range d.nodes {
-		if !n.Serving || !n.Ready || d.hasSlot(n.Name) || n.Phase == accel.ReportUpgrading {
+		if !n.Serving || !n.Ready || d.hasSlot(n.Name) || n.acts() {
 			d.unavailable[n.Name] = true
 		}
-		if n.Phase == accel.ReportFailed && n.For == d.wanted(n) && !slices.Contains(d.plan.Late, n.Name) {
+		if n.Phase == accel.ReportFailed && n.For == d.wanted(n) || d.late(n) {
 			d.plan.Failures = append(d.plan.Failures, n.Name)
+			d.failed[n.Name] = true
 		}
-		if n.Canary && !n.Skip && !d.changed(n) {
-			d.canaries++
-		}
+		d.canaries = d.canaries || n.Canary && !n.Skip && (n.Behind || !d.changed(n))
 	}
-	for _, name := range d.plan.Failures {
-		d.failed[name] = true
-	}
+}
+
+// late reports whether a node has had its slot for the wanted version for longer than the timeout.
+func (d *decision) late(n Node) bool {
+	return slices.Contains(d.plan.Late, n.Name) && slices.ContainsFunc(d.plan.Slots, func(s Slot) bool {
+		return s.Node == n.Name && s.Version == d.wanted(n)
+	})
 }
 
 // give gives slots to waiting nodes within the limits: canary nodes first, then nodes that are without accelerators
@@ -252,6 +330,11 @@ func (d *decision) give() {
 			d.plan.Slots = append(d.plan.Slots, Slot{Node: name, Version: d.wanted(n), Since: d.now})
 			d.plan.Given = append(d.plan.Given, name)
 			d.busy[name], d.unavailable[name] = true, true
+			for _, p := range d.limits.Pools {
+				if p.Nodes[name] {
+					p.Busy[name] = true
+				}
+			}
 			if d.limits.Timeout > 0 {
 				d.wake(d.now.Add(d.limits.Timeout))
 			}
@@ -286,7 +369,7 @@ func (d *decision) refuses(n Node, open bool) Why {
 		return IsPaused
 	case len(d.failed) >= max(1, d.limits.StopAfter):
 		return Stopped
-	case !n.Canary && d.canaries > 0:
+	case !n.Canary && d.canaries:
 		return CanaryFirst
 	case !open:
 		return Closed
@@ -294,6 +377,11 @@ func (d *decision) refuses(n Node, open bool) Why {
 		return Parallel
 	case !d.unavailable[n.Name] && d.limits.MaxUnavailable > 0 && len(d.unavailable) >= d.limits.MaxUnavailable:
 		return Unavailable
+	}
+	for _, p := range d.limits.Pools {
+		if !p.takes(n.Name) {
+			return p.Why
+		}
 	}
 	return ""
 }

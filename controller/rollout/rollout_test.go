@@ -68,12 +68,12 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name:   "nodes that failed in another rollout count",
-			limits: Limits{MaxParallel: 5, StopAfter: 2, Failed: map[string]bool{"x": true}},
+			limits: Limits{MaxParallel: 5, StopAfter: 2, Others: Share{Failed: map[string]bool{"x": true}}},
 			nodes:  []Node{waits("a"), with(waits("b"), failed)}, waits: map[string]Why{"a": Stopped, "b": DidFail},
 		},
 		{
 			name:   "a node that failed here and there counts once",
-			limits: Limits{MaxParallel: 5, StopAfter: 2, Failed: map[string]bool{"b": true}},
+			limits: Limits{MaxParallel: 5, StopAfter: 2, Others: Share{Failed: map[string]bool{"b": true}}},
 			nodes:  []Node{waits("a"), with(waits("b"), failed)}, given: []string{"a"},
 			waits: map[string]Why{"b": DidFail},
 		},
@@ -91,6 +91,14 @@ func TestDecide(t *testing.T) {
 			name: "canary done", limits: Limits{MaxParallel: 5},
 			nodes: []Node{waits("a"), with(with(waits("z"), func(n *Node) { n.Canary = true }), done)},
 			slots: []Slot{slot("z")}, ended: map[string]Why{"z": Done}, given: []string{"a"},
+		},
+		{
+			name: "a canary with the version and other parameters", limits: Limits{MaxParallel: 5},
+			nodes: []Node{
+				waits("a"), with(with(waits("z"), func(n *Node) { n.Canary, n.Behind = true, true }), done),
+				with(with(waits("y"), func(n *Node) { n.Behind = true }), done),
+			},
+			waits: map[string]Why{"a": CanaryFirst},
 		},
 		{
 			name:   "a canary that failed is not done, also where more may fail",

@@ -475,6 +475,27 @@ func stolenPatches(own string) []stolenPatch {
 			patch: `{"metadata":{"annotations":{"acceld.dev/upgrade-qemu-edu":"waiting 2.0.0"}}}`,
 		},
 		{name: "own cards", node: own, form: merge, patch: `{"metadata":{"annotations":{"acceld.dev/cards":"[]"}}}`},
+		{name: "own served", node: own, form: merge, patch: `{"metadata":{"annotations":{"acceld.dev/served-qemu-edu":"x"}}}`},
+		{
+			name: "own cards with amounts", node: own, form: merge,
+			patch: `{"metadata":{"annotations":{"acceld.dev/cards":"[{\"name\":\"c\",\"has\":{\"a/b\":\"1e12\",\"a/c\":\"8Gi\"}}]"}}}`,
+		},
+		{
+			name: "an amount without end", node: own, form: merge, says: "nothing can have",
+			patch: `{"metadata":{"annotations":{"acceld.dev/cards":"[{\"name\":\"c\",\"has\":{\"a/b\":\"1E-2147483647\"}}]"}}}`,
+		},
+		{
+			name: "an escaped one", node: own, form: merge, says: "nothing can have",
+			patch: `{"metadata":{"annotations":{"acceld.dev/cards":"[{\"name\":\"c\",\"has\":{\"a/b\":\"1\\u0045-2147483647\"}}]"}}}`,
+		},
+		{
+			name: "long cards", node: own, form: merge, says: "longer than what is read",
+			patch: `{"metadata":{"annotations":{"acceld.dev/cards":"[` + strings.Repeat(" ", 128<<10) + `]"}}}`,
+		},
+		{
+			name: "a long report", node: own, form: merge, says: "longer than what is read",
+			patch: `{"metadata":{"annotations":{"acceld.dev/upgrade-qemu-edu":"waiting ` + strings.Repeat("2", 400) + `"}}}`,
+		},
 		{
 			name: "own condition", node: own, form: strategic, patch: fmt.Sprintf(condition, kube.ConditionType),
 			sub: status,

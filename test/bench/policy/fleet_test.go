@@ -291,10 +291,13 @@ func (f *fleet) do(ctx context.Context, name string, s *seen, d time.Duration, w
 
 // say is what the agent writes, over and over until it is taken; the version that it made is returned.
 func (f *fleet) say(ctx context.Context, name string, labels map[string]any, upgradeReport any) int64 {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"labels":      labels,
-		"annotations": map[string]any{wordKey: upgradeReport},
-	}})
+	annotations := map[string]any{wordKey: upgradeReport}
+	if version, changed := labels[versionKey].(string); changed {
+		var p accel.Policy
+		p.Spec.Kinds = map[string]accel.KindConfig{kind: {Driver: accel.KindDriverOverride{Version: version}}}
+		annotations[accel.ServedAnnotation+kind] = p.DriverDigest(kind)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}})
 	if err != nil {
 		f.t.Error(err)
 		return 0
