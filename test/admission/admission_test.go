@@ -1,0 +1,281 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/acceld/acceld/test/vm/cache"
+	"github.com/acceld/acceld/test/vm/cluster"
+	"github.com/acceld/acceld/test/vm/parts"
+	"github.com/acceld/acceld/test/vm/progress"
+)
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// server is an API server with the manifests applied. Nothing else of a cluster is there.
+type server struct {
+	t       *testing.T
+	kubectl string
+	plane   *cluster.Plane
+	admin   dynamic.Interface
+}
+
+func start(t *testing.T) *server {
+	t.Helper()
+	c, err := cache.Open(nil)
+	check(t, err)
+	set, err := parts.Build(t.Context(), c, progress.New(os.Stderr), parts.Cluster()...)
+	check(t, err)
+	s := &server{t: t, kubectl: set.Path("kubectl")}
+	s.plane, err = cluster.Here(t.Context(), t.TempDir(), cluster.Config{Program: set.Path, Alone: true})
+	check(t, err)
+	t.Cleanup(s.plane.Stop)
+	s.admin, err = dynamic.NewForConfig(s.plane.REST())
+	check(t, err)
+	root, err := parts.ModuleRoot(t.Context())
+	check(t, err)
+	for _, dir := range Dirs() {
+		s.run(s.run("", "kustomize", filepath.Join(root, "packaging/manifests", dir)), "apply", "--server-side", "-f", "-")
+	}
+	s.run("", "wait", "--for=condition=Established", "crd/acceleratorpolicies.acceld.dev", "--timeout=60s")
+	s.run(surroundings, "apply", "--server-side", "-f", "-")
+	return s
+}
+
+// surroundings are what the requests need, and rights beyond those of the manifests: what is tried here is what admission
+// refuses when RBAC does not. The namespaces have the accounts that a controller manager would make.
+const surroundings = `apiVersion: v1
+kind: ServiceAccount
+metadata: {name: default, namespace: default}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: default, namespace: acceld-validation}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: admin, namespace: acceld-validation}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: acceld-validation}
+value: -1000
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: user, namespace: default}
+spec: {containers: [{name: a, image: example.com/a}]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: wide}
+rules:
+- {apiGroups: [""], resources: [nodes, nodes/status, pods, pods/eviction, pods/binding], verbs: ["*"]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: ["*"]}
+- {apiGroups: [events.k8s.io], resources: [events], verbs: ["*"]}
+- {apiGroups: [resource.k8s.io], resources: [resourceslices, deviceclasses], verbs: ["*"]}
+- {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], verbs: ["*"]}
+- {apiGroups: [acceld.dev], resources: [acceleratorpolicies, acceleratorpolicies/status], verbs: ["*"]}
+- {apiGroups: [acceld.dev], resources: [extendedresources], resourceNames: [` + Granted + `], verbs: [use]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: wide}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: wide}
+subjects:
+- {kind: ServiceAccount, name: acceld, namespace: acceld-system}
+- {kind: ServiceAccount, name: acceld-controller, namespace: acceld-system}
+`
+
+func (s *server) run(in string, args ...string) string {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), s.kubectl, append([]string{"--kubeconfig=" + s.plane.Kubeconfig()},
+		args...)...)
+	cmd.Stdin = strings.NewReader(in)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("kubectl %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// as returns a client of the account of a case, with what its token would say.
+func (s *server) as(c Case) dynamic.Interface {
+	s.t.Helper()
+	config := rest.CopyConfig(s.plane.REST())
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: c.User,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:acceld-system", "system:authenticated"},
+	}
+	if c.Node != "" {
+		config.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {c.Node}}
+	}
+	client, err := dynamic.NewForConfig(config)
+	check(s.t, err)
+	return client
+}
+
+func (c Case) in(d dynamic.Interface, namespace string) dynamic.ResourceInterface {
+	if namespace == "" {
+		return d.Resource(c.Resource)
+	}
+	return d.Resource(c.Resource).Namespace(namespace)
+}
+
+// put makes the object of a case as it is before the request, and returns what the API server has then.
+func (s *server) put(ctx context.Context, c Case) (*unstructured.Unstructured, error) {
+	into := c.in(s.admin, c.Before.GetNamespace())
+	if err := s.clear(ctx, into, c.Before.GetName()); err != nil {
+		return nil, err
+	}
+	o := c.Before.DeepCopy()
+	made, err := into.Create(ctx, o, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if o.Object["status"] == nil {
+		return made, nil
+	}
+	made.Object["status"] = o.Object["status"]
+	return into.UpdateStatus(ctx, made, metav1.UpdateOptions{})
+}
+
+// clear removes an object of an earlier case, whatever keeps it.
+func (s *server) clear(ctx context.Context, from dynamic.ResourceInterface, name string) error {
+	_, err := from.Patch(ctx, name, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{})
+	if err == nil {
+		now := int64(0)
+		err = from.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// try sends the request of a case. Nothing comes of it.
+func (s *server) try(ctx context.Context, c Case) error {
+	dry := []string{metav1.DryRunAll}
+	var subresources []string
+	if c.Subresource != "" {
+		subresources = []string{c.Subresource}
+	}
+	if c.Operation == "CREATE" {
+		into := c.in(s.as(c), c.Object.GetNamespace())
+		if c.Subresource == "" {
+			if err := s.clear(ctx, c.in(s.admin, c.Object.GetNamespace()), c.Object.GetName()); err != nil {
+				return err
+			}
+		}
+		_, err := into.Create(ctx, c.Object, metav1.CreateOptions{DryRun: dry}, subresources...)
+		return err
+	}
+	before, err := s.put(ctx, c)
+	if err != nil {
+		return errors.Join(errors.New("cannot prepare"), err)
+	}
+	from := c.in(s.as(c), before.GetNamespace())
+	if c.Operation == "DELETE" {
+		return from.Delete(ctx, before.GetName(), metav1.DeleteOptions{DryRun: dry})
+	}
+	after := c.Object.DeepCopy()
+	after.SetResourceVersion(before.GetResourceVersion())
+	after.SetUID(before.GetUID())
+	if c.Subresource == "" && before.Object["status"] != nil {
+		after.Object["status"] = before.Object["status"]
+	}
+	_, err = from.Update(ctx, after, metav1.UpdateOptions{DryRun: dry}, subresources...)
+	return err
+}
+
+// byPolicy reports whether an error is the refusal of an admission policy.
+func byPolicy(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
+}
+
+// TestAdmission sends every request of the corpus to a real API server.
+func TestAdmission(t *testing.T) {
+	s := start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	all, err := Cases()
+	check(t, err)
+	s.inForce(ctx, all)
+	refused := 0
+	for _, c := range all {
+		t.Run(c.Name, func(t *testing.T) {
+			err := s.try(ctx, c)
+			switch {
+			case c.Says == "" && apierrors.IsConflict(err): // the UID of the case is not that of the pod here
+			case c.Says == "" && err != nil:
+				t.Error(err)
+			case c.Says == "":
+			case err == nil && c.Gated:
+				t.Log("this API server drops the field")
+			case err == nil:
+				t.Errorf("let in, want %q", c.Says)
+			case !byPolicy(err) && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)):
+				t.Logf("refused by the API server itself: %v", err)
+			case !byPolicy(err) || !strings.Contains(err.Error(), c.Says):
+				t.Errorf("%v, want %q", err, c.Says)
+			default:
+				refused++
+			}
+		})
+	}
+	t.Logf("%d requests, %d of them refused by the policies", len(all), refused)
+	if refused < 60 {
+		t.Errorf("the policies refused only %d requests", refused)
+	}
+}
+
+// inForce waits until the API server acts on its policies: each of them refuses something. It hears of them by a watch.
+func (s *server) inForce(ctx context.Context, all []Case) {
+	s.t.Helper()
+	policies, err := s.admin.Resource(schema.GroupVersionResource{
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies",
+	}).List(ctx, metav1.ListOptions{})
+	check(s.t, err)
+	waiting := map[string]bool{}
+	for _, p := range policies.Items {
+		waiting["'"+p.GetName()+"'"] = true
+	}
+	for len(waiting) > 0 {
+		for _, c := range all {
+			if c.Says == "" {
+				continue
+			}
+			err := s.try(ctx, c)
+			for name := range waiting {
+				if byPolicy(err) && strings.Contains(err.Error(), name) {
+					delete(waiting, name)
+				}
+			}
+			if len(waiting) == 0 {
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			s.t.Fatalf("not in force: %v", waiting)
+		}
+	}
+}
