@@ -44,6 +44,8 @@ type Case struct {
 	Subresource string
 	// Before is the object as it is, and Object the one that is written. Nil if there is none.
 	Before, Object *unstructured.Unstructured
+	// With is what is different in Object.
+	With map[string]any
 	// Says is part of why it is refused; it must be allowed if that is empty.
 	Says string
 	// Gated: an API server that does not have the feature drops what must be refused.
@@ -106,6 +108,7 @@ func (r row) of(who string, bases map[string]base) (Case, error) {
 	}
 	c := Case{
 		User: prefix + "acceld", Node: Node, Subresource: cmp.Or(r.Sub, b.Sub), Says: r.Says, Gated: r.Gated,
+		With: r.With,
 	}
 	switch {
 	case who == "controller":
