@@ -6,10 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -52,11 +54,10 @@ func start(t *testing.T) *server {
 	check(t, err)
 	root, err := parts.ModuleRoot(t.Context())
 	check(t, err)
-	for _, dir := range Dirs() {
+	for _, dir := range append(Dirs(), "cards") {
 		s.run(s.run("", "kustomize", filepath.Join(root, "packaging/manifests", dir)), "apply", "--server-side", "-f", "-")
 	}
 	s.run("", "wait", "--for=condition=Established", "crd/acceleratorpolicies.acceld.dev", "--timeout=60s")
-	s.run(surroundings, "apply", "--server-side", "-f", "-")
 	return s
 }
 
@@ -219,6 +220,7 @@ func rbac(err error) bool { return strings.Contains(err.Error(), "cannot ") }
 // TestAdmission sends every request of the corpus to a real API server.
 func TestAdmission(t *testing.T) {
 	s := start(t)
+	s.run(surroundings, "apply", "--server-side", "-f", "-")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	all, err := Cases()
@@ -283,6 +285,24 @@ func (s *server) inForce(ctx context.Context, all []Case) {
 		}
 		if ctx.Err() != nil {
 			s.t.Fatalf("not in force: %v", waiting)
+		}
+	}
+}
+
+// TestRights asks a real API server for all rights of agents and of the controller, by the matrix of its own discovery:
+// one more is a decision that the tables of this package must show.
+func TestRights(t *testing.T) {
+	s := start(t)
+	for account, want := range map[string][]string{"acceld": Agent(), "acceld-controller": Controller()} {
+		token := s.run("", "-n", "acceld-system", "create", "token", account)
+		config := rest.AnonymousClientConfig(s.plane.REST())
+		config.BearerToken = strings.TrimSpace(token)
+		got, err := Allowed(t.Context(), config, "acceld-system", "acceld-validation", "default", "kube-system")
+		check(t, err)
+		slices.Sort(got)
+		slices.Sort(want)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("rights of %q (-want +got):\n%s", account, diff)
 		}
 	}
 }
