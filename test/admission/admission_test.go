@@ -64,8 +64,8 @@ func start(t *testing.T) *server {
 	return s
 }
 
-// surroundings are what the requests need, and rights beyond those of the manifests: what is tried here is what admission
-// refuses when RBAC does not. The namespaces have the accounts that a controller manager would make.
+// surroundings are what the requests need, and rights beyond those of the manifests: what is tried here is what
+// admission refuses when RBAC does not. The namespaces have the accounts that a controller manager would make.
 const surroundings = `apiVersion: v1
 kind: ServiceAccount
 metadata: {name: default, namespace: default}
@@ -236,7 +236,7 @@ func TestAdmission(t *testing.T) {
 			switch {
 			case errors.Is(err, errUnprepared):
 				t.Error(err)
-			// admission has let it in: the UID of the case is not that of the pod here, or an earlier case made the object
+			// let in by admission: the UID of the case is not that of the pod here, or an earlier case made the object
 			case c.Says == "" && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)):
 			case c.Says == "" && err != nil:
 				t.Error(err)

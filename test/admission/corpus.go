@@ -1,6 +1,6 @@
 // Package admission has what somebody tries with a stolen token of acceld, and what acceld must be able to do, as
-// requests of an API server, and the manifests that decide. Its test asks a real API server; test/kubelet/admission asks
-// the library of which the API server is made.
+// requests of an API server, and the manifests that decide. Its test asks a real API server; test/kubelet/admission
+// asks the library of which the API server is made.
 package admission
 
 import (

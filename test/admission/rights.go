@@ -78,8 +78,8 @@ func matrix(client *kubernetes.Clientset) ([]right, error) {
 }
 
 // Allowed asks an API server what the account of a configuration may do, verb by verb and resource by resource, in the
-// whole cluster and in each of these namespaces. It returns lines such as "get nodes", "create leases.coordination.k8s.io
-// in acceld-system" and, if only an object of that name is meant, "patch secrets in acceld-system named x".
+// whole cluster and in each of these namespaces. It returns lines such as "get nodes", "watch pods in default" and, if
+// only an object of that name is meant, "patch secrets in acceld-system named x".
 func Allowed(ctx context.Context, config *rest.Config, namespaces ...string) ([]string, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = -1, -1
@@ -96,7 +96,8 @@ func Allowed(ctx context.Context, config *rest.Config, namespaces ...string) ([]
 		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
 			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Group: r.group, Resource: resource, Subresource: sub, Verb: r.verb, Namespace: namespace, Name: name,
+					Group: r.group, Resource: resource, Subresource: sub, Verb: r.verb,
+					Namespace: namespace, Name: name,
 				},
 			}}, metav1.CreateOptions{})
 		if err != nil {

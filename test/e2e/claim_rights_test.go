@@ -46,8 +46,8 @@ func TestClaimRights(t *testing.T) {
 	stolen(t, n)
 }
 
-// otherName lets the agents give the kind and its partitions another name of their extended resource, which the admission
-// policy leaves to an admin.
+// otherName lets the agents give the kind and its partitions another name of their extended resource, which the
+// admission policy leaves to an admin.
 const otherName = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: other-name}

@@ -415,8 +415,8 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// TestStolenToken asks what somebody with the token of one agent, or of the controller, may do to a cluster: all rights,
-// by the matrix of the API server's own discovery, with everything of the manifests that can be given; and what
+// TestStolenToken asks what somebody with the token of one agent, or of the controller, may do to a cluster: all
+// rights, by the matrix of the API server's own discovery, with everything of the manifests that can be given; and what
 // admission leaves of them, with the tokens of real pods. test/admission has the whole corpus of requests.
 func TestStolenToken(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})

@@ -98,7 +98,8 @@ func grants(_ context.Context, a authorizer.Attributes) (authorizer.Decision, st
 }
 
 // object returns an object of a request as an API server has it: since Kubernetes 1.37 in the type of its kind, and
-// before without. One that no type fits stays as it is: a custom resource, or a field of another version. Nil stays nil.
+// before without. One that no type fits stays as it is: a custom resource, or a field of another version. Nil stays
+// nil.
 func object(t *testing.T, o *unstructured.Unstructured, gated, typed bool) runtime.Object {
 	t.Helper()
 	if o == nil {
