@@ -37,7 +37,7 @@ type Definition struct {
 	// Container is what a container gets in addition to the device nodes.
 	Container Edits `json:"container,omitzero"`
 	// Check proves that the device works by letting it compute something.
-	Check *Check `json:"check,omitempty"`
+	Check *Check `json:"check,omitempty" privileged:"writes to the device"`
 	// Steps are the definition's own steps, keyed by the published state that they belong to.
 	Steps map[Published]StateSteps `json:"steps,omitempty"`
 	// Allocation is how the kubelet gives the devices to pods; devicePlugin when empty.
@@ -73,7 +73,7 @@ type Definition struct {
 	// replaces it.
 	Metrics []MetricSource `json:"metrics,omitempty"`
 	// Probe is a program that reports what files do not show; nil if there is none.
-	Probe *Probe `json:"probe,omitempty"`
+	Probe *Probe `json:"probe,omitempty" privileged:"runs a program"`
 	// Hotplug is "safe" if the driver copes with the removal of a device in use; informational.
 	Hotplug string `json:"hotplug,omitempty"`
 	// Reset is what `acceld reset` may do with a device; "function" when empty.
@@ -114,7 +114,7 @@ type DriverDefinition struct {
 	// Conflicts are modules or PCI drivers that must not own a device of this kind, such as "nouveau".
 	Conflicts []string `json:"conflicts,omitempty"`
 	// MakeNodes are device nodes that the devices share and that neither the driver nor udev creates.
-	MakeNodes []MadeNode `json:"makeNodes,omitempty"`
+	MakeNodes []MadeNode `json:"makeNodes,omitempty" privileged:"makes device nodes"`
 	// Takeover allows acceld to take devices from the drivers in Conflicts: it unbinds them and sets driver_override.
 	// Without it acceld only reports them.
 	Takeover bool `json:"takeover,omitempty"`
@@ -124,12 +124,12 @@ type DriverDefinition struct {
 	// Upgrade says what happens to users of the driver when another one is configured.
 	Upgrade UpgradePolicy `json:"upgrade,omitzero"`
 	// Sign signs modules that are built on this host.
-	Sign *Signer `json:"sign,omitempty"`
+	Sign *Signer `json:"sign,omitempty" privileged:"signs with a key of the host"`
 	// FirmwarePackages are the packages with the driver's firmware, for the message about a missing file. A key is an
 	// operating system with its major version ("debian12"), without it ("debian"), or "*" for all others.
 	FirmwarePackages map[string]string `json:"firmwarePackages,omitempty"`
 	// Sources are in order of preference. "Already loaded", "store" and "installed" always come before them.
-	Sources []Source `json:"sources,omitempty"`
+	Sources []Source `json:"sources,omitempty" privileged:"brings kernel modules"`
 }
 
 // Module is one kernel module.
@@ -256,7 +256,7 @@ type NodeSource struct {
 	// "/sys/class/accel/accel_controlD{{.Number}}". The number is the trailing number of the name that Glob matched.
 	Siblings []string `json:"siblings,omitempty" template:"device"`
 	// Make describes a node that sysfs does not show at all.
-	Make *MadeNode `json:"make,omitempty"`
+	Make *MadeNode `json:"make,omitempty" privileged:"makes device nodes"`
 	// Permissions are for the device cgroup; "rw" when empty.
 	Permissions string `json:"permissions,omitempty"`
 	// Optional nodes are given to containers if they exist; a missing one is not a fault.
@@ -305,7 +305,7 @@ type MadeNode struct {
 type Edits struct {
 	Env []string `json:"env,omitempty"` // "NAME=value" each
 	// Mounts are files and directories of the host.
-	Mounts []Mount `json:"mounts,omitempty"`
+	Mounts []Mount `json:"mounts,omitempty" privileged:"mounts files of the host"`
 	// Libraries are user-space libraries of the driver that come from the host.
 	Libraries []Libraries `json:"libraries,omitempty"`
 	// Nodes are device nodes that every accelerator of the kind shares, such as "/dev/kfd".

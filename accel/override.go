@@ -28,13 +28,13 @@ type KindConfig struct {
 // KindDriverOverride overrides the driver of one definition; empty fields change nothing.
 type KindDriverOverride struct {
 	Version string   `json:"version,omitempty"`
-	Sources []Source `json:"sources,omitempty"`
+	Sources []Source `json:"sources,omitempty" privileged:"brings kernel modules"`
 	// Parameters are keyed by module, then by name.
 	Parameters map[string]map[string]string `json:"parameters,omitempty"`
 	// Upgrade, Takeover and Sign replace those fields of the definition.
 	Upgrade  *UpgradePolicy `json:"upgrade,omitempty"`
 	Takeover *bool          `json:"takeover,omitempty"`
-	Sign     *Signer        `json:"sign,omitempty"`
+	Sign     *Signer        `json:"sign,omitempty" privileged:"signs with a key of the host"`
 }
 
 // Problems returns the errors in k, each as "<field>: <sentence>".

@@ -137,6 +137,7 @@ const (
 	DriverChanging       Reason = "DriverChanging"
 	SpecPending          Reason = "SpecPending"
 	PolicyInvalid        Reason = "PolicyInvalid"
+	PolicyRefused        Reason = "PolicyRefused"
 )
 
 // Reasons returns the documentation of every reason, in the order of docs/reasons.md.
@@ -263,6 +264,7 @@ func changeReasons() []ReasonDoc {
 		{RollbackFailed, "The new driver failed, and the previous one could not be loaded either: no driver serves.", ActorOperator, "The message says why both failed; acceld tries the previous driver again by itself. Check the kernel log; reboot if modules are stuck.", false},
 		{WaitingForSlot, "The new driver is ready, and the cluster's controller has not let this node continue yet.", ActorCluster, "None while the policy's limits withhold a slot; `kubectl get acceleratorpolicies` says what the node waits for. Without the controller the upgrade does not continue.", false},
 		{PolicyInvalid, "A policy of the cluster cannot be used on this node.", ActorCluster, "Correct the named field of the AcceleratorPolicy; what was in force stays in force.", true},
+		{PolicyRefused, "A policy of the cluster brings what this host does not take from the cluster.", ActorOperator, "Put the named part into the host's own files, or set `policies.definitions` in the agent's configuration; the rest of the policy is in force.", true},
 		{EvictionRefused, "The API server refuses to evict a pod that uses the driver.", ActorCluster, "Check the pod's disruption budget; acceld tries the eviction again by itself.", false},
 		{RuntimeConfigInvalid, "The container runtime's configuration cannot be read, or would be invalid with acceld's changes.", ActorOperator, "Correct the named file; nothing was changed.", true},
 		{RuntimeRestartNeeded, "A change of the container runtime's configuration takes effect when the runtime restarts.", ActorOperator, "Restart the named service, or set `runtime.restart: idle`.", false},

@@ -36,7 +36,7 @@ type CustomStep struct {
 	// Timeout is how long the step may take; "30s" when empty.
 	Timeout string `json:"timeout,omitempty"`
 	// Run runs a program of the host; SRO's custom steps did this with containers.
-	Run *RunStep `json:"run,omitempty"`
+	Run *RunStep `json:"run,omitempty" privileged:"runs a program"`
 	// Wait waits until something exists or is ready.
 	Wait *WaitStep `json:"wait,omitempty"`
 	// WaitForLogs waits for a line in a log.
@@ -82,7 +82,7 @@ type LogStep struct {
 type ValidateStep struct {
 	// Argv is like in RunStep; the program must exit with 0. If an argument contains {{.Address}}, the program runs
 	// once for each accelerator that is present, all at once.
-	Argv []string `json:"argv,omitempty" template:"runtime"`
+	Argv []string `json:"argv,omitempty" template:"runtime" privileged:"runs a program"`
 	User string   `json:"user,omitempty"`
 	// Output is a regular expression (RE2) that must match somewhere in the output (its first MiB, trimmed);
 	// empty accepts any output.

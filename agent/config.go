@@ -30,6 +30,8 @@ type Config struct {
 	Kubernetes string
 	// Policies tells whether the agent reads the cluster's policies if it has credentials.
 	Policies bool
+	// PolicyTrust is what definitions and overrides of policies may contain.
+	PolicyTrust accel.PolicyTrust
 	// Allocation is how pods get devices if neither the kind's own options nor its definition say it. Empty means the
 	// device plugin.
 	Allocation accel.Allocation
@@ -97,6 +99,9 @@ type rawConfig struct {
 		Allocation accel.Allocation `json:"allocation,omitempty"`
 		Policies   string           `json:"policies,omitempty"`
 	} `json:"kubernetes,omitzero"`
+	Policies struct {
+		Definitions accel.PolicyTrust `json:"definitions,omitempty"`
+	} `json:"policies,omitzero"`
 	Endpoint struct {
 		Listen     *string      `json:"listen,omitempty"`
 		Socket     string       `json:"socket,omitempty"`
@@ -145,8 +150,9 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
 		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
 		LogLevel: cmp.Or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Trust: raw.Trust, Kinds: raw.Kinds,
-		Policies:   switched(raw.Kubernetes.Policies) != "off",
-		Compatible: raw.Endpoint.Compatible, Remote: raw.Endpoint.Remote,
+		Policies:    switched(raw.Kubernetes.Policies) != "off",
+		PolicyTrust: accel.PolicyTrust(switched(string(cmp.Or(raw.Policies.Definitions, accel.PolicyTrustData)))),
+		Compatible:  raw.Endpoint.Compatible, Remote: raw.Endpoint.Remote,
 	}
 	c.Build.Jobs, c.Build.CPUWeight = raw.Build.Jobs, 20
 	if raw.Build.CPUWeight != nil {
@@ -219,6 +225,7 @@ func (c Config) check() []error {
 		errs = append(errs, errors.New("kubernetes."+text))
 	}
 	errs = append(errs,
+		oneOf("policies.definitions", string(c.PolicyTrust), "off, data, all"),
 		oneOf("runtime.edit", cmp.Or(c.RuntimeEdit, "never"), "never, dropin, full"),
 		oneOf("runtime.restart", cmp.Or(c.RuntimeRestart, "never"), "never, idle, now"),
 		oneOf("logLevel", c.LogLevel, "debug, info, warn, error"))

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -78,27 +79,31 @@ func (p Policies) selecting() map[string]string {
 	return asked
 }
 
-// Definitions returns the definitions of the policies that select the node, as they were written. The policy with the
-// highest precedence comes last.
-func (p Policies) Definitions() [][]byte {
-	var all [][]byte
+// Definitions returns the definitions of the policies that select the node, as they were written, with names for
+// messages. The policy with the highest precedence comes last.
+func (p Policies) Definitions() []accel.NamedDefinition {
+	var all []accel.NamedDefinition
 	for _, x := range slices.Backward(accel.Precedence(p.All)) {
 		if x.Spec.DryRun || !x.Spec.Selects(p.Labels) {
 			continue
 		}
 		for _, named := range x.Named {
-			all = append(all, []byte(named.Text))
+			name := fmt.Sprintf("the policy %q: definition %q", x.Name, named.Name)
+			all = append(all, accel.NamedDefinition{Name: name, Text: named.Text})
 		}
-		for _, raw := range x.Spec.Definitions {
-			all = append(all, raw)
+		for i, raw := range x.Spec.Definitions {
+			name := fmt.Sprintf("the policy %q: definitions[%d]", x.Name, i)
+			all = append(all, accel.NamedDefinition{Name: name, Text: string(raw)})
 		}
 	}
 	return all
 }
 
-// Apply returns the definitions with the policies' overrides. If a policy cannot be used for a kind, Apply leaves it
-// out for that kind and returns a problem.
-func (p Policies) Apply(defs map[string]*accel.Definition) (map[string]*accel.Definition, []*accel.Problem) {
+// Apply returns the definitions with the policies' overrides, as far as the host trusts policies. If a policy cannot
+// be used for a kind, Apply leaves it out for that kind and returns a problem.
+func (p Policies) Apply(defs map[string]*accel.Definition, trust accel.PolicyTrust) (
+	map[string]*accel.Definition, []*accel.Problem,
+) {
 	out := maps.Clone(defs)
 	var problems []*accel.Problem
 	by, _ := accel.Governing(p.All, p.Labels)
@@ -106,6 +111,11 @@ func (p Policies) Apply(defs map[string]*accel.Definition) (map[string]*accel.De
 		k := by[kind].Spec.Kinds[kind]
 		if out[kind] == nil {
 			continue // not every node has every kind of the cluster
+		}
+		if why := trust.Override(k); why != "" {
+			problems = append(problems,
+				accel.Problemf(accel.PolicyRefused, "the policy %q: kinds.%s: %s", by[kind].Name, kind, why))
+			continue
 		}
 		d, misfit := k.Apply(out[kind])
 		if texts := k.Problems(); len(texts) > 0 {

@@ -1,7 +1,11 @@
 package agent
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -27,7 +31,7 @@ func TestPolicies(t *testing.T) {
 		},
 	}
 	defs := map[string]*accel.Definition{"k-x": {Kind: "k-x"}, "k-y": {Kind: "k-y"}, "k-z": {Kind: "k-z"}}
-	got, problems := p.Apply(defs)
+	got, problems := p.Apply(defs, accel.PolicyTrustData)
 	if got["k-x"].Driver.Version != "2" || *got["k-y"].Enabled || got["k-z"] != defs["k-z"] ||
 		defs["k-x"].Driver.Version != "" {
 		t.Errorf("%+v", got)
@@ -55,5 +59,82 @@ func TestPolicies(t *testing.T) {
 	q.Labels = map[string]string{"pool": "b"}
 	if p.Equal(q) {
 		t.Error("a label that selects is no news")
+	}
+}
+
+// TestPolicyTrust is what a host takes from policies, by its own configuration: what it refuses is said, one reason
+// for each, and the rest is in force.
+func TestPolicyTrust(t *testing.T) {
+	const form = `{"kind": %q, "resource": "example.com/npu", "match": [{"vendor": "f00d", "device": "0001"}],
+		"driver": {"binds": "npu", "modules": [{"name": "npu"}]}%s}`
+	definition := func(kind, more string) string {
+		text := strings.Replace(form, "%q", `"`+kind+`"`, 1)
+		return strings.Replace(text, "%s", more, 1)
+	}
+	kept := Policies{All: []accel.Policy{{
+		Name: "fleet",
+		Spec: accel.PolicySpec{
+			Definitions: []json.RawMessage{
+				[]byte(definition("example-plain", "")),
+				[]byte(definition("example-probe", `, "probe": {"argv": ["/tmp/x"]}`)),
+			},
+			Kinds: map[string]accel.KindConfig{
+				"qemu-edu": {Driver: accel.KindDriverOverride{Version: "2.0.0"}},
+				"amd-gpu": {Driver: accel.KindDriverOverride{
+					Version: "2.0.0", Sources: []accel.Source{{Type: accel.SourceBuild, Path: "/tmp/x"}},
+				}},
+			},
+		},
+		Named: []accel.NamedDefinition{{
+			Name: "definitions/step.yaml",
+			Text: definition("example-step",
+				`, "steps": {"device-plugin": {"before": [{"name": "x", "run": {"argv": ["sh"]}}]}}`),
+		}},
+	}}}
+	const step, probe = `the policy "fleet": definition "definitions/step.yaml": this host`,
+		`the policy "fleet": definitions[1]: this host`
+	const plain, source = `the policy "fleet": definitions[0]: this host`, `the policy "fleet": kinds.amd-gpu: this host`
+	for _, c := range []struct {
+		config  string
+		kinds   []string
+		refused []string
+	}{
+		{"", []string{"example-plain"}, []string{step, probe, source}},
+		{"policies: {definitions: data}", []string{"example-plain"}, []string{step, probe, source}},
+		{"policies: {definitions: off}", nil, []string{step, plain, probe, source}},
+		{"policies: {definitions: all}", []string{"example-plain", "example-probe", "example-step"}, nil},
+	} {
+		root := t.TempDir()
+		if problem := kept.Keep(opened(t, root, "").Host, "/var/lib/acceld"); problem != nil {
+			t.Fatal(problem)
+		}
+		s := opened(t, root, "kubernetes: {kubeconfig: /k}\n"+c.config)
+		var kinds, refused []string
+		for _, kind := range []string{"example-plain", "example-probe", "example-step"} {
+			if s.Kinds[kind] != nil {
+				kinds = append(kinds, kind)
+			}
+		}
+		for _, p := range s.Unfit {
+			if before, _, ok := strings.Cut(p.Message, "this host"); ok && p.Reason == accel.PolicyRefused {
+				refused = append(refused, before+"this host")
+			}
+		}
+		if diff := cmp.Diff(c.kinds, kinds); diff != "" {
+			t.Errorf("%q: kinds in force (-want +got):\n%s", c.config, diff)
+		}
+		if diff := cmp.Diff(c.refused, refused); diff != "" || len(s.Unfit) != len(refused) {
+			t.Errorf("%q: refused (-want +got):\n%s\nof %v", c.config, diff, s.Unfit)
+		}
+		if sources := s.Kinds["amd-gpu"].Driver.Version == "2.0.0"; sources != (c.refused == nil) {
+			t.Errorf("%q: an override with a source is in force: %v", c.config, sources)
+		}
+		if s.Kinds["qemu-edu"].Driver.Version != "2.0.0" {
+			t.Errorf("%q: the rest of the policy is not in force", c.config)
+		}
+	}
+	if _, problem := ParseConfig("c", []byte("policies: {definitions: some}")); problem == nil ||
+		!strings.Contains(problem.Message, `policies.definitions: "some" is not one of off, data, all`) {
+		t.Errorf("%v", problem)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -125,8 +126,8 @@ func pendingChanges(before, after Config) *accel.Problem {
 	was, is := reflect.ValueOf(before), reflect.ValueOf(after)
 	for i := range was.NumField() {
 		name := was.Type().Field(i).Name
-		if name == "Kinds" || name == "Allocation" { // they are part of the definitions, which are taken over
-			continue
+		if slices.Contains([]string{"Kinds", "Allocation", "PolicyTrust"}, name) {
+			continue // they are part of the definitions, which are taken over
 		}
 		if !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
 			names = append(names, strings.ToLower(name[:1])+name[1:])

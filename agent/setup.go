@@ -145,7 +145,7 @@ func (s *Setup) define(feed *PolicyFeed) *accel.Problem {
 		return problem
 	}
 	for _, p := range skipped {
-		if p.Reason == accel.PolicyInvalid {
+		if p.Reason == accel.PolicyInvalid || p.Reason == accel.PolicyRefused {
 			s.Unfit = append(s.Unfit, p)
 		} else {
 			s.Skipped = append(s.Skipped, p)
@@ -180,13 +180,17 @@ func (s *Setup) Definitions() (map[string]*accel.Definition, []*accel.Problem, *
 	return defs, skipped, nil
 }
 
-// addPolicyDefinitions adds the definitions in policies. They replace built-in ones.
+// addPolicyDefinitions adds the definitions in policies that the host takes. They replace built-in ones.
 func (s *Setup) addPolicyDefinitions(defs map[string]*accel.Definition) []*accel.Problem {
 	var problems []*accel.Problem
-	for i, data := range s.Policies.Definitions() {
-		def, problem := s.catalog.Parse(fmt.Sprintf("a policy's definition %d", i+1), data)
+	for _, named := range s.Policies.Definitions() {
+		def, problem := s.catalog.Parse(named.Name, []byte(named.Text))
 		if problem != nil {
 			problem.Reason = accel.PolicyInvalid
+		} else if why := s.Config.PolicyTrust.Definition(def); why != "" {
+			problem = accel.Problemf(accel.PolicyRefused, "%s: %s", named.Name, why)
+		}
+		if problem != nil {
 			problems = append(problems, problem)
 			continue
 		}
@@ -200,7 +204,7 @@ func (s *Setup) addPolicyDefinitions(defs map[string]*accel.Definition) []*accel
 func overridden(config Config, defs map[string]*accel.Definition, p Policies) (
 	map[string]*accel.Definition, []*accel.Problem, *accel.Problem,
 ) {
-	applied, problems := p.Apply(defs)
+	applied, problems := p.Apply(defs, config.PolicyTrust)
 	out, problem := config.Override(applied)
 	if problem != nil {
 		// The policies may conflict with the file, for example by two kinds of one name. Then only the file applies.

@@ -119,8 +119,9 @@ func (e *Election) take(ctx context.Context, name string) (*coordinationv1.Lease
 // expired reports whether this process has seen the lease unchanged for as long as the lease lasts.
 func (e *Election) expired(lease *coordinationv1.Lease) bool {
 	lasts := leaseDuration
-	if s := lease.Spec.LeaseDurationSeconds; s != nil {
-		lasts = time.Duration(*s) * time.Second
+	// Whoever wrote the lease cannot make it last longer, and nothing ends at once.
+	if s := value(lease.Spec.LeaseDurationSeconds); s > 0 {
+		lasts = min(lasts, time.Duration(s)*time.Second)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

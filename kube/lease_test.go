@@ -152,6 +152,8 @@ func TestElectAfterACrash(t *testing.T) {
 		first()
 		wrong := metav1.NewMicroTime(time.Now().Add(-24 * time.Hour))
 		lease.Spec.RenewTime = &wrong // as a node with a wrong clock writes it
+		forever := int32(1 << 30)
+		lease.Spec.LeaseDurationSeconds = &forever // as somebody with a stolen token writes it
 		// A server whose lease is neither renewed nor released.
 		frozen := &leaseServer{leases: map[string]*coordinationv1.Lease{lease.Name: lease}, n: 100}
 		second := NewElection(frozen, "second", nil)

@@ -118,7 +118,7 @@ func TestRightsOfTheController(t *testing.T) {
 			rule("", "pods/binding", "create"), rule("", "pods/eviction", "create"),
 			rule("apps", "daemonsets", "list watch"),
 			rule("scheduling.k8s.io", "priorityclasses", "list watch create delete"),
-			rule("events.k8s.io", "events", "create patch"),
+			rule("events.k8s.io", "events", "create"),
 		},
 		"in the namespace": {
 			rule("coordination.k8s.io", "leases", "create"), rule("coordination.k8s.io", "leases",

@@ -5,9 +5,11 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +24,9 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
+	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/controller/policy"
+	"github.com/acceld/acceld/vendors"
 )
 
 // objects reads every document of the manifests strictly into the type of its kind.
@@ -178,7 +182,7 @@ func TestRights(t *testing.T) {
 	want := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}},
-		{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		{
 			APIGroups: []string{"acceld.dev"}, Resources: []string{"acceleratorpolicies"},
 			Verbs: []string{"get", "list", "watch"},
@@ -441,8 +445,88 @@ func TestRightsForValidation(t *testing.T) {
 				o.Namespace != policy.ValidationNamespace {
 				t.Errorf("bound %+v: %s", o.RoleRef, diff)
 			}
+		case *admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding: // TestPolicies
 		default:
 			t.Errorf("unexpected %T", o)
+		}
+	}
+}
+
+// TestPolicies: each policy refuses what it cannot decide, is for one account of acceld, and is bound to deny. The test
+// of test/admission says what they refuse.
+func TestPolicies(t *testing.T) {
+	accounts := map[string]string{
+		".": "acceld", "dra": "acceld", "evict": "acceld", "controller": "acceld-controller",
+		"validation": "acceld-controller",
+	}
+	for dir, account := range accounts {
+		policies, bound := map[string]bool{}, map[string]bool{}
+		for _, o := range objectsIn(t, dir) {
+			switch o := o.(type) {
+			case *admissionv1.ValidatingAdmissionPolicy:
+				policies[o.Name] = true
+				want := fmt.Sprintf("request.userInfo.username == %q",
+					"system:serviceaccount:"+find[*corev1.Namespace](t).Name+":"+account)
+				if c := o.Spec.MatchConditions; *o.Spec.FailurePolicy != admissionv1.Fail || len(c) != 1 ||
+					c[0].Expression != want {
+					t.Errorf("%s in %q: %v %+v", o.Name, dir, *o.Spec.FailurePolicy, c)
+				}
+				for _, r := range o.Spec.MatchConstraints.ResourceRules {
+					if !slices.Equal(r.APIVersions, []string{"*"}) {
+						t.Errorf("%s in %q is for the versions %q only", o.Name, dir, r.APIVersions)
+					}
+				}
+			case *admissionv1.ValidatingAdmissionPolicyBinding:
+				bound[o.Spec.PolicyName] = slices.Equal(o.Spec.ValidationActions,
+					[]admissionv1.ValidationAction{admissionv1.Deny})
+			}
+		}
+		if diff := cmp.Diff(policies, bound); diff != "" || len(policies) == 0 {
+			t.Errorf("policies in %q, and which of them deny (-there are +do):\n%s", dir, diff)
+		}
+	}
+}
+
+// TestResourcesOfClasses holds the extended resources that agents may write into classes to the built-in definitions:
+// every name that a kind offers, and none of another kind.
+func TestResourcesOfClasses(t *testing.T) {
+	defs, problem := vendors.Definitions()
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	allowed := map[string]*regexp.Regexp{}
+	for _, o := range objectsIn(t, "dra") {
+		p, ok := o.(*admissionv1.ValidatingAdmissionPolicy)
+		if !ok {
+			continue
+		}
+		for _, v := range p.Spec.Variables {
+			if v.Name != "resources" {
+				continue
+			}
+			for _, m := range regexp.MustCompile(`"([a-z0-9-]+)": "([^"]+)"`).FindAllStringSubmatch(v.Expression, -1) {
+				allowed[m[1]] = regexp.MustCompile("^(" + strings.ReplaceAll(m[2], `\\`, `\`) + ")$")
+			}
+		}
+	}
+	for kind := range allowed {
+		if defs[kind] == nil {
+			t.Errorf("no definition has the kind %q", kind)
+		}
+	}
+	for kind, def := range defs {
+		names := []string{def.OfferedAs("")}
+		if def.Partitions != nil {
+			for _, p := range def.Partitions.Profiles {
+				names = append(names, def.OfferedAs(accel.PartitionWord(p.Name)))
+			}
+		}
+		for _, name := range names {
+			for other, form := range allowed {
+				if form.MatchString(name) != (other == kind) {
+					t.Errorf("%q, which is of %q, as a resource of %q: %v", name, kind, other, form.MatchString(name))
+				}
+			}
 		}
 	}
 }

@@ -86,7 +86,8 @@ func definitionFields(root string) string {
 	b.WriteString(
 		"# The fields of a definition\n\nGenerated from the comments of package accel; do not edit. How a definition is written and tried is told in\n" +
 			"[definitions.md](definitions.md).\n\nWhat is marked \"template\" is filled with the facts of the host, see [Runtime](#runtime). In what is marked \"device\",\n" +
-			"`{{.Address}}` stands for the PCI address of the device and `{{.Number}}` for its number.\n")
+			"`{{.Address}}` stands for the PCI address of the device and `{{.Number}}` for its number.\n" +
+			"What is marked \"privileged\" a host takes from its own files only, unless it\n[trusts policies](trust.md#what-a-policy-may-bring).\n")
 	todo, done := []string{"Definition"}, map[string]bool{"Definition": true}
 	for len(todo) > 0 {
 		name := todo[0]
@@ -126,6 +127,9 @@ func (v *vocabulary) section(b *strings.Builder, name string) (next []string) {
 				"runtime": " *Template.*", "device": " *Device.*",
 				"partition": " *Partition.*",
 			}[kind]
+		}
+		if tag.Get("privileged") != "" {
+			meaning += " *Privileged.*"
 		}
 		text, used := v.typeText(f.Type)
 		next = append(next, used...)

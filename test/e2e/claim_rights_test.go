@@ -37,6 +37,7 @@ func TestClaimRights(t *testing.T) {
 	stage.Check(t, err)
 	apply(t, n, []byte(text))
 	timed(t, "rights given -> offered", func() { offers(t, n, 1) })
+	apply(t, n, []byte(otherName))
 	classFollows(t, n, s)
 	apply(t, n, stage.Claim("one"), stage.ClaimPod("one", image, "resourceClaimName: one", "-expect", "1"))
 	stage.Check(t, n.WaitPod(stage.Within(t, 3*time.Minute), "default", "one", corev1.PodSucceeded))
@@ -44,6 +45,27 @@ func TestClaimRights(t *testing.T) {
 	reaches(t, n.Guest, accel.Ready, soon)
 	stolen(t, n)
 }
+
+// otherName lets the agents give the kind and its partitions another name of their extended resource, which the
+// admission policy leaves to an admin.
+const otherName = `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: other-name}
+rules:
+- apiGroups: [acceld.dev]
+  resources: [extendedresources]
+  resourceNames:
+  - qemu-edu.acceld.dev/example.com/edu
+  - qemu-edu.acceld.dev/example.com/edu-half
+  - qemu-edu.acceld.dev/example.com/edu-quarter
+  verbs: [use]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: other-name}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: other-name}
+subjects: [{kind: ServiceAccount, name: acceld, namespace: acceld-system}]
+`
 
 // classFollows gives the kind another name of its extended resource, and takes it back: its class follows. Then
 // somebody writes that name into the class, and the definition says another one: the class is left alone.
@@ -102,15 +124,15 @@ func stolen(t *testing.T, n *bed.Node) {
 		driver string
 		says   string // empty: it is allowed
 	}{
-		{"its own node", bound, n.Name(), "spare.acceld.dev", ""},
+		{"its own node", bound, n.Name(), "spare-part.acceld.dev", ""},
 		{"another node", bound, "other", stage.Class, "of that node only"},
 		{"another's driver", bound, n.Name(), "gpu.example.com", "its own drivers only"},
 		{"a token without a node", loose, n.Name(), stage.Class, "names no node"},
 	} {
-		slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: "stolen-"}}
+		slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: c.node + "-" + c.driver + "-7ff"}}
 		slice.Spec = resourceapi.ResourceSliceSpec{
 			Driver: c.driver, NodeName: &c.node,
-			Pool: resourceapi.ResourcePool{Name: "p", ResourceSliceCount: 1, Generation: 1},
+			Pool: resourceapi.ResourcePool{Name: c.node, ResourceSliceCount: 1, Generation: 1},
 		}
 		_, err := c.client.ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{})
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
@@ -118,8 +140,8 @@ func stolen(t *testing.T, n *bed.Node) {
 		}
 	}
 	for name, c := range map[string]struct{ driver, says string }{
-		"spare.acceld.dev": {"spare.acceld.dev", ""}, "gpu.example.com": {stage.Class, "its own drivers only"},
-		"spoiled.acceld.dev": {"gpu.example.com", "one of its own drivers"},
+		"spare-part.acceld.dev": {"spare-part.acceld.dev", ""}, "gpu.example.com": {stage.Class, "its own drivers only"},
+		"spoiled-part.acceld.dev": {"gpu.example.com", "in acceld's words"},
 	} {
 		class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		class.Spec.Selectors = []resourceapi.DeviceSelector{
@@ -140,10 +162,21 @@ func stolen(t *testing.T, n *bed.Node) {
 // tokenClient is a client with a new token of the agent's service account.
 func tokenClient(ctx context.Context, t *testing.T, n *bed.Node, args ...string) *kubernetes.Clientset {
 	t.Helper()
-	token, err := n.Kubectl(ctx, nil, append([]string{"-n", "acceld-system", "create", "token", "acceld"}, args...)...)
+	return clientOf(t, tokenConfig(ctx, t, n, "acceld", args...))
+}
+
+// tokenConfig is the configuration of a client with a new token of a service account of acceld.
+func tokenConfig(ctx context.Context, t *testing.T, n *bed.Node, account string, args ...string) *rest.Config {
+	t.Helper()
+	token, err := n.Kubectl(ctx, nil, append([]string{"-n", agents, "create", "token", account}, args...)...)
 	stage.Check(t, err)
 	config := rest.AnonymousClientConfig(n.REST())
 	config.BearerToken = strings.TrimSpace(token)
+	return config
+}
+
+func clientOf(t *testing.T, config *rest.Config) *kubernetes.Clientset {
+	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
 	stage.Check(t, err)
 	return client

@@ -9,14 +9,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/controller/policy"
 	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/test/admission"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
 )
@@ -408,27 +415,39 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// TestStolenToken tries what somebody with the token of one agent could do to the rest of a cluster, at the real API
-// server, and that the agent can do what it must.
+// TestStolenToken asks what somebody with the token of one agent, or of the controller, may do to a cluster: all
+// rights, by the matrix of the API server's own discovery, with everything of the manifests that can be given; and what
+// admission leaves of them, with the tokens of real pods. test/admission has the whole corpus of requests.
 func TestStolenToken(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	stage.Check(t, s.Source(t.Context(), n.Guest))
 	stage.Check(t, s.Deploy(t.Context(), n))
 	stage.StartController(t, n, s, "")
+	for _, dir := range []string{"dra", "evict", "cards", "validation"} {
+		text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/"+dir))
+		stage.Check(t, err)
+		apply(t, n, []byte(text))
+	}
 	reaches(t, n.Guest, accel.Ready, 5*time.Minute)
 	// the confined agent writes what it must
 	stage.Check(t, n.WaitCondition(stage.Within(t, soon), kube.ConditionType, "True", ""))
 	apply(t, n, []byte("apiVersion: v1\nkind: Node\nmetadata: {name: other}\n"))
 	t.Cleanup(func() { _, _ = n.Kubectl(context.WithoutCancel(t.Context()), nil, "delete", "node", "other") })
-	ctx := stage.Within(t, 3*time.Minute)
+	apply(t, n, eduPolicy(stage.Version, ""))
+	ctx := stage.Within(t, 5*time.Minute)
 	pods, err := n.Kube().CoreV1().Pods(agents).List(ctx,
 		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld", FieldSelector: "spec.nodeName=" + n.Name()})
 	stage.Check(t, err)
-	own := tokenClient(ctx, t, n, "--bound-object-kind=Pod", "--bound-object-name="+pods.Items[0].Name)
-	loose := tokenClient(ctx, t, n)
+	own := tokenConfig(ctx, t, n, "acceld", "--bound-object-kind=Pod", "--bound-object-name="+pods.Items[0].Name)
+	leader, err := stage.Leader(ctx, n)
+	stage.Check(t, err)
+	controller := tokenConfig(ctx, t, n, stage.ControllerName, "--bound-object-kind=Pod", "--bound-object-name="+leader)
+	t.Run("rights of an agent", func(t *testing.T) { rights(ctx, t, own, admission.Agent()) })
+	t.Run("rights of the controller", func(t *testing.T) { rights(ctx, t, controller, admission.Controller()) })
+	bound, loose := clientOf(t, own), clientOf(t, tokenConfig(ctx, t, n, "acceld"))
 	for _, c := range stolenPatches(n.Name()) {
 		t.Run(c.name, func(t *testing.T) {
-			client := own
+			client := bound
 			if c.loose {
 				client = loose
 			}
@@ -439,10 +458,117 @@ func TestStolenToken(t *testing.T) {
 			}
 		})
 	}
-	for name, try := range stolenVerbs(ctx, own, n.Name()) {
-		if err := try(); !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
-			t.Errorf("%s: %v", name, err)
+	for _, c := range stolenWrites(bound, loose, clientOf(t, controller), n.Name()) {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.try(ctx); (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v, want %q", err, c.says)
+			}
+		})
+	}
+}
+
+// rights holds what the token of a configuration may do to a table.
+func rights(ctx context.Context, t *testing.T, config *rest.Config, want []string) {
+	t.Helper()
+	got, err := admission.Allowed(ctx, config, agents, policy.ValidationNamespace, "default", "kube-system")
+	stage.Check(t, err)
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// stolenWrite is one write with a stolen token, of which nothing comes; it is allowed when it says nothing.
+type stolenWrite struct {
+	name, says string
+	try        func(ctx context.Context) error
+}
+
+// stolenWrites are writes that RBAC allows: admission decides them by what the token says of its pod.
+func stolenWrites(bound, loose, controller *kubernetes.Clientset, own string) []stolenWrite {
+	return append(stolenLeases(bound, loose, controller, own), append(stolenEvents(bound, loose, own),
+		stolenPolicies(controller, bound)...)...)
+}
+
+func stolenLeases(bound, loose, controller *kubernetes.Clientset, own string) []stolenWrite {
+	write := func(c *kubernetes.Clientset, name, holder string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			l.Spec.HolderIdentity = &holder
+			_, err := c.CoordinationV1().Leases(agents).Create(ctx, l,
+				metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
 		}
+	}
+	const build = "acceld-build-0123456789abcdef"
+	return []stolenWrite{
+		{"a build", "", write(bound, build, own)},
+		{"a build of another node", "for that node only", write(bound, build, "other")},
+		{"a build of no node", "names no node", write(loose, build, own)},
+		{"a build of the controller", "its own election only", write(controller, build, own)},
+		{"a lease of somebody", "leases of builds only", write(bound, "somebody", own)},
+		{"the controller's lease", "leases of builds only", func(ctx context.Context) error {
+			l, err := bound.CoordinationV1().Leases(agents).Get(ctx, stage.ControllerName, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			l.Spec.HolderIdentity = &own
+			_, err = bound.CoordinationV1().Leases(agents).Update(ctx, l,
+				metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}},
+	}
+}
+
+func stolenEvents(bound, loose *kubernetes.Clientset, own string) []stolenWrite {
+	write := func(c *kubernetes.Clientset, node, reporter string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			e := &eventsv1.Event{
+				ObjectMeta: metav1.ObjectMeta{Name: node + ".stolen", Namespace: metav1.NamespaceDefault},
+				EventTime:  metav1.NowMicro(), ReportingController: reporter, ReportingInstance: node, Action: "Observe",
+				Reason: "Ready", Type: corev1.EventTypeNormal,
+				Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node},
+			}
+			_, err := c.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, e,
+				metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}
+	}
+	return []stolenWrite{
+		{"an event", "", write(bound, own, kube.Controller)},
+		{"an event of another node", "of that node only", write(bound, "other", kube.Controller)},
+		{"an event in the kubelet's name", "its own events only", write(bound, own, "kubelet")},
+		{"an event of no node", "names no node", write(loose, own, kube.Controller)},
+	}
+}
+
+// stolenPolicies are what the two tokens could do to policies and pods.
+func stolenPolicies(controller, agent *kubernetes.Clientset) []stolenWrite {
+	patch := func(c *kubernetes.Clientset, path, text string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(kube.PoliciesPath+"/edu"+path).Param("dryRun",
+				metav1.DryRunAll).Body([]byte(text)).Do(ctx).Error()
+		}
+	}
+	evict := func(c *kubernetes.Clientset) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return c.PolicyV1().Evictions(agents).Evict(ctx, &policyv1.Eviction{
+				ObjectMeta:    metav1.ObjectMeta{Name: "nobody", Namespace: agents},
+				DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
+			})
+		}
+	}
+	const program = `{"spec":{"definitions":[{"kind":"example-x","probe":{"argv":["/bin/sh"]}}]}}`
+	const named = `{"status":{"definitions":[{"name":"evil/x.yaml","text":"kind: example-x"}]}}`
+	return []stolenWrite{
+		{"the controller's finalizer", "", patch(controller, "", `{"metadata":{"finalizers":["acceld.dev/policy"]}}`)},
+		{"a program in a policy", "what a policy asks for", patch(controller, "", program)},
+		{"a definition that no policy names", "a config map that the policy names", patch(controller, "/status", named)},
+		{"a policy of an agent", "cannot patch", patch(agent, "", `{"spec":{"dryRun":true}}`)},
+		{"a slot of an agent", "cannot patch", patch(agent, "/status", `{"status":{"slots":[]}}`)},
+		{"an eviction by name", "by its UID", evict(agent)},
+		{"an eviction by name with the controller's token", "by its UID", evict(controller)},
 	}
 }
 
@@ -516,7 +642,12 @@ func stolenPatches(own string) []stolenPatch {
 		},
 		{
 			name: "taint", node: own, form: merge, patch: `{"spec":{"taints":[{"key":"x","effect":"NoExecute"}]}}`,
-			says: "acceld.dev/not-ready only",
+			says: "acceld.dev/not-ready:NoSchedule only",
+		},
+		{
+			name: "startup taint that evicts", node: own, form: merge,
+			patch: `{"spec":{"taints":[{"key":"acceld.dev/not-ready","effect":"NoExecute"}]}}`,
+			says:  "acceld.dev/not-ready:NoSchedule only",
 		},
 		{
 			name: "startup taint", node: own, form: merge,
@@ -567,59 +698,6 @@ func stolenPatches(own string) []stolenPatch {
 		{
 			name: "a token of no node", node: own, form: merge,
 			patch: `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"7"}}}`, says: "names no node", loose: true,
-		},
-	}
-}
-
-// stolenVerbs are what RBAC alone must refuse.
-func stolenVerbs(ctx context.Context, c *kubernetes.Clientset, own string) map[string]func() error {
-	dry := metav1.DryRunAll
-	core := c.CoreV1()
-	return map[string]func() error{
-		"nodes create": func() error {
-			_, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}},
-				metav1.CreateOptions{DryRun: []string{dry}})
-			return err
-		},
-		"nodes update": func() error {
-			_, err := core.Nodes().Update(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: own}},
-				metav1.UpdateOptions{DryRun: []string{dry}})
-			return err
-		},
-		"nodes delete": func() error {
-			return core.Nodes().Delete(ctx, "other", metav1.DeleteOptions{DryRun: []string{dry}})
-		},
-		"secrets list": func() error { _, err := core.Secrets("").List(ctx, metav1.ListOptions{}); return err },
-		"pods list":    func() error { _, err := core.Pods("").List(ctx, metav1.ListOptions{}); return err },
-		"pods create": func() error {
-			_, err := core.Pods(agents).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
-				metav1.CreateOptions{})
-			return err
-		},
-		"pods delete": func() error { return core.Pods(agents).Delete(ctx, "x", metav1.DeleteOptions{}) },
-		"pods/exec": func() error {
-			return c.CoreV1().RESTClient().Post().Namespace(agents).Resource("pods").Name("x").SubResource("exec").Do(
-				ctx).Error()
-		},
-		"tokens": func() error {
-			return c.CoreV1().RESTClient().Post().Namespace(agents).Resource("serviceaccounts").Name(
-				"acceld").SubResource("token").Do(ctx).Error()
-		},
-		"config maps": func() error { _, err := core.ConfigMaps(agents).List(ctx, metav1.ListOptions{}); return err },
-		"daemon sets": func() error {
-			return c.AppsV1().DaemonSets(agents).Delete(ctx, "acceld", metav1.DeleteOptions{DryRun: []string{dry}})
-		},
-		"cluster roles": func() error {
-			_, err := c.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
-			return err
-		},
-		"policies": func() error {
-			return c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(kube.PoliciesPath + "/edu").Body(
-				[]byte(`{"spec":{"dryRun":true}}`)).Do(ctx).Error()
-		},
-		"slots": func() error {
-			return c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(kube.PoliciesPath + "/edu/status").Body(
-				[]byte(`{"status":{"slots":[]}}`)).Do(ctx).Error()
 		},
 	}
 }

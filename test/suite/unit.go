@@ -35,7 +35,7 @@ type unit struct {
 
 // packages have tests that need the test bed, each of which is a unit.
 func packages() []string {
-	return []string{"vm", "e2e", "faults", "power", "nvidia", "prometheus", "replicas"}
+	return []string{"vm", "e2e", "faults", "power", "nvidia", "prometheus", "replicas", "admission"}
 }
 
 // commands are the units that are no scenario.
