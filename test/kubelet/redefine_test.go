@@ -51,7 +51,7 @@ func TestRedefined(t *testing.T) {
 			p := &plugin{Plugin: newPlugin()}
 			p.Update(four)
 			p.stop = runPlugin(p.Plugin)
-			wait(t, "4 devices", func() bool { return k.Allocatable(thing) == 4 && p.right() })
+			wait(t, "4 devices", func() bool { return k.Allocatable(thing) == 4 && p.State().Allocatable.Is(4) })
 			var over atomic.Bool
 			admitted, refused := 0, 0
 			done := make(chan struct{})
