@@ -35,6 +35,8 @@ type Config struct {
 	Allocation accel.Allocation
 	// Listen is the loopback address of the endpoint; empty for the unix socket alone.
 	Listen string
+	// Hosts are further names of this host under which that address may be asked.
+	Hosts []string
 	// Socket is the unix socket of the endpoint.
 	Socket string
 	// Compatible names additional pages of metrics.
@@ -97,6 +99,7 @@ type rawConfig struct {
 	} `json:"kubernetes,omitzero"`
 	Endpoint struct {
 		Listen     *string      `json:"listen,omitempty"`
+		Hosts      []string     `json:"hosts,omitempty"`
 		Socket     string       `json:"socket,omitempty"`
 		Compatible []string     `json:"compatible,omitempty"`
 		Remote     RemoteConfig `json:"remote,omitzero"`
@@ -143,7 +146,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
 		LogLevel: cmp.Or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Kinds: raw.Kinds,
 		Policies:   switched(raw.Kubernetes.Policies) != "off",
-		Compatible: raw.Endpoint.Compatible, Remote: raw.Endpoint.Remote,
+		Compatible: raw.Endpoint.Compatible, Hosts: raw.Endpoint.Hosts, Remote: raw.Endpoint.Remote,
 	}
 	c.Build.Jobs, c.Build.CPUWeight = raw.Build.Jobs, 20
 	if raw.Build.CPUWeight != nil {

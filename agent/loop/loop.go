@@ -93,6 +93,8 @@ type Options struct {
 	Effects  Effects
 	Observer Observer
 	Log      *slog.Logger
+	// Problems returns the parts of the agent that do not work; nil if nothing knows.
+	Problems func() []accel.PartProblem
 	// KubeSync returns what the API server has; nil without credentials.
 	KubeSync func() Sync
 	// KubeletAuto makes Want.Kubernetes follow whether a kubelet is on the host.
@@ -417,6 +419,9 @@ func (l *Loop) snapshot(now time.Time) accel.Machine {
 	m := accel.Machine{
 		Taken: now, Agent: l.o.Agent, Facts: l.facts, Want: l.want,
 		Have: map[string]accel.Have{}, Status: map[string]accel.Status{},
+	}
+	if l.o.Problems != nil {
+		m.Agent.Problems = l.o.Problems()
 	}
 	for name, k := range l.kinds {
 		h := k.have

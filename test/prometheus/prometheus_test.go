@@ -243,7 +243,8 @@ func (n *node) serve(t *testing.T) string {
 		t.Fatal(err)
 	}
 	address := l.Addr().String()
-	endpoint := agent.NewRemoteEndpoint(gate.Handler(n.exporter.Metrics()), l, gate.TLS(), nil)
+	endpoint := agent.NewRemoteEndpoint(gate.Handler(n.exporter.Metrics()),
+		func(context.Context) (net.Listener, error) { return l, nil }, gate.TLS(), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- endpoint.Run(ctx) }()
