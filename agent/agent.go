@@ -255,7 +255,8 @@ func (a *Agent) loopOptions(want accel.Want, node string) loop.Options {
 	o := loop.Options{
 		Agent: accel.Agent{Version: a.o.Version, Started: time.Now(), Node: node},
 		Want:  want, Probes: a.probes(), Effects: a.effects(), Observer: a.exporter, Log: a.Log,
-		Problems: a.faults.list, KubeletAuto: a.Config.Kubernetes == "auto", SampleEvery: a.Config.SampleEvery, Resync: a.Config.Resync,
+		Problems: a.faults.list, Note: a.faults.note,
+		KubeletAuto: a.Config.Kubernetes == "auto", SampleEvery: a.Config.SampleEvery, Resync: a.Config.Resync,
 	}
 	if a.kube != nil {
 		o.KubeSync = func() loop.Sync {

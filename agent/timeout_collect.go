@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 )
 
 // Collect reads the metrics of one device. With an error, it still returns the metrics that could be read.
@@ -40,13 +41,13 @@ func NewTimeoutCollect(collect Collect) Collect {
 			return hangs(a.ID, since)
 		}
 		done := make(chan answer, 1)
-		go func() {
+		guard.Go(func() {
 			metrics, err := collect(def, a)
 			mu.Lock()
 			delete(reading, a.ID)
 			mu.Unlock()
 			done <- answer{metrics, err}
-		}()
+		})
 		limit := time.NewTimer(readTimeout)
 		defer limit.Stop()
 		select {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
+	"github.com/acceld/acceld/pace"
 )
 
 // Probes read the machine. They are quick and change nothing.
@@ -95,6 +97,9 @@ type Options struct {
 	Log      *slog.Logger
 	// Problems returns the parts of the agent that do not work; nil if nothing knows.
 	Problems func() []accel.PartProblem
+	// Note is told why the work for a kind fails by an error in acceld, as for "kind qemu-edu", and with nil when it
+	// works; nil drops it.
+	Note func(part string, err error)
 	// KubeSync returns what the API server has; nil without credentials.
 	KubeSync func() Sync
 	// KubeletAuto makes Want.Kubernetes follow whether a kubelet is on the host.
@@ -162,6 +167,11 @@ type kind struct {
 	// stepped maps the definition's own steps that completed to the driver identity that they ran with; observe reads
 	// it to set StepsLeft.
 	stepped map[ownMoment]string
+	// fault is the panic of the last pass over this kind, faults how many there were in a row, and again when it is
+	// tried again; attempt reads them.
+	fault  error
+	faults int
+	again  time.Time
 }
 
 // outcome is the end of a step.
@@ -235,9 +245,12 @@ func (l *Loop) Run(ctx context.Context) error {
 	sample, resync := time.NewTicker(l.o.SampleEvery), time.NewTicker(l.o.Resync)
 	defer sample.Stop()
 	defer resync.Stop()
-	var steps sync.WaitGroup
+	ctx, end := context.WithCancel(ctx)
+	var steps guard.Group
 	defer steps.Wait()
 	defer l.stopPlugins()
+	defer end()
+	l.forget()
 	w := &worker{Loop: l, ctx: ctx, steps: &steps}
 	l.facts = l.o.Probes.Facts()
 	for look := deep; ; {
@@ -357,12 +370,55 @@ func (w *worker) pass(look depth) {
 	w.dismissUnwanted()
 	now := time.Now()
 	for _, k := range w.kinds {
-		w.observe(k, now, look)
+		if now.After(k.again) {
+			k.fault = nil
+		}
+		w.attempt(k, func() { w.observe(k, now, look) })
 	}
 	w.judge(now)
 	for _, name := range slices.Sorted(maps.Keys(w.kinds)) {
-		w.startEarly(w.kinds[name])
-		w.start(w.kinds[name])
+		k := w.kinds[name]
+		w.attempt(k, func() {
+			w.startEarly(k)
+			w.start(k)
+		})
+		w.conclude(k, now)
+	}
+}
+
+// attempt does a part of a pass for one kind. A panic ends the work for that kind alone, which keeps its last status
+// until it is tried again.
+func (l *Loop) attempt(k *kind, part func()) {
+	if k.fault == nil {
+		k.fault = guard.Try(func() error { part(); return nil })
+	}
+}
+
+// conclude reports whether the pass over a kind has failed, and decides when it is tried again.
+func (l *Loop) conclude(k *kind, now time.Time) {
+	switch {
+	case k.fault == nil:
+		k.faults = 0
+	case now.After(k.again):
+		k.faults++
+		k.again = now.Add(pace.Backoff{First: time.Second, Max: time.Minute}.After(k.faults))
+	}
+	if l.o.Note != nil {
+		l.o.Note("kind "+k.def.Kind, k.fault)
+	}
+}
+
+// forget drops what an earlier call of Run had in progress: it has ended.
+func (l *Loop) forget() {
+	for len(l.done) > 0 {
+		<-l.done
+	}
+	for _, k := range l.kinds {
+		k.running, k.sampling = accel.StepNone, false
+		if k.up != nil {
+			k.up.stop()
+			k.up = nil
+		}
 	}
 }
 
@@ -370,12 +426,14 @@ func (w *worker) pass(look depth) {
 func (l *Loop) judge(now time.Time) {
 	m := l.snapshot(now)
 	for name, k := range l.kinds {
-		next := Next(m, name)
-		next.Since, next.Took = k.status.Since, k.status.Took
-		if next.State != k.status.State {
-			l.transit(m, name, k, &next, now)
-		}
-		k.status, m.Status[name] = next, next
+		l.attempt(k, func() {
+			next := Next(m, name)
+			next.Since, next.Took = k.status.Since, k.status.Took
+			if next.State != k.status.State {
+				l.transit(m, name, k, &next, now)
+			}
+			k.status, m.Status[name] = next, next
+		})
 	}
 	before := l.Machine()
 	l.store(m)
@@ -469,6 +527,7 @@ func (l *Loop) stopPlugins() {
 	for _, k := range l.kinds {
 		if k.stop != nil {
 			k.stop()
+			k.stop, k.plugin = nil, nil
 		}
 	}
 }

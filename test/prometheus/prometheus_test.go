@@ -85,7 +85,8 @@ func TestRules(t *testing.T) {
 func TestMetricsHaveNoLint(t *testing.T) {
 	n := newNode()
 	w := httptest.NewRecorder()
-	n.exporter.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	n.exporter.Handler().ServeHTTP(w,
+		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/metrics", nil))
 	if out, err := promtool(t, w.Body.String(), "check", "metrics"); err != nil || strings.TrimSpace(out) != "" {
 		t.Errorf("check metrics: %v\n%s", err, out)
 	}
