@@ -67,6 +67,7 @@ func TestScrapeHasNoLint(t *testing.T) {
 		have.Accelerators[0].Metrics[name] = 1
 	}
 	m.Have["qemu-edu"] = have
+	m.Agent.Problems = []accel.PartProblem{{Part: "local port", Problem: accel.Problem{Reason: accel.EndpointUnavailable}}}
 	m.Facts.PCI[0].SRIOV = accel.SRIOV{TotalVFs: 8, NumVFs: 2}
 	e := example(func(o *Options) { o.Machine = func() accel.Machine { return m } })
 	_, body := get(t, e.Handler(), "/metrics")

@@ -381,7 +381,8 @@ func reserve(ctx context.Context, b *Cache, q *fit.Request, node string) (*fit.R
 
 // definite reports whether an error proves that nothing was written.
 func definite(err error) bool {
-	return errors.Is(err, leader.ErrUnproven) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) ||
+	return errors.Is(err, leader.ErrUnproven) ||
+		apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) ||
 		apierrors.IsInvalid(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsAlreadyExists(err)

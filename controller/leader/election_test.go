@@ -251,7 +251,7 @@ func edits() map[string]func(*resourcelock.LeaderElectionRecord) *resourcelock.L
 	}
 }
 
-// TestLeaseEdited: whatever a third party writes into the lease, two replicas never write by turns, and one of them
+// TestLeaseEdited: whatever a third party writes into the lease, two replicas never write in between, and one of them
 // writes again.
 func TestLeaseEdited(t *testing.T) {
 	for name, edit := range edits() {
@@ -264,7 +264,7 @@ func TestLeaseEdited(t *testing.T) {
 				s.edit(edit)
 				time.Sleep(MaxLease + time.Minute)
 				if got := s.written(); len(s.last()) != 1 || len(got) > 2 {
-					t.Errorf("they wrote by turns: %s, at last %q", got, s.last())
+					t.Errorf("they wrote in between: %s, at last %q", got, s.last())
 				}
 			})
 		})
