@@ -55,8 +55,8 @@ func NewRemoteEndpoint(handler http.Handler, open listen, c *tls.Config, log *sl
 	return newEndpoint("remote endpoint", handler, c, log, open)
 }
 
-// newEndpoint returns a task that opens a listener, serves read-only requests on it, over TLS if c is set, and closes it
-// at the end. If log is not nil, it receives errors of clients at debug level.
+// newEndpoint returns a task that opens a listener, serves read-only requests on it, over TLS if c is set, and closes
+// it at the end. If log is not nil, it receives errors of clients at debug level.
 func newEndpoint(name string, handler http.Handler, c *tls.Config, log *slog.Logger, open listen) Task {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

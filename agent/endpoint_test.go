@@ -120,7 +120,7 @@ type counted struct {
 
 func (c *counted) Close() error { c.open.Add(-1); return c.Conn.Close() }
 
-// TestFaultInATask: a task that panics or fails ends alone, is a problem with a reason, and is run again until it works.
+// TestFaultInATask: a task that panics or fails ends alone, is a problem with a reason, and is run again.
 func TestFaultInATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changes := 0

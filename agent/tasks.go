@@ -19,8 +19,8 @@ type Task interface {
 	String() string
 }
 
-// Serve runs the tasks until ctx ends. It calls ready once, when all tasks are ready. If a task fails, it tells note why,
-// and runs that task again, at growing intervals; note gets nil once the task works. The other tasks are not affected.
+// Serve runs the tasks until ctx ends. It calls ready once, when all tasks are ready. If a task fails, it tells note
+// why, and runs that task again, at growing intervals; note gets nil once the task works. The others are not affected.
 func Serve(ctx context.Context, log *slog.Logger, note func(part string, err error), ready func(), tasks ...Task) {
 	var group guard.Group
 	defer group.Wait()

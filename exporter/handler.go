@@ -33,9 +33,9 @@ func private(r *http.Request) bool {
 	return ok && a.Network() == "unix"
 }
 
-// ownName refuses requests that a web page has sent through a browser on this host. A page can make its own name lead to
-// the loopback address and then read the answers, but the request still carries that name (DNS rebinding). An address
-// cannot be another site's name.
+// ownName refuses requests that a web page has sent through a browser on this host. A page can make its own name lead
+// to the loopback address and then read the answers, but the request still carries that name (DNS rebinding). An
+// address cannot be another site's name.
 func (e *Exporter) ownName(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origin := r.Header.Get("Origin")

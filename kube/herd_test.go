@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // crowd is an API server with many clients. It counts the requests of each second.
@@ -36,7 +34,7 @@ func (c *crowd) Do(_ context.Context, _, _ string, query url.Values, _, into any
 	defer c.mu.Unlock()
 	c.count()
 	if c.expired && query.Get("continue") != "" {
-		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusGone, Reason: metav1.StatusReasonExpired}}
+		return apierrors.NewResourceExpired("the page is too old")
 	}
 	text := `{"metadata":{"resourceVersion":"1"},"items":[]}`
 	if c.expired {

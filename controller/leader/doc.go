@@ -5,6 +5,6 @@
 //
 // The lease alone does not prevent two leaders: a process may be stopped, a machine suspended, and the lease edited or
 // deleted. So a leader has a [Proof], which lasts half as long as the lease from the start of its last renewal, on a
-// clock that counts suspension. [Transport] refuses each write without it. A replica that gets the lease in any other way
-// than by expiry or release waits as long as an earlier leader may have a proof.
+// clock that counts suspension. [Transport] refuses each write without it. A replica that gets the lease in any other
+// way than by expiry or release waits as long as an earlier leader may have a proof.
 package leader

@@ -145,7 +145,8 @@ func on(t *testing.T, n int, play func(*stage)) {
 		open := make(chan struct{})
 		close(open)
 		for i := range n {
-			a := &actor{client: client{object: &s.object, name: string(rune('a' + i)), gate: open}, done: make(chan struct{})}
+			a := &actor{done: make(chan struct{})}
+			a.client = client{object: &s.object, name: string(rune('a' + i)), gate: open}
 			a.Election = &Election{Lock: &a.client, Lease: testLease, Log: slog.New(slog.DiscardHandler)}
 			a.clock = func() time.Duration { return time.Since(s.began) + time.Duration(a.skew.Load()) + time.Hour }
 			a.Term = func(ctx context.Context) { s.act(ctx, a) }
@@ -247,7 +248,10 @@ func edits() map[string]func(*resourcelock.LeaderElectionRecord) *resourcelock.L
 		"lengthened":           func(r *record) *record { r.LeaseDurationSeconds = math.MaxInt32; return r },
 		"negative":             func(r *record) *record { r.LeaseDurationSeconds = -5; return r },
 		"worn out":             func(r *record) *record { r.LeaderTransitions = math.MaxInt32; return r },
-		"in the future":        func(r *record) *record { r.RenewTime = metav1.NewTime(time.Now().AddDate(9, 0, 0)); return r },
+		"in the future": func(r *record) *record {
+			r.RenewTime = metav1.NewTime(time.Now().AddDate(9, 0, 0))
+			return r
+		},
 	}
 }
 
@@ -373,7 +377,7 @@ func TestSuspendedMachine(t *testing.T) {
 	}{
 		{"in time", p.In(t.Context()), http.MethodPost, 9 * time.Second, nil},
 		{"late", p.In(t.Context()), http.MethodPost, 10 * time.Second, ErrUnproven},
-		{"late, at the end of the term", context.WithoutCancel(p.In(t.Context())), http.MethodPatch, time.Hour, ErrUnproven},
+		{"at the end of the term", context.WithoutCancel(p.In(t.Context())), http.MethodPatch, time.Hour, ErrUnproven},
 		{"late, but it only reads", p.In(t.Context()), http.MethodGet, time.Hour, nil},
 		{"what every replica writes", t.Context(), http.MethodPost, time.Hour, nil},
 	} {
