@@ -1,7 +1,7 @@
 // Package guard runs the parts of a program so that a panic ends only the part that it happens in. The program lives
-// on, the panic is logged with a bounded stack, and whoever waits for the part gets an error. The package may not decide
-// what a failure means. What the Go runtime calls fatal, such as two goroutines that write one map, still ends the
-// process.
+// on, the panic is logged with a bounded stack, and whoever waits for the part gets an error. The package may not
+// decide what a failure means. What the Go runtime calls fatal, such as two goroutines that write one map, still ends
+// the process.
 package guard
 
 import (
