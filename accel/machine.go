@@ -25,6 +25,14 @@ type Agent struct {
 	Started time.Time `json:"started"`
 	// Node is the Kubernetes node name, or the host name on bare metal.
 	Node string `json:"node"`
+	// Problems are the parts of the agent that do not work now, ordered by name. Each is tried again.
+	Problems []PartProblem `json:"problems,omitempty"`
+}
+
+// PartProblem is why a part of the agent does not work.
+type PartProblem struct {
+	Part string `json:"part"` // such as "local port"
+	Problem
 }
 
 // Have is what is true now about one kind of accelerator.

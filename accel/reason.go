@@ -37,6 +37,8 @@ type ReasonDoc struct {
 // The reasons. [Reasons] documents each of them.
 const (
 	InternalError        Reason = "InternalError"
+	PartFailed           Reason = "PartFailed"
+	EndpointUnavailable  Reason = "EndpointUnavailable"
 	ConfigInvalid        Reason = "ConfigInvalid"
 	ConfigPending        Reason = "ConfigPending"
 	DefinitionInvalid    Reason = "DefinitionInvalid"
@@ -149,6 +151,8 @@ func Reasons() []ReasonDoc {
 func hostReasons() []ReasonDoc {
 	return []ReasonDoc{
 		{InternalError, "acceld met an error that it has no reason code for.", ActorAgent, "Report it with the output of `acceld doctor -o json`.", false},
+		{PartFailed, "A part of the agent, or its work for one kind, has failed by an error in acceld.", ActorAgent, "None to keep serving: acceld starts it again, and the other parts and kinds are not affected. Report it with the agent's log, which has the stack.", false},
+		{EndpointUnavailable, "The agent cannot listen on an address of its endpoint.", ActorOperator, "Free the port (`ss -ltnp` names its owner), or set another one in `endpoint`; acceld tries again by itself. The unix socket answers meanwhile.", false},
 		{ConfigInvalid, "The configuration file or a flag cannot be used.", ActorOperator, "Correct the named setting and restart the agent; `acceld doctor` checks the configuration without starting it.", true},
 		{ConfigPending, "A change of the configuration takes effect when the agent restarts.", ActorOperator, "Restart the agent: `systemctl restart acceld`, or delete its pod.", false},
 		{DefinitionInvalid, "A definition file cannot be used.", ActorOperator, "Correct the named field; the other definitions stay in force.", true},

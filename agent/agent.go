@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -17,6 +16,7 @@ import (
 	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/exporter/holders"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/health"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/kube"
@@ -38,7 +38,7 @@ type Agent struct {
 	o        Options
 	ctx      context.Context //nolint:containedctx // the agent's own; it ends what outlives a kind's plugin
 	end      func()          // cancels ctx: the agent ends as if its service was stopped
-	group    sync.WaitGroup
+	group    guard.Group
 	sockets  *systemd.Sockets
 	notifier *systemd.Notifier
 
@@ -53,6 +53,7 @@ type Agent struct {
 	watcher   *watcher
 	around    *surroundings
 	reloader  *reloader
+	faults    faults
 	board     Board
 	loop      *loop.Loop
 	preflight *kernelPreflight
@@ -130,16 +131,18 @@ func run(ctx context.Context, o Options, s *Setup) error {
 	}
 	s.Log.Info("agent starts", "version", o.Version, "hostRoot", s.Host.Root(), "kubernetes", want.Kubernetes,
 		"labels", want.Labels, "kinds", len(s.Kinds), "policies", governing(s.Policies))
-	err = Serve(ctx, s.Log, a.notifier.Ready, a.tasks...)
+	Serve(ctx, s.Log, a.faults.note, a.notifier.Ready, a.tasks...)
 	a.notifier.Stopping()
 	end()
 	a.group.Wait()
-	return err
+	return nil
 }
 
 // newAgent returns an agent without organs. It runs until ctx ends; end cancels ctx.
 func newAgent(ctx context.Context, end func(), o Options, s *Setup, sockets *systemd.Sockets) *Agent {
-	return &Agent{Setup: s, o: o, ctx: ctx, end: end, sockets: sockets, notifier: systemd.NewNotifier(s.Log)}
+	a := &Agent{Setup: s, o: o, ctx: ctx, end: end, sockets: sockets, notifier: systemd.NewNotifier(s.Log)}
+	a.faults.log, a.faults.changed = s.Log, a.changed
+	return a
 }
 
 // assemble creates the organs, the loop and the list of tasks. It returns the desired state that the loop starts
@@ -225,6 +228,18 @@ func (a *Agent) changed()               { a.loop.Changed() }
 func (a *Agent) wake(helps bool)        { a.loop.Wake(helps) }
 func (a *Agent) poke()                  { a.holdings.Poke() }
 
+// names are the names of this host under which its endpoint may be asked.
+func (a *Agent) names() []string {
+	all := slices.Clone(a.Config.Hosts)
+	if node, err := nodeName(a.Config); err == nil {
+		all = append(all, node)
+	}
+	for i := range all {
+		all[i] = strings.ToLower(all[i])
+	}
+	return all
+}
+
 // exposed is what the endpoints show. All of it is in memory, so a scrape never waits.
 func (a *Agent) exposed() exporter.Options {
 	return exporter.Options{
@@ -232,7 +247,7 @@ func (a *Agent) exposed() exporter.Options {
 		Follow:  func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
 		Ready:   func() (bool, string) { text := Unready(a.tasks); return text == "", text },
 		Live:    a.alive, Holders: a.holdings.Holdings, Progress: a.board.List, Pages: a.Pages, Log: a.Log,
-		Process: true,
+		Process: true, Hosts: a.names(),
 	}
 }
 
@@ -240,6 +255,7 @@ func (a *Agent) loopOptions(want accel.Want, node string) loop.Options {
 	o := loop.Options{
 		Agent: accel.Agent{Version: a.o.Version, Started: time.Now(), Node: node},
 		Want:  want, Probes: a.probes(), Effects: a.effects(), Observer: a.exporter, Log: a.Log,
+		Problems: a.faults.list, Note: a.faults.note,
 		KubeletAuto: a.Config.Kubernetes == "auto", SampleEvery: a.Config.SampleEvery, Resync: a.Config.Resync,
 	}
 	if a.kube != nil {

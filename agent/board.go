@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 )
 
 // Board lists the work on drivers that is in progress. The zero Board is empty. It is safe for concurrent use.
@@ -51,7 +52,7 @@ func (b *Board) Watch(
 	ctx context.Context, every time.Duration, interrupted func(last accel.Progress), draw func(now time.Time),
 ) (stop func()) {
 	ticking, end := context.WithCancel(context.WithoutCancel(ctx))
-	var over sync.WaitGroup
+	var over guard.Group
 	over.Go(func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
@@ -78,10 +79,10 @@ func (b *Board) Watch(
 // Await waits for something that cannot be cancelled. It returns false if ctx ends first.
 func Await(ctx context.Context, wait func()) bool {
 	done := make(chan struct{})
-	go func() {
+	guard.Go(func() {
+		defer close(done)
 		wait()
-		close(done)
-	}()
+	})
 	select {
 	case <-done:
 		return true

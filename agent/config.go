@@ -37,6 +37,8 @@ type Config struct {
 	Allocation accel.Allocation
 	// Listen is the loopback address of the endpoint; empty for the unix socket alone.
 	Listen string
+	// Hosts are further names of this host under which that address may be asked.
+	Hosts []string
 	// Socket is the unix socket of the endpoint.
 	Socket string
 	// Compatible names additional pages of metrics.
@@ -104,6 +106,7 @@ type rawConfig struct {
 	} `json:"policies,omitzero"`
 	Endpoint struct {
 		Listen     *string      `json:"listen,omitempty"`
+		Hosts      []string     `json:"hosts,omitempty"`
 		Socket     string       `json:"socket,omitempty"`
 		Compatible []string     `json:"compatible,omitempty"`
 		Remote     RemoteConfig `json:"remote,omitzero"`
@@ -152,7 +155,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		LogLevel: cmp.Or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Trust: raw.Trust, Kinds: raw.Kinds,
 		Policies:    switched(raw.Kubernetes.Policies) != "off",
 		PolicyTrust: accel.PolicyTrust(switched(string(cmp.Or(raw.Policies.Definitions, accel.PolicyTrustData)))),
-		Compatible:  raw.Endpoint.Compatible, Remote: raw.Endpoint.Remote,
+		Compatible:  raw.Endpoint.Compatible, Hosts: raw.Endpoint.Hosts, Remote: raw.Endpoint.Remote,
 	}
 	c.Build.Jobs, c.Build.CPUWeight = raw.Build.Jobs, 20
 	if raw.Build.CPUWeight != nil {

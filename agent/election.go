@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/pace"
 )
@@ -20,7 +21,7 @@ type election struct {
 	election *kube.Election
 	follow   kube.LeaseWatch
 	ctx      context.Context //nolint:containedctx // the agent's own: a build for another node outlives its step
-	group    *sync.WaitGroup
+	group    *guard.Group
 	wake     func(helps bool)
 	log      *slog.Logger
 

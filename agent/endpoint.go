@@ -13,59 +13,117 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
-	"golang.org/x/sync/errgroup"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 )
 
-// maxRemote is how many connections from other machines may be open at a time; further ones wait.
-const maxRemote = 64
+// maxConnections is how many connections one listener may have open at a time; further ones wait. One that sends no
+// request makes room after five seconds, so that idle ones never keep others out for longer.
+const maxConnections = 64
+
+// listen opens a port.
+type listen = func(ctx context.Context) (net.Listener, error)
+
+// port opens a TCP port.
+func port(address string) listen {
+	return func(ctx context.Context) (net.Listener, error) {
+		var lc net.ListenConfig
+		l, err := lc.Listen(ctx, "tcp", address)
+		if err != nil {
+			return nil, accel.Problemf(accel.EndpointUnavailable, "cannot listen on %q: %v", address, err)
+		}
+		return l, nil
+	}
+}
+
+// already returns a listener that is open, and opens another one if the server failed.
+func already(l net.Listener, again func() (net.Listener, error)) listen {
+	used := false
+	return func(context.Context) (net.Listener, error) {
+		if used {
+			return again()
+		}
+		used = true
+		return l, nil
+	}
+}
 
 // NewRemoteEndpoint returns an endpoint for other machines on a listener, over TLS. It logs errors of clients to log
 // at debug level.
-func NewRemoteEndpoint(handler http.Handler, listener net.Listener, c *tls.Config, log *slog.Logger) Task {
-	return newEndpoint("remote endpoint", handler, log, tls.NewListener(netutil.LimitListener(listener, maxRemote), c))
+func NewRemoteEndpoint(handler http.Handler, open listen, c *tls.Config, log *slog.Logger) Task {
+	return newEndpoint("remote endpoint", handler, c, log, open)
 }
 
-// newEndpoint returns a task that serves read-only requests on listeners, and closes them at the end. If log is not
-// nil, it receives errors of clients at debug level.
-func newEndpoint(name string, handler http.Handler, log *slog.Logger, listeners ...net.Listener) Task {
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       5 * time.Second,
-		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
+// newEndpoint returns a task that opens a listener, serves read-only requests on it, over TLS if c is set, and closes
+// it at the end. If log is not nil, it receives errors of clients at debug level.
+func newEndpoint(name string, handler http.Handler, c *tls.Config, log *slog.Logger, open listen) Task {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
 	}
-	if log != nil {
-		server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
-	}
-	return newTask(name, func(ctx context.Context) error { return serve(ctx, server, listeners) })
-}
-
-// serve serves on listeners until ctx ends.
-func serve(ctx context.Context, server *http.Server, listeners []net.Listener) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, l := range listeners {
-		group.Go(func() error {
+	return newTask(name, func(ctx context.Context) error {
+		l, err := open(ctx)
+		if err != nil {
+			return err
+		}
+		if l = netutil.LimitListener(l, maxConnections); c != nil {
+			l = tls.NewListener(l, c)
+		}
+		server := &http.Server{
+			Handler:           handler,
+			ReadHeaderTimeout: 5 * time.Second,
+			ReadTimeout:       5 * time.Second,
+			WriteTimeout:      30 * time.Second,
+			IdleTimeout:       time.Minute,
+			MaxHeaderBytes:    16 << 10,
+			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		}
+		return guard.Together(ctx, func(ctx context.Context) error {
+			<-ctx.Done()
+			return server.Close() // requests are short and read-only: nothing is lost
+		}, func(context.Context) error {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("cannot serve on %q: %w", l.Addr(), err)
 			}
 			return nil
 		})
-	}
-	group.Go(func() error {
-		<-ctx.Done()
-		return server.Close() // requests are short and read-only: nothing is lost
 	})
-	return group.Wait()
 }
 
-// listeners returns the listeners that systemd passed, or else our own.
-func (a *Agent) listeners() ([]net.Listener, error) {
+// endpoint returns the tasks of the local endpoint: one for each listener, so that a port that another program has does
+// not affect the unix socket.
+func (a *Agent) endpoint() ([]Task, error) {
 	inherited, err := a.sockets.Listeners("acceld.socket")
-	if err != nil || len(inherited) > 0 {
-		return inherited, err
+	if err != nil {
+		return nil, err
 	}
+	var tasks []Task
+	for _, l := range inherited {
+		tasks = append(tasks, a.local("endpoint on "+l.Addr().String(), already(l, func() (net.Listener, error) {
+			return nil, accel.Problemf(accel.EndpointUnavailable, "the socket of systemd is lost: restart the agent")
+		})))
+	}
+	if len(tasks) > 0 {
+		return tasks, nil
+	}
+	unix, err := a.unixSocket()
+	if err != nil {
+		return nil, err
+	}
+	tasks = []Task{a.local("local endpoint", already(unix, a.unixSocket))}
+	if a.Config.Listen != "" {
+		tasks = append(tasks, a.local("local port", port(a.Config.Listen)))
+	}
+	return tasks, nil
+}
+
+// local returns the task that serves everything on one listener.
+func (a *Agent) local(name string, open listen) Task {
+	return newEndpoint(name, a.exporter.Handler(), nil, a.Log, open)
+}
+
+// unixSocket creates the unix socket.
+func (a *Agent) unixSocket() (net.Listener, error) {
 	if err := a.Host.MkdirAll(filepath.Dir(a.Config.Socket), 0o755); err != nil {
 		return nil, err
 	}
@@ -80,16 +138,5 @@ func (a *Agent) listeners() ([]net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %q: %w", a.Config.Socket, err)
 	}
-	if err := os.Chmod(socket, 0o660); err != nil {
-		return nil, err
-	}
-	out := []net.Listener{unix}
-	if a.Config.Listen != "" {
-		tcp, err := net.Listen("tcp", a.Config.Listen)
-		if err != nil {
-			return nil, fmt.Errorf("cannot listen on %q: %w", a.Config.Listen, err)
-		}
-		out = append(out, tcp)
-	}
-	return out, nil
+	return unix, os.Chmod(socket, 0o660)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/deviceplugin"
 	"github.com/acceld/acceld/dra"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/runtime"
 	"github.com/acceld/acceld/systemd"
@@ -24,7 +25,7 @@ import (
 type plugins struct {
 	*Setup
 	ctx     context.Context //nolint:containedctx // the agent's own: claims outlive a kind's plugin
-	group   *sync.WaitGroup
+	group   *guard.Group
 	machine func() accel.Machine
 	// changed notifies the loop of news from a plugin; poke notifies the follower of holders.
 	changed, poke func()

@@ -4,14 +4,15 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/acceld/acceld/guard"
 )
 
 // TestOneAfterTheOther: a plugin starts when the previous one of its kind has ended, not when that was asked to stop.
 func TestOneAfterTheOther(t *testing.T) {
-	var group sync.WaitGroup
+	var group guard.Group
 	p := &plugins{Setup: &Setup{Log: slog.New(slog.DiscardHandler)}, group: &group, poke: func() {}}
 	ending := make(chan struct{})
 	begun := make(chan string, 2)

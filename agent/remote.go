@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"context"
 	"fmt"
-	"net"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/exporter/remote"
@@ -33,14 +31,8 @@ func (a *Agent) remote(node string) (Task, error) {
 	if problem != nil {
 		return nil, problem
 	}
-	var lc net.ListenConfig
-	listener, err := lc.Listen(context.Background(), "tcp", c.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %q: %w", c.Listen, err)
-	}
 	if err := gate.Follow(a.ctx); err != nil {
-		_ = listener.Close() // no client has connected
 		return nil, fmt.Errorf("cannot follow the files of the remote endpoint: %w", err)
 	}
-	return NewRemoteEndpoint(gate.Handler(a.exporter.Metrics()), listener, gate.TLS(), a.Log), nil
+	return NewRemoteEndpoint(gate.Handler(a.exporter.Metrics()), port(c.Listen), gate.TLS(), a.Log), nil
 }

@@ -123,7 +123,7 @@ func TestScrapeTouchesNothing(t *testing.T) {
 			for _, path := range []string{"/metrics", "/metrics/dcgm", "/metrics/gpu-operator"} {
 				mu.Lock() // the machine above is not safe for concurrent use
 				w := httptest.NewRecorder()
-				h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+				h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+path, nil))
 				mu.Unlock()
 				if w.Code != http.StatusOK {
 					t.Errorf("%s: %d", path, w.Code)

@@ -2,18 +2,16 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/systemd"
 )
 
-// Task is one long-running part of the agent. Run returns when ctx ends; if it returns an error, the agent ends. A
-// task that can recover does so inside Run.
+// Task is one long-running part of the agent. Run returns when ctx ends, or earlier with nil if it has nothing left to
+// do. If it fails or panics, it is run again.
 type Task interface {
 	Run(ctx context.Context) error
 	// Ready is closed when the task does its work for the first time.
@@ -21,30 +19,23 @@ type Task interface {
 	String() string
 }
 
-// Serve runs the tasks until ctx ends or one fails. It calls ready once, when all tasks are ready.
-func Serve(ctx context.Context, log *slog.Logger, ready func(), tasks ...Task) error {
-	group, ctx := errgroup.WithContext(ctx)
+// Serve runs the tasks until ctx ends. It calls ready once, when all tasks are ready. If a task fails, it tells note
+// why, and runs that task again, at growing intervals; note gets nil once the task works. The others are not affected.
+func Serve(ctx context.Context, log *slog.Logger, note func(part string, err error), ready func(), tasks ...Task) {
+	var group guard.Group
+	defer group.Wait()
 	for _, t := range tasks {
-		group.Go(func() error {
-			if err := t.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-				return fmt.Errorf("%s: %w", t, err)
-			}
-			return nil
-		})
+		group.Go(func() { guard.Keep(ctx, t.Run, func(err error) { note(t.String(), err) }) })
 	}
-	group.Go(func() error {
-		for _, t := range tasks {
-			select {
-			case <-t.Ready():
-			case <-ctx.Done():
-				return nil
-			}
+	for _, t := range tasks {
+		select {
+		case <-t.Ready():
+		case <-ctx.Done():
+			return
 		}
-		log.Info("all tasks ready", "tasks", len(tasks))
-		ready()
-		return nil
-	})
-	return group.Wait()
+	}
+	log.Info("all tasks ready", "tasks", len(tasks))
+	ready()
 }
 
 // Unready names the tasks that are not ready; empty when all are.
@@ -65,6 +56,7 @@ type taskFunc struct {
 	name  string
 	run   func(ctx context.Context) error
 	ready chan struct{}
+	once  sync.Once
 }
 
 func newTask(name string, run func(ctx context.Context) error) *taskFunc {
@@ -75,13 +67,13 @@ func (t *taskFunc) String() string         { return t.name }
 func (t *taskFunc) Ready() <-chan struct{} { return t.ready }
 
 func (t *taskFunc) Run(ctx context.Context) error {
-	close(t.ready)
+	t.once.Do(func() { close(t.ready) })
 	return t.run(ctx)
 }
 
 // list returns the tasks of this host.
 func (a *Agent) list(node string) ([]Task, error) {
-	listeners, err := a.listeners()
+	endpoint, err := a.endpoint()
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +87,6 @@ func (a *Agent) list(node string) ([]Task, error) {
 	}
 	tasks := []Task{
 		a.loop, newTask("kernel preflight", a.preflight.run), a.health, a.holdings, a.programs,
-		newEndpoint("local endpoint", a.exporter.Handler(), nil, listeners...),
 		watchdog,
 		newTask("self-restart", func(ctx context.Context) error {
 			return selfRestart(ctx, a.loop.Follow, restart, a.Log)
@@ -105,6 +96,7 @@ func (a *Agent) list(node string) ([]Task, error) {
 		newTask("device resets", a.resets.run),
 		newTask("configuration", a.reloader.run),
 	}
+	tasks = append(tasks, endpoint...)
 	if a.Config.Remote.Listen != "" {
 		remote, err := a.remote(node)
 		if err != nil {

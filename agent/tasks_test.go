@@ -17,8 +17,8 @@ func TestTasks(t *testing.T) {
 	save(t, credentials, apiServer(t, &version))
 	bare := []string{
 		"machine loop", "kernel preflight", "health engine", "holders of accelerators", "probe programs",
-		"local endpoint",
 		"watchdog", "self-restart", "surroundings", "kernel events", "device resets", "configuration",
+		"local endpoint",
 	}
 	cluster := append(append([]string{}, bare...), "remote endpoint", "node node-a", "pods of the node",
 		"policies of the cluster")

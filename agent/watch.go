@@ -7,12 +7,12 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 	"github.com/acceld/acceld/runtime"
@@ -27,7 +27,7 @@ type watcher struct {
 	runtime *runtime.Runtime
 	wake    func(helps bool)
 	log     *slog.Logger
-	group   *sync.WaitGroup
+	group   *guard.Group
 	events  <-chan host.Uevent
 	// seen is called with every event.
 	seen func(host.Uevent)
@@ -44,7 +44,7 @@ type watcher struct {
 
 // newWatcher returns a watcher that does not watch yet. It adds the goroutines that it starts to group.
 func newWatcher(
-	s *Setup, r *runtime.Runtime, facts accel.Facts, wake func(helps bool), group *sync.WaitGroup,
+	s *Setup, r *runtime.Runtime, facts accel.Facts, wake func(helps bool), group *guard.Group,
 ) *watcher {
 	return &watcher{
 		host: s.Host, runtime: r, wake: wake, log: s.Log, group: group,

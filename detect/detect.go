@@ -2,9 +2,9 @@ package detect
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/host"
 )
 
@@ -27,7 +27,7 @@ type Options struct {
 func Detect(h *host.Host, o Options) accel.Facts {
 	var f accel.Facts
 	var pci, modules, rest []string
-	var wg sync.WaitGroup
+	var wg guard.Group
 	wg.Go(func() { f.PCI, pci = functions(h, o.Last) })
 	wg.Go(func() { f.Modules, modules = Modules(h) })
 	f.Kernel, rest = Kernel(h)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/host"
 )
 
@@ -46,13 +47,13 @@ func timeoutCollect(collect Collector) Collector {
 			return hangs(a.ID, since)
 		}
 		done := make(chan answer, 1)
-		go func() {
+		guard.Go(func() {
 			metrics, err := collect(def, a)
 			mu.Lock()
 			delete(reading, a.ID)
 			mu.Unlock()
 			done <- answer{metrics, err}
-		}()
+		})
 		limit := time.NewTimer(readTimeout)
 		defer limit.Stop()
 		select {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/host"
 )
 
@@ -53,10 +54,10 @@ func (r *TimeoutReader) Read(def *accel.Definition, pci []accel.PCIDevice) {
 	for _, d := range pci {
 		if def.Recognises(d) && r.begin(d.Address) {
 			waiting++
-			go func() {
+			guard.Go(func() {
 				r.end(d.Address, r.read(def, []accel.PCIDevice{d}))
 				done <- d.Address
-			}()
+			})
 		}
 	}
 	limit := time.NewTimer(readTimeout)

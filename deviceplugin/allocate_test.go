@@ -171,7 +171,7 @@ func TestGuard(t *testing.T) {
 		} {
 			ctx, cancel := context.WithCancel(context.Background()) // the kubelet's own has no deadline
 			began := time.Now()
-			resp, err := guard(ctx, tc.req, &grpc.UnaryServerInfo{FullMethod: "/x"}, tc.handler)
+			resp, err := bounded(ctx, tc.req, &grpc.UnaryServerInfo{FullMethod: "/x"}, tc.handler)
 			if status.Code(err) != tc.code || (err == nil) == (resp == nil) {
 				t.Errorf("%s: %v, %v", tc.name, resp, err)
 			}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 )
 
 // Kind has the device plugins of one kind of accelerator: one for whole devices, and one for each profile of
@@ -158,7 +159,7 @@ func (k *Kind) Holders(ctx context.Context) (map[string]PodRef, error) {
 
 // Run serves the kubelet until ctx ends, and returns nil. Call it once.
 func (k *Kind) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
+	var wg guard.Group
 	defer wg.Wait()
 	for {
 		k.mu.Lock()
@@ -166,7 +167,7 @@ func (k *Kind) Run(ctx context.Context) error {
 		k.waiting = nil
 		k.mu.Unlock()
 		for _, p := range begin {
-			wg.Go(func() { _ = p.Run(ctx) }) // always nil
+			wg.Go(func() { guard.Keep(ctx, p.Run, nil) })
 		}
 		select {
 		case <-k.more:

@@ -8,10 +8,10 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 )
 
 // Config says what a plugin serves and where the kubelet is.
@@ -191,8 +191,8 @@ func (p *Plugin) Run(ctx context.Context) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dir := watchDirectory(watching, p.cfg.Dir, p.timing, p.cfg.Log)
-	var wg sync.WaitGroup
-	wg.Go(func() { dir.run(watching) })
+	var wg guard.Group
+	wg.Go(func() { guard.Keep(watching, func(ctx context.Context) error { dir.run(ctx); return nil }, nil) })
 	wg.Go(func() { p.pluginState.report(p.cfg.OnChange) })
 	p.register(ctx, dir)
 	cancel()

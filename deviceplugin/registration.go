@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/pace"
 )
 
@@ -155,7 +156,11 @@ func (p *Plugin) introduce(ctx context.Context, dir *directory, s *service) (pro
 	ctx, cancel := context.WithTimeout(ctx, p.timing.register)
 	defer cancel()
 	answer := make(chan *accel.Problem, 1)
-	go func() { answer <- register(ctx, p.cfg.Dir, filepath.Base(s.path), p.cfg.Resource) }()
+	guard.Go(func() {
+		answer <- attempt(func() *accel.Problem {
+			return register(ctx, p.cfg.Dir, filepath.Base(s.path), p.cfg.Resource)
+		})
+	})
 	for {
 		select {
 		case problem := <-answer:
@@ -168,6 +173,14 @@ func (p *Plugin) introduce(ctx context.Context, dir *directory, s *service) (pro
 			}
 		}
 	}
+}
+
+// attempt calls f; a panic in it is a problem.
+func attempt(f func() *accel.Problem) (problem *accel.Problem) {
+	if err := guard.Try(func() error { problem = f(); return nil }); err != nil {
+		return accel.Problemf(accel.PartFailed, "%v", err)
+	}
+	return problem
 }
 
 // attend watches an open stream, compares the kubelet's view with the list, and returns when a new registration is
@@ -209,7 +222,12 @@ func (p *Plugin) attend(ctx context.Context, dir *directory, s *service) outcome
 				continue
 			}
 			asking = true
-			go func(holders bool) { answers <- p.ask(ctx, holders) }(!look.held || p.list.load().passing())
+			holders := !look.held || p.list.load().passing()
+			guard.Go(func() {
+				v := view{err: errors.New("asking the kubelet has failed")}
+				defer func() { answers <- v }()
+				v = p.ask(ctx, holders)
+			})
 		case v := <-answers:
 			asking = false
 			if there, other := dir.look(); there && other { // in case an event was lost

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -61,10 +62,10 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 		_ = l.Close() // the error of Chmod is the one that matters
 		return nil, accel.ProblemOr(err, accel.RegistrationFailed, "cannot protect %q", s.path)
 	}
-	s.server = grpc.NewServer(grpc.UnaryInterceptor(guard))
+	s.server = grpc.NewServer(grpc.UnaryInterceptor(bounded), grpc.StreamInterceptor(caught))
 	pluginapi.RegisterDevicePluginServer(s.server, s)
 	s.listener = keeping{l, p.cfg.Connections, p.cfg.Resource}
-	go func() { _ = s.server.Serve(s.listener) }() // ends with stop; a failure shows as the end of the stream
+	guard.Go(func() { _ = s.server.Serve(s.listener) }) // ends with stop; a failure shows as the end of the stream
 	return s, nil
 }
 
@@ -84,22 +85,32 @@ func (s *service) stop(patience time.Duration) {
 	_ = os.Remove(s.path) // still there only if the listener could not unlink it
 }
 
-// guard gives a call a deadline and turns a panic in it into an error, so that it does not affect the other kinds.
-func guard(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+// caught turns a panic in a stream into its end, so that it does not affect the other kinds.
+func caught(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	err := guard.Try(func() error { return handler(srv, stream) })
+	var p *guard.Panic
+	if errors.As(err, &p) {
+		return status.Errorf(codes.Internal, "cannot answer %s: %v", info.FullMethod, p)
+	}
+	return err
+}
+
+// bounded gives a call a deadline and turns a panic in it into an error, so that it does not affect the other kinds.
+func bounded(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	type result struct {
 		resp any
 		err  error
 	}
 	done := make(chan result, 1)
-	go func() {
-		defer func() {
-			if r := recover(); r != nil {
-				done <- result{err: status.Errorf(codes.Internal, "cannot answer %s: %v", info.FullMethod, r)}
-			}
-		}()
-		resp, err := handler(ctx, req)
+	guard.Go(func() {
+		var resp any
+		err := guard.Try(func() (err error) { resp, err = handler(ctx, req); return err })
+		var p *guard.Panic
+		if errors.As(err, &p) {
+			err = status.Errorf(codes.Internal, "cannot answer %s: %v", info.FullMethod, p)
+		}
 		done <- result{resp, err}
-	}()
+	})
 	deadline := time.NewTimer(callDeadline)
 	defer deadline.Stop()
 	var r result

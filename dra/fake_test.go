@@ -331,6 +331,7 @@ func (b *bed) plugin(accs ...accel.Accelerator) *Plugin {
 		Log: slog.New(slog.NewTextHandler(b.Output(), nil)),
 	})
 	p.timing.settle, p.timing.retry.First, p.timing.stop = time.Millisecond, 10*time.Millisecond, 50*time.Millisecond
+	p.timing.remote = p.timing.retry
 	if len(accs) > 0 {
 		p.Update(accs)
 	}

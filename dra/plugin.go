@@ -11,6 +11,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 	"github.com/acceld/acceld/kube"
@@ -76,7 +77,8 @@ type Plugin struct {
 // timing holds every duration, so that tests can shorten them.
 type timing struct {
 	settle  time.Duration // collects changes that come together
-	retry   pace.Backoff  // after a failure
+	retry   pace.Backoff  // after a failure at the kubelet
+	remote  pace.Backoff  // after one at the API server, which all nodes share
 	unheard time.Duration // how long to wait for the kubelet to take a registration; doubles up to unheardMax
 	// lost is how long the kubelet may be without a connection before the plugin registers again, although the
 	// kubelet lists it as registered: 1.34.0 and 1.34.1 could lose an idle connection permanently
@@ -92,6 +94,7 @@ type timing struct {
 func usual() timing {
 	return timing{
 		settle: 20 * time.Millisecond, retry: pace.Backoff{First: 100 * time.Millisecond, Max: time.Minute},
+		remote:  pace.Backoff{First: time.Second, Max: time.Minute},
 		unheard: 15 * time.Second, lost: 30 * time.Second, unheardMax: 5 * time.Minute,
 		request: 10 * time.Second, confirm: 10 * time.Second, look: 10 * time.Second, stop: 500 * time.Millisecond,
 	}
@@ -180,11 +183,14 @@ func (p *Plugin) Run(ctx context.Context) error {
 	p.cfg.OnChange()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var wg sync.WaitGroup
-	wg.Go(func() { p.register(ctx) })
-	wg.Go(func() { p.publish(ctx) })
-	wg.Go(func() { p.tidy(ctx) })
-	wg.Go(func() { p.refresh(ctx) })
+	var wg guard.Group
+	keep := func(run func(context.Context)) {
+		wg.Go(func() { guard.Keep(ctx, func(ctx context.Context) error { run(ctx); return nil }, nil) })
+	}
+	keep(p.register)
+	wg.Go(func() { guard.Keep(ctx, p.publish, nil) })
+	keep(p.tidy)
+	keep(p.refresh)
 	for ctx.Err() == nil && !p.done() {
 		select {
 		case <-ctx.Done():

@@ -12,6 +12,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/pace"
 )
 
@@ -83,7 +84,7 @@ func (s claims) NodeUnprepareResources(_ context.Context,
 
 // each calls do for all claims concurrently and waits.
 func each(all []*drapb.Claim, do func(*drapb.Claim)) {
-	var wg sync.WaitGroup
+	var wg guard.Group
 	for _, c := range all {
 		wg.Go(func() { do(c) })
 	}
@@ -215,7 +216,7 @@ func (p *Plugin) tidy(ctx context.Context) {
 		if len(left) == 0 {
 			return
 		}
-		if pace.Sleep(ctx, p.timing.retry.After(failures)) != nil {
+		if pace.Sleep(ctx, p.timing.remote.After(failures)) != nil {
 			return
 		}
 	}

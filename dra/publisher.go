@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/pace"
 )
@@ -33,23 +33,28 @@ type publisher struct {
 }
 
 // publish keeps the slices right until ctx ends: it writes the differences, first at once, then after each change.
-func (p *Plugin) publish(ctx context.Context) {
+func (p *Plugin) publish(ctx context.Context) error {
 	b := &publisher{
 		Plugin: p, settled: map[string]Slice{}, classed: map[string]classSpec{},
 		writes: rate.NewLimiter(rate.Every(writeEvery), writeBurst),
 		reflector: &kube.Reflector[Slice, *Slice]{
-			API: p.cfg.API, Path: slicePath, Query: own(p.driver, p.cfg.Node), Retry: p.timing.retry, Changed: p.poke,
+			API: p.cfg.API, Path: slicePath, Query: own(p.driver, p.cfg.Node), Retry: p.timing.remote, Changed: p.poke,
 		},
 	}
-	var following sync.WaitGroup
-	defer following.Wait()
-	following.Go(func() { _ = b.reflector.Run(ctx) }) // it ends only with ctx
+	return guard.Together(ctx, b.reflector.Run, func(ctx context.Context) error {
+		b.follow(ctx)
+		return nil
+	})
+}
+
+// follow writes the differences until ctx ends.
+func (b *publisher) follow(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		again, err := b.reconcile(ctx)
 		if err != nil && ctx.Err() == nil {
 			failures++
 			b.withhold(err)
-			_ = pace.Sleep(ctx, b.timing.retry.After(failures))
+			_ = pace.Sleep(ctx, b.timing.remote.After(failures))
 			continue
 		}
 		failures = 0

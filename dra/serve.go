@@ -26,6 +26,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 )
 
 // service is one registration with two sockets of its own: one that the kubelet discovers, and one that it then
@@ -93,10 +94,11 @@ func (s *service) listen(name string, services func(*grpc.Server), o ...grpc.Ser
 		_ = l.Close() // the error of Chmod is the one that matters
 		return listening(name, err)
 	}
-	g := grpc.NewServer(append(o, grpc.UnaryInterceptor(guard))...)
+	g := grpc.NewServer(append(o, grpc.UnaryInterceptor(caught),
+		grpc.StreamInterceptor(caughtStream))...)
 	services(g)
 	s.servers = append(s.servers, g)
-	go func() { _ = g.Serve(l) }() // ends with stop; a failure shows as an absent kubelet
+	guard.Go(func() { _ = g.Serve(l) }) // ends with stop; a failure shows as an absent kubelet
 	return nil
 }
 
@@ -114,14 +116,24 @@ func (s *service) stop() {
 	}
 }
 
-// guard turns a panic in a call into an error, so that it does not affect the other kinds.
-func guard(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = status.Errorf(codes.Internal, "cannot answer %s: %v", info.FullMethod, r)
-		}
-	}()
-	return handler(ctx, req)
+// caught turns a panic in a call into an error, so that it does not affect the other kinds.
+func caught(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	err = answered(info.FullMethod, func() (err error) { resp, err = handler(ctx, req); return err })
+	return resp, err
+}
+
+// caughtStream does the same for a stream.
+func caughtStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return answered(info.FullMethod, func() error { return handler(srv, stream) })
+}
+
+func answered(method string, call func() error) error {
+	err := guard.Try(call)
+	var p *guard.Panic
+	if errors.As(err, &p) {
+		return status.Errorf(codes.Internal, "cannot answer %s: %v", method, p)
+	}
+	return err
 }
 
 // GetInfo tells the kubelet which socket to call and which services it has.

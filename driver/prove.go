@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"path"
 	"strings"
-	"sync"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/devices"
+	"github.com/acceld/acceld/guard"
 )
 
 // Prove runs the definition's self-test on every present and healthy accelerator, all at once, and returns one
@@ -27,7 +27,7 @@ func (d *Driver) Prove(ctx context.Context, def *accel.Definition, accs []accel.
 		return "", accel.Problemf(accel.DeviceUnhealthy, "no accelerator of %q is healthy", def.Kind)
 	}
 	problems := make([]*accel.Problem, len(ids))
-	var all sync.WaitGroup
+	var all guard.Group
 	for i, id := range ids {
 		all.Go(func() { problems[i] = d.proveOne(ctx, def, id) })
 	}

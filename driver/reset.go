@@ -14,6 +14,7 @@ import (
 	"github.com/acceld/acceld/driver/deadline"
 	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/lock"
+	"github.com/acceld/acceld/guard"
 )
 
 // resetDeadline is how long the kernel may take to unbind, reset or bind a device. After a reset the kernel waits up
@@ -211,12 +212,12 @@ func (r *resetting) end(release func()) {
 		release()
 		return
 	}
-	go func() {
+	guard.Go(func() {
 		for _, back := range r.stuck {
 			<-back
 		}
 		release()
-	}()
+	})
 }
 
 // tell writes one attribute and waits until the kernel has acted on it.

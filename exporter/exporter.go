@@ -28,6 +28,9 @@ type Options struct {
 	Holders func() Holdings
 	// Progress returns the progress of the work in progress, at once. Nil means that it is not known.
 	Progress func() []accel.Progress
+	// Hosts are the names of this host, in lower case, under which it may be asked over TCP. Its addresses and
+	// "localhost" always may.
+	Hosts []string
 	// Pages are further pages of metrics, each at "/metrics/<its name>".
 	Pages []accel.MetricPage
 	// Log gets errors in rendering a page; if nil, they are discarded.

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // get returns status and body of a page.
 func get(t testing.TB, h http.Handler, path string, header ...string) (int, string) {
 	t.Helper()
-	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r := httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
@@ -67,6 +67,7 @@ func TestScrapeHasNoLint(t *testing.T) {
 		have.Accelerators[0].Metrics[name] = 1
 	}
 	m.Have["qemu-edu"] = have
+	m.Agent.Problems = []accel.PartProblem{{Part: "local port", Problem: accel.Problem{Reason: accel.EndpointUnavailable}}}
 	m.Facts.PCI[0].SRIOV = accel.SRIOV{TotalVFs: 8, NumVFs: 2}
 	e := example(func(o *Options) { o.Machine = func() accel.Machine { return m } })
 	_, body := get(t, e.Handler(), "/metrics")
@@ -235,7 +236,7 @@ func TestReadOnly(t *testing.T) {
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"} {
 		for _, path := range []string{"/", "/metrics", "/healthz", "/livez", "/readyz", "/v1/machine", "/nowhere"} {
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+			h.ServeHTTP(w, httptest.NewRequest(method, "http://localhost"+path, nil))
 			if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
 				t.Errorf("%s %s: %d, Allow %q", method, path, w.Code, w.Header().Get("Allow"))
 			}

@@ -134,7 +134,7 @@ func TestHoldersServed(t *testing.T) {
 	}
 	for said, e := range map[bool]*Exporter{true: example(), false: New(Options{Machine: exampleMachine})} {
 		w := httptest.NewRecorder()
-		e.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/holders", nil))
+		e.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/v1/holders", nil))
 		if got := w.Header().Get("Last-Modified") != ""; got != said {
 			t.Errorf("whether the kubelet has said so is %t, want %t", got, said)
 		}

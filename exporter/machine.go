@@ -15,12 +15,15 @@ const maxWaiting = 64
 
 // machine serves the newest snapshot, as `acceld status -o json` prints it. A client that already has one names it
 // with If-None-Match. With "Prefer: wait=20" (RFC 7240) the answer comes when there is a newer snapshot, or is 304
-// after that many seconds. So no client has to poll.
+// after that many seconds. So no client has to poll. Over TCP, what may be secret is left out.
 func (e *Exporter) machine(w http.ResponseWriter, r *http.Request) {
 	m, known := e.snapshot(w, r)
 	if known {
 		w.WriteHeader(http.StatusNotModified)
 		return
+	}
+	if !private(r) {
+		m = m.Public()
 	}
 	e.answerJSON(w, "snapshot", m)
 }

@@ -155,6 +155,9 @@ func hostSection(v view, idle []string) page.Node {
 		s.Add(page.El("p", page.Badge(page.Bad, string(p.Reason)),
 			page.Text(" "+p.Message+"; the previous configuration stays in force")))
 	}
+	for _, p := range v.Agent.Problems {
+		s.Add(page.El("p", page.Badge(page.Bad, string(p.Reason)), page.Text(" "+p.Part+": "+p.Message)))
+	}
 	if len(f.Problems) > 0 {
 		list := page.El("ul", page.Class("small"))
 		for _, p := range f.Problems {

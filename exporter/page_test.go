@@ -27,7 +27,7 @@ func wellFormed(html string) error {
 
 func TestPage(t *testing.T) {
 	w := httptest.NewRecorder()
-	example().Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	example().Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/", nil))
 	body := w.Body.String()
 	if err := wellFormed(body); err != nil {
 		t.Fatal(err)
@@ -58,8 +58,8 @@ func TestPage(t *testing.T) {
 func TestPageWaits(t *testing.T) {
 	e := example()
 	w := httptest.NewRecorder()
-	e.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-	again := httptest.NewRequest(http.MethodGet, "/", nil)
+	e.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/", nil))
+	again := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
 	again.Header.Set("If-None-Match", w.Header().Get("ETag"))
 	again.Header.Set("Prefer", "wait=1")
 	w = httptest.NewRecorder()

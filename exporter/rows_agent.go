@@ -121,6 +121,16 @@ func upgradeRows() []row {
 			},
 		},
 		{
+			name:   "acceld_agent_part_problem",
+			help:   "1 for each part of the agent that does not work now, such as a port that another program has, with its reason.",
+			labels: []string{"part", "reason"},
+			collect: func(v view, emit emit) {
+				for _, p := range v.Agent.Problems {
+					emit(1, p.Part, string(p.Reason))
+				}
+			},
+		},
+		{
 			name:    "acceld_configuration_valid",
 			help:    "1 when the configuration on the disk is in force, 0 when it cannot be used and the one before stays in force, or waits for the next start of the agent.",
 			collect: func(v view, emit emit) { emit(truth(v.Want.Problem == nil)) },

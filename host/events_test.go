@@ -63,6 +63,7 @@ func TestUeventsOverflowAndForgery(t *testing.T) {
 		steps = steps[1:]
 		return copy(b, s.text), s.from, s.err
 	})
+	close(out)
 	var got []string
 	for e := range out {
 		got = append(got, e.Action+e.DevPath)
@@ -158,6 +159,7 @@ func TestKmsgCountsTheLost(t *testing.T) {
 		}
 		return copy(b, s.(string)), nil
 	})
+	close(out)
 	lost := map[string]uint64{}
 	for r := range out {
 		lost[r.Text] = r.Lost

@@ -13,6 +13,7 @@ import (
 	"github.com/jaypipes/ghw"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 )
 
 // Limits of an inventory.
@@ -36,10 +37,10 @@ func (h *Host) Inventory(ctx context.Context) (accel.Inventory, error) {
 		error
 	}
 	answered := make(chan answer, 1)
-	go func() {
+	guard.Go(func() {
 		i, err := inventory(h.root)
 		answered <- answer{i, err}
-	}()
+	})
 	select {
 	case a := <-answered:
 		return a.Inventory, a.error

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/guard"
 )
 
 // KmsgRecord is one record of the kernel log (Documentation/ABI/testing/dev-kmsg).
@@ -48,13 +50,15 @@ func (k Kernel) Kmsg(ctx context.Context) (<-chan KmsgRecord, error) {
 	}
 	context.AfterFunc(ctx, func() { _ = f.Close() })
 	out := make(chan KmsgRecord, 64)
-	go readKmsg(ctx, out, f.Read)
+	guard.Go(func() {
+		defer close(out)
+		guard.Keep(ctx, func(ctx context.Context) error { readKmsg(ctx, out, f.Read); return nil }, nil)
+	})
 	return out, nil
 }
 
 // readKmsg reads until read fails permanently (the file was closed) or ctx ends. One read is one record.
 func readKmsg(ctx context.Context, out chan<- KmsgRecord, read func([]byte) (int, error)) {
-	defer close(out)
 	buf := make([]byte, 16<<10) // a record is at most 8 KiB (CONSOLE_EXT_LOG_MAX); a smaller buffer gets EINVAL
 	var next uint64             // the expected sequence number; 0 before the first record
 	for {

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/guard"
 )
 
 // Locks are locks on files of the machine, between processes.
@@ -23,16 +25,16 @@ func (l Locks) Take(ctx context.Context, name, text string) (release func(), err
 		return nil, err
 	}
 	got := make(chan error, 1)
-	go func() { got <- Flock(f, unix.LOCK_EX) }()
+	guard.Go(func() { got <- Flock(f, unix.LOCK_EX) })
 	select {
 	case err = <-got:
 	case <-ctx.Done():
-		go func() { // flock cannot be cancelled: release a lock that comes late
+		guard.Go(func() { // flock cannot be cancelled: release a lock that comes late
 			if err := <-got; err == nil {
 				_ = Flock(f, unix.LOCK_UN) // closing does it too
 			}
 			_ = f.Close()
-		}()
+		})
 		return nil, fmt.Errorf("cannot lock %q: %w", name, ctx.Err())
 	}
 	return locked(f, name, text, err)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/guard"
 )
 
 // LoadModule loads the uncompressed kernel module in f into the running kernel with finit_module(2). It sets no flags,
@@ -71,7 +73,7 @@ func OnThread(call func() error) error {
 // process no longer has anything below /proc/self/fd.
 func onSpareThread(f func()) {
 	started := make(chan struct{})
-	go func() {
+	guard.Go(func() {
 		runtime.LockOSThread() // never unlocked before f: the thread exits with the goroutine
 		if unix.Gettid() == unix.Getpid() {
 			onSpareThread(f) // cannot get this thread while this goroutine is locked to it
@@ -81,7 +83,7 @@ func onSpareThread(f func()) {
 		}
 		close(started)
 		f()
-	}()
+	})
 	<-started
 }
 

@@ -8,6 +8,8 @@ import (
 	"runtime"
 
 	"github.com/vishvananda/netns"
+
+	"github.com/acceld/acceld/guard"
 )
 
 // inNetwork runs f in the network namespace of the host's process 1. If this process is in another one, f runs on a
@@ -36,13 +38,13 @@ func (k Kernel) inNetwork(f func() error) error {
 	}
 	defer ns.Close()
 	done := make(chan error)
-	go func() {
+	guard.Go(func() {
 		runtime.LockOSThread() // never unlocked: the runtime ends the thread with the goroutine
 		if err := netns.Set(ns); err != nil {
 			done <- fmt.Errorf("cannot enter the network namespace of process 1: %w", os.NewSyscallError("setns", err))
 			return
 		}
-		done <- f()
-	}()
+		done <- guard.Try(f)
+	})
 	return <-done
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 )
 
 // NetworkAnswers is what the kernel reports over netlink. What the kernel does not have is absent.
@@ -49,12 +50,12 @@ func (k Kernel) Network(ctx context.Context, interfaces []string, rdma bool) Net
 		return NetworkAnswers{Unknown: errors.New("not the running machine, whose kernel alone can be asked")}
 	}
 	answered := make(chan NetworkAnswers, 1)
-	go func() {
+	guard.Go(func() {
 		var a NetworkAnswers
 		err := k.inNetwork(func() error { a = askNetwork(interfaces, rdma); return nil })
 		a.Unknown = errors.Join(a.Unknown, err)
 		answered <- a
-	}()
+	})
 	select {
 	case a := <-answered:
 		return a

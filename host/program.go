@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+
+	"github.com/acceld/acceld/guard"
 )
 
 // searchPath is where [Programs.LookPath] looks for programs, and their PATH.
@@ -67,7 +69,7 @@ func prepare(ctx context.Context, dirs, name string, args ...string) *exec.Cmd {
 // Ended receives what [exec.Cmd.Wait] returns.
 func Start(cmd *exec.Cmd) (ended <-chan error, err error) {
 	started, over := make(chan error), make(chan error, 1)
-	go func() {
+	guard.Go(func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread() // the thread may have started other programs
 		err := cmd.Start()
@@ -75,6 +77,6 @@ func Start(cmd *exec.Cmd) (ended <-chan error, err error) {
 		if err == nil {
 			over <- cmd.Wait()
 		}
-	}()
+	})
 	return over, <-started
 }

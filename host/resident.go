@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/acceld/acceld/guard"
 )
 
 // Resident is a program that runs alongside this process for as long as it likes. It dies with this process.
@@ -59,10 +61,10 @@ func (p Programs) Reside(ctx context.Context, argv []string, own bool) (*Residen
 		_, _ = output.Close(), input.Close()
 		return nil, fmt.Errorf("cannot start %q: %w", argv[0], err)
 	}
-	go func() {
+	guard.Go(func() {
 		r.err = <-over
 		close(r.ended)
-	}()
+	})
 	r.PID = cmd.Process.Pid
 	return r, nil
 }

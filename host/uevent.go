@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/guard"
 )
 
 // UeventOverflow is the action of the event that stands for lost events: the reader must look at everything again.
@@ -54,7 +56,7 @@ func (k Kernel) Uevents(ctx context.Context) (<-chan Uevent, error) {
 	}
 	context.AfterFunc(ctx, func() { _ = f.Close() })
 	out := make(chan Uevent, 64)
-	go readUevents(ctx, out, func(buf []byte) (n int, from unix.Sockaddr, err error) {
+	read := func(buf []byte) (n int, from unix.Sockaddr, err error) {
 		outer := raw.Read(func(fd uintptr) bool {
 			n, from, err = unix.Recvfrom(int(fd), buf, 0)
 			return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
@@ -63,6 +65,10 @@ func (k Kernel) Uevents(ctx context.Context) (<-chan Uevent, error) {
 			err = outer
 		}
 		return n, from, err
+	}
+	guard.Go(func() {
+		defer close(out)
+		guard.Keep(ctx, func(ctx context.Context) error { readUevents(ctx, out, read); return nil }, nil)
 	})
 	return out, nil
 }
@@ -100,7 +106,6 @@ func (k Kernel) ueventSocket() (*os.File, error) {
 
 // readUevents reads until receive fails permanently (the socket was closed) or ctx ends.
 func readUevents(ctx context.Context, out chan<- Uevent, receive func([]byte) (int, unix.Sockaddr, error)) {
-	defer close(out)
 	buf := make([]byte, 16<<10) // an event is at most 2 KiB of variables (UEVENT_BUFFER_SIZE) plus its path
 	for {
 		n, from, err := receive(buf)

@@ -10,6 +10,8 @@ import (
 	"path"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/guard"
 )
 
 // watchPending is how many changed paths are queued for a slow reader. Beyond it, they are replaced by the names of
@@ -54,7 +56,7 @@ func (h *Host) Watch(ctx context.Context, names ...string) (<-chan string, error
 	clear(w.waiting) // the first look is not a change
 	w.pending = nil
 	out, events := make(chan string), make(chan []byte)
-	go func() {
+	guard.Go(func() {
 		defer close(events)
 		for {
 			buf := make([]byte, 4096)
@@ -63,12 +65,12 @@ func (h *Host) Watch(ctx context.Context, names ...string) (<-chan string, error
 				return
 			}
 		}
-	}()
-	go func() {
+	})
+	guard.Go(func() {
 		defer close(out)
-		w.run(ctx, out, events)
+		guard.Keep(ctx, func(ctx context.Context) error { w.run(ctx, out, events); return nil }, nil)
 		_ = f.Close() // ends the reading
-	}()
+	})
 	return out, nil
 }
 

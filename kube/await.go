@@ -72,7 +72,8 @@ func (e *Election) follow(ctx context.Context, leases LeaseWatch, lease *coordin
 			case event.Type == watch.Deleted:
 				return true, nil
 			case !open, !is: // the API server ended the watch, or cannot resume from that version
-				return false, pace.Sleep(ctx, time.Second) // do not hammer a server that ends watches at once
+				// Do not hammer a server that ends watches at once, and not together with the other nodes.
+				return false, pace.Sleep(ctx, again(pace.Backoff{First: time.Second, Max: backoffMax}, 0))
 			case e.free(now):
 				return true, nil
 			}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/pace"
 )
 
@@ -185,17 +186,16 @@ func (p *BoundPods) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.may = true
 	p.mu.Unlock()
-	var following sync.WaitGroup
-	defer following.Wait()
-	following.Go(func() { _ = p.reflector.Run(ctx) }) // it ends only with ctx
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-p.news:
-			p.tell()
+	return guard.Together(ctx, p.reflector.Run, func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-p.news:
+				p.tell()
+			}
 		}
-	}
+	})
 }
 
 // permitted waits until the pods may be read; false if ctx ended first. After a refusal it asks rarely, because most

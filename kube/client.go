@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 )
 
 // Nodes is the part of the nodes API that is needed; the typed clients of client-go satisfy it.
@@ -55,13 +56,14 @@ const EventNamespace = metav1.NamespaceDefault
 
 // NewClient returns a client with the rights of a kubeconfig file, or of the pod's service account if the path is
 // empty. It knows only the types of nodes, events, leases and pods: a client for every API group adds 24 MB to the
-// binary (test/house, rule clientset).
-func NewClient(kubeconfig string) (Client, error) {
+// binary (test/house, rule clientset). Every request passes through wrap.
+func NewClient(kubeconfig string, wrap ...transport.WrapperFunc) (Client, error) {
 	cfg, err := restConfig(kubeconfig)
 	if err != nil {
 		return Client{}, err
 	}
 	cfg.UserAgent = FieldManager
+	cfg.Wrap(transport.Wrappers(wrap...))
 	cfg.QPS = -1 // writes have a limit of their own, see writeEvery
 	connection, err := rest.HTTPClientFor(cfg)
 	if err != nil {

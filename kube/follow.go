@@ -154,7 +154,8 @@ func (m *Reflector[T, P]) Run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		version, err := m.list(ctx)
-		read = read || err == nil
+		listed := err == nil
+		read = read || listed
 		for err == nil && ctx.Err() == nil {
 			began := time.Now()
 			var problem error
@@ -164,14 +165,13 @@ func (m *Reflector[T, P]) Run(ctx context.Context) error {
 			}
 			if err = lasting(problem); err == nil {
 				m.note(problem)
-				_ = pace.Sleep(ctx, retry.After(failures))
+				_ = pace.Sleep(ctx, again(retry, failures))
 			}
 		}
-		if tooOld(err) && failures == 0 {
-			continue
+		if !listed || failures > 0 {
+			failures++
 		}
-		failures++
-		wait := retry.After(failures)
+		wait := again(retry, failures)
 		switch {
 		case m.Optional && apierrors.IsNotFound(err):
 			m.replace(map[string]P{}, nil, nil)

@@ -198,7 +198,7 @@ func (k *Kube) Run(ctx context.Context) error {
 		default:
 		}
 		failures = k.hold(ctx, failures)
-		k.pause(ctx, backoff(failures))
+		k.pause(ctx, again(pace.Backoff{First: backoffMin, Max: backoffMax}, failures))
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ func (k *Kube) hold(ctx context.Context, failures int) int {
 	}
 	failures++
 	if s.connected && time.Since(began) > backoffMax {
-		failures = 1 // the session worked for a long time
+		failures = 0 // the session worked for a long time
 	}
 	if err != nil && !s.connected { // the API server may end a watch at any time
 		k.report(func(y *Sync) { y.Problem = err })
@@ -222,7 +222,7 @@ func (k *Kube) hold(ctx context.Context, failures int) int {
 	return failures
 }
 
-// pause waits for d, which [backoff] returned, or less if there is something new to write.
+// pause waits for d, at least [backoffMin], or less if there is something new to write.
 func (k *Kube) pause(ctx context.Context, d time.Duration) {
 	if pace.Sleep(ctx, backoffMin) != nil {
 		return

@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/acceld/acceld/guard"
 )
 
 // Leases is the part of the leases API that is needed; the typed clients of client-go satisfy it.
@@ -82,10 +84,10 @@ func (e *Election) Elect(ctx context.Context, key string) (release func(), elect
 	}
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
-	go func() {
+	guard.Go(func() {
 		defer close(done)
 		e.renew(renewing, lease)
-	}()
+	})
 	return sync.OnceFunc(func() {
 		stop()
 		<-done

@@ -52,8 +52,6 @@ const (
 	// policiesCRD and policiesCRDName locate the CRD that makes the API server serve policies.
 	policiesCRD     = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	policiesCRDName = "acceleratorpolicies.acceld.dev"
-	// spread keeps the agents of a cluster from reading a policy at the same moment.
-	spread = 5 * time.Second
 )
 
 // NewPolicies returns a task that has not contacted the API server yet. last are the policies from earlier, if kept.

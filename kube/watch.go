@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/url"
 	"time"
 
@@ -71,6 +72,19 @@ func persist(ctx context.Context, watch func() (over bool)) {
 		if time.Since(began) > backoffMax {
 			failures = 0
 		}
-		_ = pace.Sleep(ctx, backoff(failures))
+		_ = pace.Sleep(ctx, again(pace.Backoff{First: backoffMin, Max: backoffMax}, failures))
 	}
+}
+
+// spread keeps the agents of a cluster from asking at the same moment.
+const spread = 5 * time.Second
+
+// again returns how long to wait after n failures in a row until the next request. n is 0 when a watch has ended that
+// worked for long. After a restart of the API server, that is so for the watches of all nodes, which must not come back
+// within the same second.
+func again(b pace.Backoff, n int) time.Duration {
+	if n > 0 {
+		return b.After(n)
+	}
+	return b.First + rand.N(min(spread, max(b.Max, 1)))
 }

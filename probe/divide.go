@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/pace"
 )
 
@@ -72,7 +73,7 @@ func (p *program) hold(def *accel.Definition, a *accel.Accelerator, l layout) {
 	}
 	if now := time.Now(); l.current && p.ctx != nil && !x.busy && !now.Before(x.next) {
 		x.busy = true
-		go p.divide(p.ctx, def, *a, x)
+		guard.Go(func() { p.divide(p.ctx, def, *a, x) })
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/pace"
 )
@@ -280,7 +281,7 @@ func (p *program) listen(ctx context.Context, def *accel.Definition, bound []str
 	why error,
 ) {
 	lines := make(chan []byte)
-	go func() {
+	guard.Go(func() {
 		defer close(lines)
 		defer child.Output.Close()
 		scan := bufio.NewScanner(child.Output)
@@ -298,7 +299,7 @@ func (p *program) listen(ctx context.Context, def *accel.Definition, bound []str
 			case <-ctx.Done():
 			}
 		}
-	}()
+	})
 	name, limit := filepath.Base(def.Probe.Argv[0]), silence(def)
 	quiet := time.NewTimer(limit)
 	defer quiet.Stop()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/pace"
 )
@@ -67,12 +68,12 @@ func (k *Supervisor) Ready() <-chan struct{} { return k.ready }
 // Run runs programs until ctx ends, then kills them. A program that hangs in the kernel is left behind after a short
 // wait.
 func (k *Supervisor) Run(ctx context.Context) error {
-	var group sync.WaitGroup
+	var group guard.Group
 	k.mu.Lock()
 	k.begin = func(p *program) {
 		ctx, end := context.WithCancel(ctx)
 		p.ctx, p.end = ctx, end
-		group.Go(func() { p.run(ctx) })
+		group.Go(func() { guard.Keep(ctx, func(ctx context.Context) error { p.run(ctx); return nil }, nil) })
 	}
 	for _, p := range k.programs {
 		k.begin(p)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/host"
 )
 
@@ -77,7 +78,7 @@ func (s *Sockets) receive(f *os.File) error {
 	}
 	k := &kept{UnixConn: u, leaving: s.Leaving}
 	s.handed[f.Name()] = append(s.handed[f.Name()], k)
-	go k.await(s.patience)
+	guard.Go(func() { k.await(s.patience) })
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/pace"
 )
 
@@ -47,7 +48,7 @@ type News struct {
 // Watch sends every new machine until ctx ends.
 func (c *Client) Watch(ctx context.Context) <-chan News {
 	tell := make(chan News)
-	go func() {
+	guard.Go(func() {
 		for ctx.Err() == nil {
 			m, err := c.Next(ctx)
 			n := News{Err: err, Machine: m}
@@ -62,14 +63,14 @@ func (c *Client) Watch(ctx context.Context) <-chan News {
 			}
 			_ = pace.Sleep(ctx, Pause)
 		}
-	}()
+	})
 	return tell
 }
 
 // WatchProgress sends the progress of the work every period until ctx ends: it changes without a new machine.
 func (c *Client) WatchProgress(ctx context.Context, every time.Duration) <-chan []accel.Progress {
 	tell := make(chan []accel.Progress)
-	go func() {
+	guard.Go(func() {
 		for ctx.Err() == nil {
 			select {
 			case tell <- c.Progress(ctx, ""):
@@ -77,6 +78,6 @@ func (c *Client) WatchProgress(ctx context.Context, every time.Duration) <-chan 
 			}
 			_ = pace.Sleep(ctx, every)
 		}
-	}()
+	})
 	return tell
 }

@@ -3,12 +3,12 @@ package loop
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 )
 
 // TestGrantOfAnotherVersion: a grant for another version does not count, however often it is read.
@@ -41,7 +41,7 @@ func TestNothingWithoutSlot(t *testing.T) {
 			return nil, nil
 		}},
 	})
-	var steps sync.WaitGroup
+	var steps guard.Group
 	w := &worker{Loop: l, ctx: t.Context(), steps: &steps}
 	k := l.kinds["k-x"]
 	for _, acting := range []bool{false, true} {

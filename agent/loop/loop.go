@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 )
 
 // Probes read the machine. They are quick and change nothing.
@@ -96,6 +97,11 @@ type Options struct {
 	Effects  Effects
 	Observer Observer
 	Log      *slog.Logger
+	// Problems returns the parts of the agent that do not work; nil if nothing knows.
+	Problems func() []accel.PartProblem
+	// Note is told why the work for a kind fails by an error in acceld, as for "kind qemu-edu", and with nil when it
+	// works; nil drops it.
+	Note func(part string, err error)
 	// KubeSync returns what the API server has; nil without credentials.
 	KubeSync func() Sync
 	// KubeletAuto makes Want.Kubernetes follow whether a kubelet is on the host.
@@ -165,6 +171,11 @@ type kind struct {
 	// stepped maps the definition's own steps that completed to the driver identity that they ran with; observe reads
 	// it to set StepsLeft.
 	stepped map[ownMoment]string
+	// fault is the panic of the last pass over this kind, faults how many there were in a row, and again when it is
+	// tried again; attempt reads them.
+	fault  error
+	faults int
+	again  time.Time
 }
 
 // outcome is the end of a step.
@@ -238,9 +249,12 @@ func (l *Loop) Run(ctx context.Context) error {
 	sample, resync := time.NewTicker(l.o.SampleEvery), time.NewTicker(l.o.Resync)
 	defer sample.Stop()
 	defer resync.Stop()
-	var steps sync.WaitGroup
+	ctx, end := context.WithCancel(ctx)
+	var steps guard.Group
 	defer steps.Wait()
 	defer l.stopPlugins()
+	defer end()
+	l.forget()
 	w := &worker{Loop: l, ctx: ctx, steps: &steps}
 	l.facts = l.o.Probes.Facts()
 	for look := deep; ; {
@@ -363,12 +377,19 @@ func (w *worker) pass(look depth) {
 	}
 	now := time.Now()
 	for _, k := range w.kinds {
-		w.observe(k, now, look)
+		if now.After(k.again) {
+			k.fault = nil
+		}
+		w.attempt(k, func() { w.observe(k, now, look) })
 	}
 	w.judge(now)
 	for _, name := range slices.Sorted(maps.Keys(w.kinds)) {
-		w.startEarly(w.kinds[name])
-		w.start(w.kinds[name])
+		k := w.kinds[name]
+		w.attempt(k, func() {
+			w.startEarly(k)
+			w.start(k)
+		})
+		w.conclude(k, now)
 	}
 }
 
@@ -376,12 +397,14 @@ func (w *worker) pass(look depth) {
 func (l *Loop) judge(now time.Time) {
 	m := l.snapshot(now)
 	for name, k := range l.kinds {
-		next := Next(m, name)
-		next.Since, next.Took = k.status.Since, k.status.Took
-		if next.State != k.status.State {
-			l.transit(m, name, k, &next, now)
-		}
-		k.status, m.Status[name] = next, next
+		l.attempt(k, func() {
+			next := Next(m, name)
+			next.Since, next.Took = k.status.Since, k.status.Took
+			if next.State != k.status.State {
+				l.transit(m, name, k, &next, now)
+			}
+			k.status, m.Status[name] = next, next
+		})
 	}
 	before := l.Machine()
 	l.store(m)
@@ -425,6 +448,9 @@ func (l *Loop) snapshot(now time.Time) accel.Machine {
 	m := accel.Machine{
 		Taken: now, Agent: l.o.Agent, Facts: l.facts, Want: l.want,
 		Have: map[string]accel.Have{}, Status: map[string]accel.Status{},
+	}
+	if l.o.Problems != nil {
+		m.Agent.Problems = l.o.Problems()
 	}
 	for name, k := range l.kinds {
 		h := k.have
@@ -472,6 +498,7 @@ func (l *Loop) stopPlugins() {
 	for _, k := range l.kinds {
 		if k.stop != nil {
 			k.stop()
+			k.stop, k.plugin = nil, nil
 		}
 	}
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/pace"
 )
 
@@ -23,16 +23,38 @@ type work func() (func(*kind), *accel.Problem)
 type worker struct {
 	*Loop
 	ctx   context.Context //nolint:containedctx // the context of Run: every step ends with it
-	steps *sync.WaitGroup
+	steps *guard.Group
 }
 
 // background runs work concurrently with the loop and passes the outcome to it.
 func (w *worker) background(k *kind, step accel.Step, do work) {
 	name := k.def.Kind
 	w.steps.Go(func() {
-		merge, problem := do()
-		w.done <- outcome{kind: name, step: step, merge: merge, problem: problem}
+		merge, problem := w.try(do, func(k *kind, p *accel.Problem) {
+			if k.up != nil && (step == accel.StepNone || step == accel.StepUpgrade) {
+				k.up.busy = false
+				w.failUpgrade(k, p)
+			}
+		})
+		w.report(outcome{kind: name, step: step, merge: merge, problem: problem})
 	})
+}
+
+// try does work. A panic in it is a problem, of which failed makes a note in the loop's goroutine.
+func (w *worker) try(do work, failed func(*kind, *accel.Problem)) (merge func(*kind), problem *accel.Problem) {
+	if err := guard.Try(func() error { merge, problem = do(); return nil }); err != nil {
+		problem = accel.Problemf(accel.PartFailed, "%v", err)
+		merge = func(k *kind) { failed(k, problem) }
+	}
+	return merge, problem
+}
+
+// report passes an outcome to the loop.
+func (w *worker) report(r outcome) {
+	select {
+	case w.done <- r:
+	case <-w.ctx.Done():
+	}
 }
 
 // start runs the step that a kind needs, unless a step runs already or a failed one is not due yet.
@@ -229,13 +251,10 @@ func (w *worker) collect() {
 
 // sample runs a collection that Run does not wait for: a device that hangs in a read must not delay the agent's end.
 func (w *worker) sample(name string, step accel.Step, do work) {
-	go func() {
-		merge, problem := do()
-		select {
-		case w.done <- outcome{kind: name, step: step, merge: merge, problem: problem}:
-		case <-w.ctx.Done():
-		}
-	}()
+	guard.Go(func() {
+		merge, problem := w.try(do, func(k *kind, _ *accel.Problem) { k.sampling = false })
+		w.report(outcome{kind: name, step: step, merge: merge, problem: problem})
+	})
 }
 
 // collectKind is the step that leaves unwatched, and every later sample: one complete collection.

@@ -115,11 +115,11 @@ func (w *worker) awaitHolder(k *kind, u *upgrading) {
 		if w.o.Effects.AwaitHolder(ctx, holders) != nil {
 			return // cancelled
 		}
-		w.done <- outcome{kind: name, merge: func(k *kind) {
+		w.report(outcome{kind: name, merge: func(k *kind) {
 			if k.up == u && u.failure != nil {
 				u.failure = dueNow(u.failure)
 			}
-		}}
+		}})
 	})
 }
 

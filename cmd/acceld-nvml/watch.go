@@ -16,6 +16,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 )
 
 // watch is the program. Once it runs, only the goroutines of devices call NVML, so a call that does not return blocks
@@ -45,10 +46,10 @@ func (w *watch) run(ctx context.Context, version string) error {
 		return err
 	}
 	answers, events, requests := make(chan answer), make(chan event), make(chan accel.ProbeRequest)
-	go w.hear(ctx, requests)
+	guard.Go(func() { w.hear(ctx, requests) })
 	for _, d := range w.devices {
-		go d.work(ctx, answers)
-		go d.listen(ctx, w.lib, w.every, events)
+		guard.Go(func() { d.work(ctx, answers) })
+		guard.Go(func() { d.listen(ctx, w.lib, w.every, events) })
 		d.ask()
 	}
 	tick := time.NewTicker(w.every)
@@ -135,7 +136,7 @@ func (w *watch) versions() string {
 // first.
 func (w *watch) slowly(ctx context.Context, message string, call func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- call() }()
+	guard.Go(func() { done <- call() })
 	tick := time.NewTicker(min(w.every, w.patience))
 	defer tick.Stop()
 	for {

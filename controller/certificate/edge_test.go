@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +45,20 @@ func TestUses(t *testing.T) {
 		}
 		if pair.Leaf.IsCA || !slices.Equal(pair.Leaf.ExtKeyUsage, want) {
 			t.Errorf("%s: authority %t, uses %v", name[0], pair.Leaf.IsCA, pair.Leaf.ExtKeyUsage)
+		}
+	}
+}
+
+// TestNoAuthority: without the authority of the clients, nobody is let in: anybody could bind pods.
+func TestNoAuthority(t *testing.T) {
+	for _, authority := range []string{"", " \n", "no certificate"} {
+		data, err := made(time.Now(), []string{"x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[authorityCertificate] = []byte(authority)
+		if config, err := usable(data); err == nil || config != nil || !strings.Contains(err.Error(), "ca.crt") {
+			t.Errorf("with %q: %v, %v", authority, config, err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package certificate
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -105,21 +104,22 @@ func sign(template *x509.Certificate, private *ecdsa.PrivateKey, authority *x509
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
 }
 
-// usable builds the TLS configuration from the content of a Secret. Without ca.crt, anybody who reaches the port may
-// send requests. The same applies to certificates in files.
+// usable builds the TLS configuration from the content of a Secret. Without ca.crt it is not usable: whoever reaches
+// the port could bind pods.
 func usable(data map[string][]byte) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(data[serverCertificate], data[serverKey])
 	if err != nil {
 		return nil, fmt.Errorf("cannot use %s with %s: %w", serverCertificate, serverKey, err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
-	if authorities := data[authorityCertificate]; len(bytes.TrimSpace(authorities)) > 0 {
-		config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-		if !config.ClientCAs.AppendCertsFromPEM(authorities) {
-			return nil, errors.New("cannot use " + authorityCertificate + ": there is no certificate in it")
-		}
+	clients := x509.NewCertPool()
+	if !clients.AppendCertsFromPEM(data[authorityCertificate]) {
+		return nil, errors.New("cannot use " + authorityCertificate + ": there is no certificate in it, " +
+			"and without one anybody could bind pods")
 	}
-	return config, nil
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+		ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
+	}, nil
 }
 
 // due returns when a certificate that was created here is renewed: after two thirds of its life, or at once if the

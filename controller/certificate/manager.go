@@ -14,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/kube"
 )
 
@@ -86,15 +87,20 @@ func (k *Manager) Run(ctx context.Context) error {
 			}
 		},
 	}
-	var group sync.WaitGroup
-	defer group.Wait()
-	group.Go(func() { _ = secrets.Run(ctx) }) // it ends only with ctx
+	return guard.Together(ctx, secrets.Run, func(ctx context.Context) error {
+		k.follow(ctx, secrets, wake)
+		return nil
+	})
+}
+
+// follow makes a pass whenever one is due, until ctx ends.
+func (k *Manager) follow(ctx context.Context, secrets *kube.Reflector[secret, *secret], wake <-chan struct{}) {
 	timer := time.NewTimer(again)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-wake:
 		case <-timer.C:
 		}

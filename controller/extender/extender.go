@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/acceld/acceld/controller/fit"
+	"github.com/acceld/acceld/controller/leader"
+	"github.com/acceld/acceld/guard"
 )
 
 // API is the set of single calls to the API server.
@@ -89,14 +91,22 @@ func New(r *fit.Rules, api API, packing Packing, log *slog.Logger) *Extender {
 }
 
 // Lead fills the cache from the sources and answers the scheduler once the cache is complete, until ctx ends. It
-// returns when no binding is in progress any more.
-func (e *Extender) Lead(ctx context.Context, from Sources) {
+// returns when no binding is in progress any more. A panic in a part of it is its error.
+func (e *Extender) Lead(ctx context.Context, from Sources) (err error) {
 	b := NewCache(e.rules)
+	nodes, pods := b.reflectors(from)
 	e.During(ctx, b, func(ctx context.Context) {
-		go release(ctx, b)
-		go b.check(ctx, e.api, func(err error) { e.log.Warn("cannot tell what became of a pod", "error", err) })
-		b.follow(ctx, from)
+		err = guard.Together(ctx,
+			func(ctx context.Context) error { release(ctx, b); return nil },
+			func(ctx context.Context) error {
+				b.check(ctx, e.api, func(err error) { e.log.Warn("cannot tell what became of a pod", "error", err) })
+				return nil
+			},
+			func(ctx context.Context) error { nodes.RunWithContext(ctx); return nil },
+			func(ctx context.Context) error { pods.RunWithContext(ctx); return nil },
+		)
 	})
+	return err
 }
 
 // release returns memory to the operating system when the cache is complete: the first lists take many times the
@@ -371,7 +381,8 @@ func reserve(ctx context.Context, b *Cache, q *fit.Request, node string) (*fit.R
 
 // definite reports whether an error proves that nothing was written.
 func definite(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) ||
+	return errors.Is(err, leader.ErrUnproven) ||
+		apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) ||
 		apierrors.IsInvalid(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsAlreadyExists(err)

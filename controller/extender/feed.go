@@ -3,7 +3,6 @@ package extender
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -117,16 +116,10 @@ func (b *Cache) podFeed() *feed {
 // Sources are the sources of nodes and pods: all nodes, and the pods of [BoundPods] in all namespaces.
 type Sources struct{ Nodes, Pods cache.ListerWatcher }
 
-// follow keeps the cache up to date until ctx ends.
-func (b *Cache) follow(ctx context.Context, from Sources) {
-	var group sync.WaitGroup
-	for _, r := range []*cache.Reflector{
-		cache.NewReflectorWithOptions(from.Nodes, &corev1.Node{}, b.nodeFeed(), cache.ReflectorOptions{Name: "nodes"}),
-		cache.NewReflectorWithOptions(from.Pods, &corev1.Pod{}, b.podFeed(), cache.ReflectorOptions{Name: "pods"}),
-	} {
-		group.Go(func() { r.RunWithContext(ctx) })
-	}
-	group.Wait()
+// reflectors keep the cache up to date while they run.
+func (b *Cache) reflectors(from Sources) (nodes, pods *cache.Reflector) {
+	return cache.NewReflectorWithOptions(from.Nodes, &corev1.Node{}, b.nodeFeed(), cache.ReflectorOptions{Name: "nodes"}),
+		cache.NewReflectorWithOptions(from.Pods, &corev1.Pod{}, b.podFeed(), cache.ReflectorOptions{Name: "pods"})
 }
 
 // Unconfirmed pods are checked this often, once the API server has not shown a pod for this long after its binding.

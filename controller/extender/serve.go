@@ -14,6 +14,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/acceld/acceld/guard"
 )
 
 // Files are the files of TLS. They are read again at each handshake, so that new ones apply to the next connection.
@@ -21,8 +23,7 @@ import (
 type Files struct {
 	Cert string `json:"cert,omitempty"`
 	Key  string `json:"key,omitempty"`
-	// ClientCA, if set, holds the authorities that may sign client certificates. Every client then needs a
-	// certificate.
+	// ClientCA holds the authorities that may sign client certificates. Every client needs a certificate.
 	ClientCA string `json:"clientCA,omitempty"`
 }
 
@@ -68,9 +69,6 @@ func (c *certificates) current() *tls.Config {
 func (c *certificates) load() error {
 	var contents [3][]byte
 	for i, name := range []string{c.files.Cert, c.files.Key, c.files.ClientCA} {
-		if name == "" {
-			continue
-		}
 		data, err := os.ReadFile(name)
 		if err != nil {
 			return fmt.Errorf("cannot read a file of TLS: %w", err)
@@ -84,12 +82,12 @@ func (c *certificates) load() error {
 	if err != nil {
 		return fmt.Errorf("cannot use certificate %q with key %q: %w", c.files.Cert, c.files.Key, err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
-	if c.files.ClientCA != "" {
-		config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-		if !config.ClientCAs.AppendCertsFromPEM(contents[2]) {
-			return fmt.Errorf("cannot use %q: there is no certificate in it", c.files.ClientCA)
-		}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+		ClientCAs: x509.NewCertPool(), ClientAuth: tls.RequireAndVerifyClientCert,
+	}
+	if !config.ClientCAs.AppendCertsFromPEM(contents[2]) {
+		return fmt.Errorf("cannot use %q: there is no certificate in it", c.files.ClientCA)
 	}
 	c.contents, c.config = contents, config
 	return nil
@@ -115,7 +113,7 @@ func Serve(ctx context.Context, l net.Listener, handler http.Handler, config *tl
 		l = tls.NewListener(l, config)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
+	guard.Go(func() { ended <- guard.Try(func() error { return s.Serve(l) }) })
 	select {
 	case err := <-ended:
 		return fmt.Errorf("cannot serve on %s: %w", l.Addr(), err)

@@ -1,5 +1,10 @@
-// Package leader points the controller's Service to the leader, by an EndpointSlice that the leader writes. If two
-// replicas bound pods, they could give one card to two pods: the API server tracks versions of pods, not cards. So
-// only one replica answers the scheduler. Readiness does not select it, so the other replicas can be ready too. The
-// package may not decide who the leader is.
+// Package leader elects one leader among the replicas, and points the controller's Service to it, by an EndpointSlice
+// that the leader writes. If two replicas bound pods, they could give one card to two pods: the API server tracks
+// versions of pods, not cards. So only one replica answers the scheduler. Readiness does not select it, so the other
+// replicas can be ready too.
+//
+// The lease alone does not prevent two leaders: a process may be stopped, a machine suspended, and the lease edited or
+// deleted. So a leader has a [Proof], which lasts half as long as the lease from the start of its last renewal, on a
+// clock that counts suspension. [Transport] refuses each write without it. A replica that gets the lease in any other
+// way than by expiry or release waits as long as an earlier leader may have a proof.
 package leader

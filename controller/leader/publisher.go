@@ -8,11 +8,11 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/pace"
 )
@@ -46,7 +46,7 @@ type Publisher struct {
 
 // Run points the Service to this replica until ctx ends with the term. It then removes the address, unless another
 // replica has already written the slice.
-func (k *Publisher) Run(ctx context.Context) {
+func (k *Publisher) Run(ctx context.Context) error {
 	wake := make(chan struct{}, 1)
 	changed := func() {
 		select {
@@ -60,10 +60,16 @@ func (k *Publisher) Run(ctx context.Context) {
 		Query: named, Changed: changed,
 	}
 	slices := &kube.Reflector[slice, *slice]{API: k.API, Path: k.collection(), Query: named, Changed: changed}
-	var group sync.WaitGroup
-	defer group.Wait()
-	group.Go(func() { _ = services.Run(ctx) }) // they end only with ctx
-	group.Go(func() { _ = slices.Run(ctx) })
+	return guard.Together(ctx, services.Run, slices.Run, func(ctx context.Context) error {
+		k.follow(ctx, services, slices, wake)
+		return nil
+	})
+}
+
+// follow writes the slice whenever it is wrong, until ctx ends.
+func (k *Publisher) follow(ctx context.Context, services *kube.Reflector[service, *service],
+	slices *kube.Reflector[slice, *slice], wake <-chan struct{},
+) {
 	timer := time.NewTimer(again)
 	defer timer.Stop()
 	var ours *slice // the slice as last seen with this replica's address

@@ -151,7 +151,7 @@ func replica(t *testing.T, s *server, address string, log io.Writer) (leave func
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		k.Run(ctx)
+		_ = k.Run(ctx)
 	}()
 	leave = func() {
 		cancel()

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/pace"
 )
@@ -114,14 +115,12 @@ func (c *Controller) poke() {
 
 // Run carries out the policies until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
-	var group sync.WaitGroup
-	defer group.Wait()
-	for _, run := range []func(context.Context) error{
-		c.nodes.Run, c.policies.Run, c.agents.Run, c.others.Run,
-		c.classes.Run, c.maps.Run, c.trials.Run,
-	} {
-		group.Go(func() { _ = run(ctx) }) // it ends only with ctx
-	}
+	return guard.Together(ctx, c.nodes.Run, c.policies.Run, c.agents.Run, c.others.Run, c.classes.Run, c.maps.Run,
+		c.trials.Run, c.passes)
+}
+
+// passes makes a pass whenever something has changed or is due, until ctx ends.
+func (c *Controller) passes(ctx context.Context) error {
 	defer c.drains.end()
 	var due <-chan time.Time
 	for {

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/pace"
 )
@@ -28,7 +29,7 @@ type drains struct {
 	poke func()
 
 	mu    sync.Mutex
-	group sync.WaitGroup
+	group guard.Group
 	nodes map[string]*draining
 }
 
@@ -67,9 +68,12 @@ func (d *drains) done(ctx context.Context, node, policy string, how accel.Drain)
 	x := &draining{policy: policy, how: how, stop: stop, since: since}
 	d.nodes[node] = x
 	d.group.Go(func() {
-		for done := false; ctx.Err() == nil && !done; {
-			done = d.round(ctx, node, x)
-		}
+		guard.Keep(ctx, func(ctx context.Context) error {
+			for done := false; ctx.Err() == nil && !done; {
+				done = d.round(ctx, node, x)
+			}
+			return nil
+		}, nil)
 	})
 	return false
 }

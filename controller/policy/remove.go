@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/pace"
 )
@@ -82,7 +83,7 @@ func Remove(ctx context.Context, o Options) error {
 		c.nodes.Run, c.policies.Run, c.agents.Run, c.classes.Run,
 		r.sets.Run, r.purge.Run,
 	} {
-		go func() { _ = run(watching) }() // it ends only with the context
+		guard.Go(func() { guard.Keep(watching, run, nil) })
 	}
 	var left []string
 	for {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/controller/fit"
+	"github.com/acceld/acceld/controller/leader"
 	"github.com/acceld/acceld/kube"
 )
 
@@ -45,7 +46,7 @@ type TLS struct {
 type Lease struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Seconds is how long after its last renewal a leader counts as gone; at least 10.
+	// Seconds is how long after its last renewal a leader counts as gone; 10 to 300.
 	Seconds int `json:"seconds,omitempty"`
 }
 
@@ -76,12 +77,15 @@ func ParseConfig(data []byte) (*Config, error) {
 		return nil, errors.New("there is nothing to do: policies is false, and there are no resources to keep book of")
 	case c.TLS.Secret != "" && c.TLS.Files != extender.Files{}:
 		return nil, errors.New("tls: a secret and files are named, and only one can hold")
-	case c.Resources != nil && c.TLS.Secret == "" && (c.TLS.Cert == "" || c.TLS.Key == ""):
-		return nil, errors.New("tls: a secret, or cert and key, are needed: the scheduler is answered over TLS only")
+	case c.Resources != nil && c.TLS.Secret == "" && (c.TLS.Cert == "" || c.TLS.Key == "" || c.TLS.ClientCA == ""):
+		return nil, errors.New("tls: a secret, or cert, key and clientCA, are needed: who may bind pods is known by a " +
+			"certificate only")
 	case c.Packing != extender.Pack && c.Packing != extender.Spread:
 		return nil, fmt.Errorf("packing: %q is neither %q nor %q", c.Packing, extender.Pack, extender.Spread)
 	case c.Lease.Seconds < minLease:
 		return nil, fmt.Errorf("lease: seconds: %d is less than %d", c.Lease.Seconds, minLease)
+	case c.Lease.duration() > leader.MaxLease:
+		return nil, fmt.Errorf("lease: seconds: %d is more than %v", c.Lease.Seconds, leader.MaxLease.Seconds())
 	case c.Lease.Namespace == "" || c.Lease.Name == "":
 		return nil, errors.New("lease: namespace and name are needed")
 	case c.CardNodes != nil && *c.CardNodes < 0:
@@ -103,10 +107,4 @@ func ReadConfig(file string) (*Config, error) {
 	return c, nil
 }
 
-// durations returns the duration of the lease, the time in which a renewal must succeed, and the time between tries.
-// client-go requires each to be less than the previous one. The difference between the first two is more than a
-// binding may take.
-func (l Lease) durations() (lease, deadline, retry time.Duration) {
-	lease = time.Duration(l.Seconds) * time.Second
-	return lease, lease / 2, lease / 8
-}
+func (l Lease) duration() time.Duration { return time.Duration(l.Seconds) * time.Second }

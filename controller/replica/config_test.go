@@ -13,7 +13,7 @@ import (
 // does.
 func TestService(t *testing.T) {
 	for config, want := range map[string]string{
-		"tls: {cert: c, key: k}\nresources: {prefix: gpu.example.com/, cards: [shares]}\n": "[{scheduler 9443 TCP} {watched 9482 TCP}]",
+		"tls: {cert: c, key: k, clientCA: a}\nresources: {prefix: gpu.example.com/, cards: [shares]}\n": "[{scheduler 9443 TCP} {watched 9482 TCP}]",
 		"watched: 127.0.0.1:80\n": "[{watched 80 TCP}]",
 		"watched: \"off\"\n":      "[]",
 	} {
@@ -40,22 +40,24 @@ func TestService(t *testing.T) {
 }
 
 func TestParseConfig(t *testing.T) {
-	const good = "tls: {cert: c, key: k}\nresources: {prefix: gpu.example.com/, cards: [shares]}\n"
+	const good = "tls: {cert: c, key: k, clientCA: a}\nresources: {prefix: gpu.example.com/, cards: [shares]}\n"
 	for text, want := range map[string]string{
 		good:                       "",
 		"":                         "", // only policies
 		"policies: false\n":        "there is nothing to do",
 		"resources: {}\n":          `resources: cannot use prefix "": it must be a domain and a slash`,
 		good + "policies: false\n": "",
-		"resources: {prefix: gpu.example.com/, cards: [shares]}\n":                 "tls: a secret, or cert and key, are needed: the scheduler is answered over TLS only",
-		"tls: {secret: s, cert: c, key: k}\nresources: {prefix: a/, cards: [b]}\n": "tls: a secret and files are named, and only one can hold",
-		good + "packing: tight\n":      `packing: "tight" is neither "pack" nor "spread"`,
-		good + "lease: {seconds: 3}\n": "lease: seconds: 3 is less than 10",
-		good + "cardNodes: -1\n":       "cardNodes: must not be negative",
-		good + "colour: red\n":         `unknown field "colour"`,
-		"tls: {cert: c, key: k}\nresources: {prefix: gpu.example.com/}\n":                  "resources: cannot do without a resource that counts cards: cards is empty",
-		"tls: {cert: c, key: k}\nresources: {prefix: a/, cards: [a/b]}\n":                  `resources: cannot use resource "a/b": write it without its prefix`,
-		"tls: {cert: c, key: k}\nresources: {prefix: a/, cards: [b], nodeWide: [\"[\"]}\n": `resources: cannot use pattern "[": syntax error in pattern`,
+		"resources: {prefix: gpu.example.com/, cards: [shares]}\n":                         "tls: a secret, or cert, key and clientCA, are needed: who may bind pods is known by a certificate only",
+		"tls: {cert: c, key: k}\nresources: {prefix: gpu.example.com/, cards: [shares]}\n": "tls: a secret, or cert, key and clientCA, are needed",
+		"tls: {secret: s, cert: c, key: k}\nresources: {prefix: a/, cards: [b]}\n":         "tls: a secret and files are named, and only one can hold",
+		good + "packing: tight\n":        `packing: "tight" is neither "pack" nor "spread"`,
+		good + "lease: {seconds: 3}\n":   "lease: seconds: 3 is less than 10",
+		good + "lease: {seconds: 301}\n": "lease: seconds: 301 is more than 300",
+		good + "cardNodes: -1\n":         "cardNodes: must not be negative",
+		good + "colour: red\n":           `unknown field "colour"`,
+		"tls: {cert: c, key: k, clientCA: a}\nresources: {prefix: gpu.example.com/}\n":                  "resources: cannot do without a resource that counts cards: cards is empty",
+		"tls: {cert: c, key: k, clientCA: a}\nresources: {prefix: a/, cards: [a/b]}\n":                  `resources: cannot use resource "a/b": write it without its prefix`,
+		"tls: {cert: c, key: k, clientCA: a}\nresources: {prefix: a/, cards: [b], nodeWide: [\"[\"]}\n": `resources: cannot use pattern "[": syntax error in pattern`,
 	} {
 		got := ""
 		if _, err := ParseConfig([]byte(text)); err != nil {

@@ -12,14 +12,6 @@ import (
 // service is the name of the controller's Service.
 const service = "acceld-controller"
 
-// leader returns the name of the leader, as far as it is known.
-func (o *Replica) leader() string {
-	if by := o.elector.Load(); by != nil {
-		return by.GetLeader()
-	}
-	return ""
-}
-
 // wants says what this replica still needs to be ready; empty if it is ready. The leader needs its caches. Another
 // replica can be elected at any time, which takes the API server and certificates.
 func (o *Replica) wants() string {
@@ -27,9 +19,9 @@ func (o *Replica) wants() string {
 	switch {
 	case o.keeper != nil && !o.keeper.Has():
 		return "there is no certificate yet"
-	case !o.seen.Load():
+	case !o.election.Seen():
 		return "the lease has not been read yet"
-	case o.leader() != o.identity:
+	case !o.election.Leads():
 		return ""
 	case o.extender != nil && !o.extender.Ready():
 		return "the cache of cards is not complete yet"

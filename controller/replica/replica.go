@@ -3,13 +3,13 @@ package replica
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -27,7 +26,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/acceld/acceld/controller/certificate"
@@ -35,6 +33,7 @@ import (
 	"github.com/acceld/acceld/controller/fleet"
 	"github.com/acceld/acceld/controller/leader"
 	"github.com/acceld/acceld/controller/policy"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/kube"
 )
 
@@ -51,10 +50,8 @@ type Replica struct {
 	keeper    *certificate.Manager // nil: the certificates are in files
 	log       *slog.Logger
 	identity  string
+	election  *leader.Election
 
-	// elector knows who the leader is. seen is whether it has read the lease.
-	elector atomic.Pointer[leaderelection.LeaderElector]
-	seen    atomic.Bool
 	// policies are carried out while this replica leads; nil while another one leads.
 	policies atomic.Pointer[policies]
 }
@@ -72,41 +69,67 @@ func Run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 	if err != nil {
 		return err
 	}
-	narrow, err := kube.NewClient(kubeconfig)
+	narrow, err := kube.NewClient(kubeconfig, leader.Transport)
 	if err != nil {
 		return fmt.Errorf("cannot find the API server: %w", err)
 	}
 	o := &Replica{config: c, client: client, documents: narrow.Documents, log: log, identity: name(identity)}
-	tasks, ctx := errgroup.WithContext(ctx)
-	var l net.ListenConfig
+	o.election = o.newElection()
+	parts, err := o.listen(ctx)
+	if err != nil {
+		return err
+	}
+	if o.keeper != nil {
+		parts = append(parts, o.kept("certificates", o.keeper.Run))
+	}
+	return guard.Together(ctx, append(parts, o.kept("election", o.election.Run))...)
+}
+
+// part is a part of the replica. It ends with ctx; if it fails, the replica ends.
+type part = func(ctx context.Context) error
+
+// listen opens the ports and returns what answers on them: the scheduler's, if there are resources, and the one for
+// people.
+func (o *Replica) listen(ctx context.Context) (parts []part, err error) {
+	var lc net.ListenConfig
+	add := func(address string, handler http.Handler, config *tls.Config) {
+		l, failed := lc.Listen(ctx, "tcp", address)
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("cannot listen: %w", failed))
+			return
+		}
+		parts = append(parts, func(ctx context.Context) error {
+			return extender.Serve(ctx, l, handler, config, o.log)
+		})
+	}
+	c := o.config
 	if c.Resources != nil {
 		config, err := o.tls()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if o.keeper != nil {
-			tasks.Go(func() error { return o.keeper.Run(ctx) })
-		}
-		o.extender = extender.New(c.Resources, api(client), c.Packing, log)
+		o.extender = extender.New(c.Resources, api(o.client), c.Packing, o.log)
 		if c.CardNodes != nil {
 			o.extender.Metrics().CardNodes = *c.CardNodes
 		}
-		scheduler, err := l.Listen(ctx, "tcp", c.Listen)
-		if err != nil {
-			return fmt.Errorf("cannot listen: %w", err)
-		}
-		defer scheduler.Close()
-		tasks.Go(func() error { return extender.Serve(ctx, scheduler, o.extender.Handler(), config, log) })
+		add(c.Listen, o.extender.Handler(), config)
 	}
 	if c.Watched != "off" {
-		watched, err := l.Listen(ctx, "tcp", c.Watched)
-		if err != nil {
-			return fmt.Errorf("cannot listen: %w", err)
-		}
-		tasks.Go(func() error { return extender.Serve(ctx, watched, o.watchedHandler(), nil, log) })
+		add(c.Watched, o.watchedHandler(), nil)
 	}
-	tasks.Go(func() error { return o.stand(ctx) })
-	return tasks.Wait()
+	return parts, err
+}
+
+// kept returns a part that is run again when it fails.
+func (o *Replica) kept(name string, run part) part {
+	return func(ctx context.Context) error {
+		guard.Keep(ctx, run, func(err error) {
+			if err != nil {
+				o.log.Error("a part of the controller has failed and is run again", "part", name, "error", err)
+			}
+		})
+		return nil
+	}
 }
 
 // tls returns the TLS configuration for the scheduler. If the certificates are in a Secret, it creates their keeper.
@@ -123,29 +146,47 @@ func (o *Replica) tls() (*tls.Config, error) {
 	return o.keeper.TLS(), nil
 }
 
+// newElection returns the election in which this replica stands.
+func (o *Replica) newElection() *leader.Election {
+	l := o.config.Lease
+	return &leader.Election{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}, Client: o.client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: o.identity},
+		},
+		Lease: l.duration(), Term: o.term, Log: o.log,
+	}
+}
+
 // term does what only the leader does, until ctx ends.
 func (o *Replica) term(ctx context.Context) {
-	var group sync.WaitGroup
+	var parts []part
 	if k := o.service(); k != nil {
-		group.Go(func() { k.Run(ctx) })
+		parts = append(parts, o.kept("service", k.Run))
 	}
 	if o.extender != nil {
-		group.Go(func() { o.extender.Lead(ctx, sources(o.client)) })
+		parts = append(parts, o.kept("cards", func(ctx context.Context) error {
+			return o.extender.Lead(ctx, sources(o.client))
+		}))
 	}
 	if o.config.Policies {
-		registry := prometheus.NewRegistry()
-		p, err := policy.New(policy.Options{
-			API: o.documents, Namespace: o.config.Lease.Namespace, Log: o.log, Registry: registry,
-		})
-		if err != nil {
-			o.log.Error("policies are not carried out", "error", err)
-		} else {
-			o.policies.Store(&policies{p, registry})
-			defer o.policies.Store(nil)
-			group.Go(func() { _ = p.Run(ctx) }) // it ends only with ctx
-		}
+		parts = append(parts, o.kept("policies", o.carryOut))
 	}
-	group.Wait()
+	_ = guard.Together(ctx, parts...) // each is run again until ctx ends
+}
+
+// carryOut carries out the policies until ctx ends.
+func (o *Replica) carryOut(ctx context.Context) error {
+	registry := prometheus.NewRegistry()
+	p, err := policy.New(policy.Options{
+		API: o.documents, Namespace: o.config.Lease.Namespace, Log: o.log, Registry: registry,
+	})
+	if err != nil {
+		return err
+	}
+	o.policies.Store(&policies{p, registry})
+	defer o.policies.Store(nil)
+	return p.Run(ctx)
 }
 
 func newClient(kubeconfig string) (*kubernetes.Clientset, error) {
@@ -159,6 +200,7 @@ func newClient(kubeconfig string) (*kubernetes.Clientset, error) {
 	config.UserAgent = "acceld-controller"
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.QPS = -1 // one write per bound pod: the scheduler limits the rate itself
+	config.Wrap(leader.Transport)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the way to the API server: %w", err)
@@ -198,86 +240,9 @@ func name(identity string) string {
 	return host + "_" + string(uuid.NewUUID())
 }
 
-// stand stands for election repeatedly until ctx ends, and does the leader's work while elected. It stops that work
-// before it releases the lease, so that two replicas never bind at the same time.
-func (o *Replica) stand(ctx context.Context) error {
-	l, log := o.config.Lease, o.log
-	lock := &resourcelock.LeaseLock{
-		LeaseMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}, Client: o.client.CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: o.identity},
-	}
-	lease, deadline, retry := l.durations()
-	for ctx.Err() == nil {
-		// The election outlives ctx until this replica has stepped down.
-		election, end := context.WithCancel(context.WithoutCancel(ctx))
-		left := make(chan struct{})
-		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-			Lock: lock, LeaseDuration: lease, RenewDeadline: deadline, RetryPeriod: retry, Name: l.Name,
-			// client-go would release the lease before it ends the term. If the API server does not answer, that
-			// takes until after the lease has expired.
-			ReleaseOnCancel: false,
-			Callbacks: leaderelection.LeaderCallbacks{
-				OnStartedLeading: func(term context.Context) {
-					defer end()
-					defer close(left)
-					log.Info("became the leader", "identity", o.identity)
-					term, leave := context.WithCancel(term)
-					defer leave()
-					defer context.AfterFunc(ctx, leave)()
-					o.term(term)
-					log.Info("no longer the leader", "identity", o.identity)
-				},
-				OnStoppedLeading: func() {},
-				OnNewLeader:      func(string) { o.seen.Store(true) },
-			},
-		})
-		if err != nil {
-			end()
-			return fmt.Errorf("cannot stand for election: %w", err)
-		}
-		o.elector.Store(elector)
-		unelected := context.AfterFunc(ctx, func() {
-			if !elector.IsLeader() {
-				end()
-			}
-		})
-		elector.Run(election)
-		unelected()
-		if election.Err() == nil { // the lease was lost
-			<-left
-		}
-		end()
-		select {
-		case <-left:
-			o.giveBack(ctx, lock)
-		default: // it has not led
-		}
-	}
-	return nil
-}
-
-// giveBackLimit is how long a replica tries to release its lease. If it fails, the lease expires by itself.
-const giveBackLimit = 2 * time.Second
-
-// giveBack releases the lease if this replica still holds it, so that the next leader need not wait until it expires.
-func (o *Replica) giveBack(ctx context.Context, lock resourcelock.Interface) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackLimit)
-	defer cancel()
-	held, _, err := lock.Get(ctx)
-	if err == nil && held.HolderIdentity == lock.Identity() {
-		now := metav1.Now()
-		err = lock.Update(ctx, resourcelock.LeaderElectionRecord{
-			LeaseDurationSeconds: 1, AcquireTime: now, RenewTime: now, LeaderTransitions: held.LeaderTransitions,
-		})
-	}
-	if err != nil {
-		o.log.Warn("cannot release the lease", "error", err)
-	}
-}
-
 // fleet returns the page for people.
 func (o *Replica) fleet() http.Handler {
-	f := fleet.Options{Identity: o.identity, Holder: o.leader}
+	f := fleet.Options{Identity: o.identity, Holder: o.election.Leader}
 	if o.config.Policies {
 		f.Overview = func() (policy.Overview, bool) {
 			if p := o.policies.Load(); p != nil {
@@ -296,7 +261,7 @@ func (o *Replica) fleet() http.Handler {
 func (o *Replica) watchedHandler() http.Handler {
 	always := prometheus.NewRegistry()
 	always.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		leader.Metric(func() bool { return o.leader() == o.identity }))
+		leader.Metric(o.election.Leads))
 	if o.extender != nil {
 		always.MustRegister(o.extender.Metrics())
 	}
@@ -314,7 +279,7 @@ func (o *Replica) watchedHandler() http.Handler {
 			http.Error(w, wants, http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintf(w, "ok: %s is the leader\n", o.leader())
+		fmt.Fprintf(w, "ok: %s is the leader\n", o.election.Leader())
 	})
 	mux.Handle("GET /{$}", o.fleet())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gather, promhttp.HandlerOpts{Timeout: 10 * time.Second}))

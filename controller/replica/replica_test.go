@@ -16,23 +16,26 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/acceld/acceld/controller/leader"
 	"github.com/acceld/acceld/kube"
 )
 
 // apiServer is an API server with one lease. It answers nothing else, so that a leader reads the cluster for as long
 // as its term lasts.
 type apiServer struct {
-	held  chan time.Time // when the lease was taken
+	taken chan time.Time // when the lease was taken
 	began chan time.Time // when the leader sent its first request
 	ended chan time.Time // when such a request was called off, which happens at the end of the term
 
 	mu    sync.Mutex
-	lease *coordinationv1.Lease // nil: there is none yet
-	stuck bool                  // requests for the lease are not answered once it is held
+	lease *coordinationv1.Lease // at first one that was released
+	held  bool
+	stuck bool // requests for the lease are not answered once it is held
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -49,13 +52,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.lease != nil && s.stuck:
+	case s.held && s.stuck:
 		s.mu.Unlock()
 		<-r.Context().Done()
 		s.mu.Lock()
-		return
-	case r.Method == http.MethodGet && s.lease == nil:
-		http.NotFound(w, r)
 		return
 	case r.Method != http.MethodGet:
 		written := &coordinationv1.Lease{}
@@ -63,10 +63,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		if s.lease == nil {
-			note(s.held)
+		if !s.held {
+			note(s.taken)
 		}
-		s.lease = written
+		s.lease, s.held = written, true
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(s.lease); err != nil {
@@ -86,7 +86,12 @@ func note(when chan<- time.Time) {
 func candidate(t *testing.T, s *apiServer) (stop context.CancelFunc, done <-chan error) {
 	t.Helper()
 	t.Setenv("POD_IP", "")
-	s.held, s.began, s.ended = make(chan time.Time, 1), make(chan time.Time, 1), make(chan time.Time, 1)
+	s.taken, s.began, s.ended = make(chan time.Time, 1), make(chan time.Time, 1), make(chan time.Time, 1)
+	none, second := "", int32(1)
+	s.lease = &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "acceld-controller", Namespace: "acceld-system"},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &none, LeaseDurationSeconds: &second},
+	}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -105,7 +110,7 @@ func candidate(t *testing.T, s *apiServer) (stop context.CancelFunc, done <-chan
 	if err != nil {
 		t.Fatal(err)
 	}
-	narrow, err := kube.NewClient(file)
+	narrow, err := kube.NewClient(file, leader.Transport)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +123,8 @@ func candidate(t *testing.T, s *apiServer) (stop context.CancelFunc, done <-chan
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	result := make(chan error, 1)
-	go func() { result <- o.stand(ctx) }()
+	o.election = o.newElection()
+	go func() { result <- o.election.Run(ctx) }()
 	return stop, result
 }
 
@@ -140,7 +146,7 @@ func TestLeaseNotRenewed(t *testing.T) {
 	s := &apiServer{stuck: true}
 	stop, done := candidate(t, s)
 	defer stop()
-	since := at(t, "the lease is held", s.held)
+	since := at(t, "the lease is held", s.taken)
 	if lasted := at(t, "the term ends", s.ended).Sub(since); lasted >= 10*time.Second {
 		t.Errorf("the term lasted %s, the lease 10s", lasted)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/acceld/acceld/guard"
 )
 
 // ofDevice is how long a device may take to answer.
@@ -43,7 +45,7 @@ func (o *Operations) Within(ctx context.Context, limit time.Duration, name strin
 	if hangs {
 		return fmt.Errorf("%w in time, and still does not", ErrNoAnswer)
 	}
-	go func() { done <- do() }()
+	guard.Go(func() { done <- guard.Try(do) })
 	over := time.NewTimer(limit)
 	defer over.Stop()
 	select {

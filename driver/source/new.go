@@ -11,6 +11,7 @@ import (
 	"github.com/acceld/acceld/driver/firmware"
 	"github.com/acceld/acceld/driver/progress"
 	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/host"
 )
 
@@ -46,7 +47,7 @@ type Sources struct {
 	mu sync.Mutex
 	// awaited has, by kind, the keys that another host is building; published has the results of publishing, by key.
 	awaited, published map[string]string
-	background         sync.WaitGroup // publishing in progress
+	background         guard.Group // publishing in progress
 }
 
 // New returns the sources of a host.

@@ -10,6 +10,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/pace"
 )
@@ -123,7 +124,7 @@ func (f *Follower) Poke() {
 // Run follows the kubelet until ctx ends, across any number of its restarts, and returns nil. Call it once.
 func (f *Follower) Run(ctx context.Context) error {
 	defer f.kubelet.close()
-	var stream sync.WaitGroup
+	var stream guard.Group
 	defer stream.Wait()
 	stream.Go(func() { f.streams(ctx) })
 	f.follow(ctx)
@@ -164,14 +165,14 @@ func (f *Follower) follow(ctx context.Context) {
 			continue
 		}
 		starts := names[0] == devicePlugins
-		go func() {
+		guard.Go(func() {
 			for range events {
 				// Without holders, the start or end of a pod does not matter.
 				if starts || len(f.Holdings().By) > 0 {
 					f.Poke()
 				}
 			}
-		}()
+		})
 	}
 }
 

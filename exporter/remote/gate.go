@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/host"
 )
 
@@ -140,12 +141,12 @@ func (g *Gate) Follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	go func() {
+	guard.Go(func() {
 		said := ""
 		for range events {
 			said = g.renew(said)
 		}
-	}()
+	})
 	return nil
 }
 

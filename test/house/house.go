@@ -67,6 +67,11 @@ func Rules() []Rule {
 		{"interface", "An interface has at most 3 methods.", interfaceSize},
 		{"methods", "A type has at most 40 methods.", methods},
 		{
+			"goroutines",
+			"Only package guard starts goroutines, so that a panic ends one part and never the program.",
+			goroutines,
+		},
+		{
 			"wiring",
 			"In cmd no health is made up and no goroutine starts: the probe programs of vendors aside, it wires and prints.",
 			wiring,

@@ -11,12 +11,13 @@ import (
 // rooms lists every top-level directory of the product and the ones it may import. A new room is a decision about
 // the house: it gets its row here and its line in ARCHITECTURE.md.
 func rooms() map[string][]string {
-	organ := []string{"accel", "host", "pace"}
+	organ := []string{"accel", "host", "pace", "guard"}
 	return map[string][]string{
 		"accel":        {},
-		"host":         {"accel"},
+		"host":         {"accel", "guard"},
 		"page":         {},
 		"pace":         {},
+		"guard":        {"pace"},
 		"vendors":      {"accel"},
 		"detect":       organ,
 		"driver":       organ,
@@ -24,17 +25,17 @@ func rooms() map[string][]string {
 		"deviceplugin": organ,
 		"health":       organ,
 		"probe":        organ,
-		"dra":          {"accel", "host", "pace", "kube"}, // its objects are at the API server
-		"exporter":     {"accel", "host", "pace", "page"},
+		"dra":          {"accel", "host", "pace", "guard", "kube"}, // its objects are at the API server
+		"exporter":     {"accel", "host", "pace", "guard", "page"},
 		"kube":         organ,
 		"systemd":      organ,
 		"agent": {
-			"accel", "host", "pace", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health",
+			"accel", "host", "pace", "guard", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health",
 			"kube", "probe", "systemd",
 		},
-		"controller": {"accel", "kube", "pace", "page"},
+		"controller": {"accel", "kube", "pace", "page", "guard"},
 		"cmd": {
-			"accel", "host", "pace", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter",
+			"accel", "host", "pace", "guard", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter",
 			"health", "kube", "probe", "systemd", "agent", "controller",
 		},
 	}

@@ -85,7 +85,8 @@ func TestRules(t *testing.T) {
 func TestMetricsHaveNoLint(t *testing.T) {
 	n := newNode()
 	w := httptest.NewRecorder()
-	n.exporter.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	n.exporter.Handler().ServeHTTP(w,
+		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/metrics", nil))
 	if out, err := promtool(t, w.Body.String(), "check", "metrics"); err != nil || strings.TrimSpace(out) != "" {
 		t.Errorf("check metrics: %v\n%s", err, out)
 	}
@@ -243,7 +244,8 @@ func (n *node) serve(t *testing.T) string {
 		t.Fatal(err)
 	}
 	address := l.Addr().String()
-	endpoint := agent.NewRemoteEndpoint(gate.Handler(n.exporter.Metrics()), l, gate.TLS(), nil)
+	endpoint := agent.NewRemoteEndpoint(gate.Handler(n.exporter.Metrics()),
+		func(context.Context) (net.Listener, error) { return l, nil }, gate.TLS(), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- endpoint.Run(ctx) }()

@@ -254,6 +254,9 @@ func (p *parts) diagnoseAgent(seen []finding) []finding {
 	if p := m.Want.Problem; p != nil {
 		out = append(out, found("agent", "", p))
 	}
+	for _, p := range m.Agent.Problems {
+		out = append(out, found("agent, "+p.Part, "", &p.Problem))
+	}
 	if mine := version(); m.Agent.Version != mine {
 		out = append(out, finding{About: "agent", Message: fmt.Sprintf("the agent has version %s, this program %s",
 			m.Agent.Version, mine)})

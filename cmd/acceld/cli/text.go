@@ -55,6 +55,9 @@ func printMachine(s *tableWriter, m shown) {
 		}
 		s.line(0, paint(string(p.Reason))+"  "+plain(p.Message)+note)
 	}
+	for _, p := range m.Agent.Problems {
+		s.line(0, s.bad(string(p.Reason))+"  "+p.Part+": "+plain(p.Message))
+	}
 	if m.picked.Status == nil {
 		m.picked = m.Machine
 	}

@@ -1,0 +1,33 @@
+package accel
+
+import (
+	"maps"
+	"slices"
+)
+
+// Public returns the machine without what may be secret: of the definitions only what names and recognises a kind, and
+// no environment of a container. Sources may name a proxy with its password, and arguments and environments anything.
+func (m Machine) Public() Machine {
+	m.Want.Kinds = maps.Clone(m.Want.Kinds)
+	for kind, def := range m.Want.Kinds {
+		m.Want.Kinds[kind] = &Definition{
+			Kind: def.Kind, Title: def.Title, Enabled: def.Enabled, Vendor: def.Vendor, Resource: def.Resource,
+			Rename: def.Rename, After: def.After, Match: def.Match, Except: def.Except, Allocation: def.Allocation,
+			Sharing: def.Sharing, Driver: DriverDefinition{Version: def.Driver.Version, Binds: def.Driver.Binds},
+		}
+	}
+	m.Have = maps.Clone(m.Have)
+	for kind, have := range m.Have {
+		have.Accelerators = withoutEnv(have.Accelerators)
+		m.Have[kind] = have
+	}
+	return m
+}
+
+func withoutEnv(accs []Accelerator) []Accelerator {
+	accs = slices.Clone(accs)
+	for i := range accs {
+		accs[i].Env, accs[i].Partitions = nil, withoutEnv(accs[i].Partitions)
+	}
+	return accs
+}

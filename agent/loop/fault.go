@@ -1,0 +1,45 @@
+package loop
+
+import (
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
+	"github.com/acceld/acceld/pace"
+)
+
+// attempt does a part of a pass for one kind. A panic ends the work for that kind alone, which keeps its last status
+// until it is tried again.
+func (l *Loop) attempt(k *kind, part func()) {
+	if k.fault == nil {
+		k.fault = guard.Try(func() error { part(); return nil })
+	}
+}
+
+// conclude reports whether the pass over a kind has failed, and decides when it is tried again.
+func (l *Loop) conclude(k *kind, now time.Time) {
+	switch {
+	case k.fault == nil:
+		k.faults = 0
+	case now.After(k.again):
+		k.faults++
+		k.again = now.Add(pace.Backoff{First: time.Second, Max: time.Minute}.After(k.faults))
+	}
+	if l.o.Note != nil {
+		l.o.Note("kind "+k.def.Kind, k.fault)
+	}
+}
+
+// forget drops what an earlier call of Run had in progress: it has ended.
+func (l *Loop) forget() {
+	for len(l.done) > 0 {
+		<-l.done
+	}
+	for _, k := range l.kinds {
+		k.running, k.sampling = accel.StepNone, false
+		if k.up != nil {
+			k.up.stop()
+			k.up = nil
+		}
+	}
+}

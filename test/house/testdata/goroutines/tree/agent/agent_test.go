@@ -1,0 +1,3 @@
+package agent
+
+func test() { go test() }

@@ -1,0 +1,4 @@
+// Package guard starts goroutines.
+package guard
+
+func run() { go run() }
