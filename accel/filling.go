@@ -125,7 +125,7 @@ func field(v any, names []string) (any, error) {
 		r, ok := v.(Runtime)
 		found := reflect.ValueOf(r).FieldByName(name)
 		if !ok || !found.IsValid() {
-			return nil, fmt.Errorf("%T has no field %s", v, name)
+			return nil, fmt.Errorf("can't evaluate field %s in type %T", name, v)
 		}
 		v = found.String()
 	}

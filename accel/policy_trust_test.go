@@ -93,7 +93,7 @@ func TestEveryFieldIsDecided(t *testing.T) {
 		"Edits": 4, "HealthSource": 6, "KindConfig": 7, "KindDriverOverride": 4, "Layout": 2,
 		"Libraries": 3, "Limit": 7, "LogRule": 4, "LogStep": 4, "Match": 4, "MetricSource": 8,
 		"Module": 6, "NodeSource": 4, "Partitions": 14, "Profile": 5, "Share": 4, "Sharing": 3,
-		"StateSteps": 2, "UpgradePolicy": 5, "ValidateStep": 4, "Verdict": 4, "WaitStep": 4,
+		"StateSteps": 2, "UpgradePolicy": 6, "ValidateStep": 4, "Verdict": 4, "WaitStep": 4,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fields without privileges, by type (-decided +there are):\n%s", diff)

@@ -29,6 +29,12 @@ func TestAppliedTo(t *testing.T) {
 	more.ID, more.Nodes = "0000:09:00.0", []accel.DeviceNode{{Path: "/dev/edu9", Major: 240, Minor: 9}}
 	applied("one more", append(slices.Clone(all), more), all[0].ID, all[1].ID)
 	applied("one less", all[1:], all[1].ID)
+	def := *b.def
+	b.def = &def
+	before := def.Container
+	def.Container.Env = append(slices.Clone(before.Env), "A=b")
+	applied("another environment", all, all[0].ID, all[1].ID) // until the file is written, containers get the old one
+	def.Container = before
 	text, err := os.ReadFile(b.path(specFile))
 	if err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ func (q *Quantities) UnmarshalJSON(b []byte) error {
 
 // quantityForm is the form of an amount that is neither negative nor beyond what anything has. With an exponent of more
 // digits, resource.ParseQuantity computes a number of as many digits as the exponent says, which may be billions.
-var quantityForm = regexp.MustCompile(`^[0-9]{1,20}(\.[0-9]{0,9})?([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]{1,2})?$`)
+var quantityForm = regexp.MustCompile(`^[0-9]{1,40}(\.[0-9]{0,9})?([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]{1,2})?$`)
 
 // ParseQuantity reads an amount that somebody else has written, such as "8G" or "1e3".
 func ParseQuantity(text string) (resource.Quantity, error) {

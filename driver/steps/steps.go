@@ -10,10 +10,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/driver/template"
 )
 
@@ -161,7 +161,7 @@ func (r *Steps) validateOutput(ctx context.Context, v accel.ValidateStep, accs [
 		return r.prints(ctx, v.Argv, v.User, want)
 	}
 	errs := make([]error, len(accs))
-	var all sync.WaitGroup
+	var all guard.Group
 	for i, a := range accs {
 		if !a.Present() {
 			continue
