@@ -80,7 +80,7 @@ func TestIdleConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { _ = c.Close() })
 	}
 	await(t, "all that may be open", func() bool { return open.Load() >= maxConnections })
 	r, err := http.Get("http://" + l.Addr().String())

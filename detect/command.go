@@ -36,7 +36,7 @@ func commandOf(h *host.Host, pid int) (command, error) {
 	c := command{args: args, env: map[string]string{}}
 	b, err = h.ReadBinary(processDir(pid) + "/environ")
 	if err != nil {
-		return c, nil
+		return c, nil //nolint:nilerr // it may not be read, which only leaves the environment empty
 	}
 	environ, err := words(b)
 	if err != nil {

@@ -2,6 +2,7 @@ package detect
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"regexp"
 	"slices"
@@ -57,8 +58,8 @@ func scanPackages(r io.Reader, names []string) string {
 		case "Version":
 			version = value
 		}
-		if text != "" && err != io.EOF {
-			if err != nil && err != bufio.ErrBufferFull { // the rest of a long line is read as lines again
+		if text != "" && !errors.Is(err, io.EOF) {
+			if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // the rest of a long line is read as lines again
 				return ""
 			}
 			continue

@@ -179,7 +179,7 @@ func (t takeover) refused(def *accel.Definition, accs []accel.Accelerator, attem
 	}
 	held, problem := t.wanted(def, accs)
 	if problem != nil || len(held) == 0 {
-		return nil // nothing would be taken
+		return nil //nolint:nilerr // nothing would be taken
 	}
 	again := *last.problem
 	again.Message = fmt.Sprintf("%s; device %q stays with driver %q, and is taken from it again at %s at the earliest",

@@ -370,7 +370,7 @@ func TestSuspendedMachine(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		ctx    context.Context //nolint:containedctx // a row of the table
+		ctx    context.Context
 		method string
 		now    time.Duration
 		want   error

@@ -151,7 +151,9 @@ func (v view) prepare(d *verdict) {
 func (v view) decide(d *verdict, all []*verdict) {
 	byKind := d.slotsBefore()
 	for kind := range d.teams {
-		byKind[kind] = byKind[kind] // a kind without slots is decided too
+		if _, known := byKind[kind]; !known {
+			byKind[kind] = nil // a kind without slots is decided too
+		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
 		team, named := d.teams[kind]

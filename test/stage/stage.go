@@ -158,7 +158,7 @@ func ask(ctx context.Context, g *bed.Guest, path string, header http.Header) (a 
 			return g.Dial(ctx, "127.0.0.1:9480")
 		},
 	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://acceld"+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {
 		return a, err
 	}
