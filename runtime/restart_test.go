@@ -352,6 +352,7 @@ const k0sDropin = "/etc/k0s/containerd.d/60-acceld.toml"
 // TestDropinRestarts: k0s restarts containerd when a drop-in appears. So that drop-in is not written where nothing may
 // be restarted, and where something may, nothing else is.
 func TestDropinRestarts(t *testing.T) {
+	var d *daemon
 	_, r := k0s(t, RestartNever, true)
 	for range 2 {
 		_, p := r.ApplyConfig(t.Context())

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/driver/template"
+	"github.com/acceld/acceld/guard"
 )
 
 // stepTimeout is the timeout of a step that does not set one.
