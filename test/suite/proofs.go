@@ -90,7 +90,7 @@ func named(command string, units []*unit) (found []*unit) {
 	}
 	byTarget := map[string]string{
 		"make demo": "demo", "make screenshots": "pages in a browser", "make test-arm64": "programs for arm64",
-		"make test-nvidia-source": "nvidia/TestWholeSource", "make fuzz": "fuzz",
+		"make test-nvidia-source": "nvidia/TestWholeSource", "make fuzz T=5m": "fuzz",
 	}
 	for _, u := range units {
 		dir, test := path.Split(u.name)
