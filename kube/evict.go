@@ -50,8 +50,8 @@ func (p pods) Evict(ctx context.Context, e *policyv1.Eviction) error {
 func (k *Kube) Evict(ctx context.Context, look func() []accel.Holder) *accel.Problem {
 	listed, problem := k.podsOfNode(ctx)
 	holders := look()
-	if problem != nil && slices.ContainsFunc(holders, func(h accel.Holder) bool { return h.Pod != "" || h.PodUID != "" }) {
-		return problem
+	if problem != nil {
+		return forPods(problem, holders)
 	}
 	var refusals []string
 	for _, p := range listed {
@@ -74,6 +74,28 @@ func (k *Kube) Evict(ctx context.Context, look func() []accel.Holder) *accel.Pro
 		return accel.Problemf(accel.EvictionRefused, "the API server refuses to evict %s", strings.Join(refusals, "; "))
 	}
 	return nil
+}
+
+// forPods says which of the holders could not be evicted because of a problem. It returns nil if none is a pod.
+func forPods(problem *accel.Problem, holders []accel.Holder) *accel.Problem {
+	var names []string
+	for _, h := range holders {
+		if h.Pod != "" || h.PodUID != "" {
+			names = append(names, cmp.Or(h.Pod, h.PodUID))
+			if h.Namespace != "" {
+				names[len(names)-1] = h.Namespace + "/" + h.Pod
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	const most = 3
+	if names = slices.Compact(names); len(names) > most {
+		names = append(names[:most], fmt.Sprintf("%d more", len(names)-most))
+	}
+	return accel.Problemf(problem.Reason, "cannot evict pod %s: %s", strings.Join(names, ", "), problem.Message)
 }
 
 // evict evicts one pod, and no other one of its name.

@@ -138,6 +138,21 @@ func TestEvict(t *testing.T) {
 	}
 }
 
+// TestEvictNames: an eviction without the right to list pods names the pods that use the driver.
+func TestEvictNames(t *testing.T) {
+	k, _ := evicting(map[string]error{"list": apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil)})
+	problem := k.Evict(t.Context(), func() []accel.Holder {
+		return []accel.Holder{
+			{Namespace: "team", Pod: "b"}, {Namespace: "team", Pod: "a"}, {Namespace: "team", Pod: "a"}, {PodUID: "u-3"},
+			{Namespace: "x", Pod: "c"}, {PID: 3},
+		}
+	})
+	if want := "cannot evict pod team/a, team/b, u-3, 1 more: cannot list the pods of node"; problem == nil ||
+		problem.Reason != accel.APIForbidden || !strings.HasPrefix(problem.Message, want) {
+		t.Errorf("%v, want %q", problem, want)
+	}
+}
+
 // TestEvictNoSuccessor: a pod that was created under the name of a holder stays, whenever it has come.
 func TestEvictNoSuccessor(t *testing.T) {
 	holder := []accel.Holder{{Namespace: "team", Pod: "train-0"}}
