@@ -133,8 +133,10 @@ func (e *Engine) look(d *device, id, at string, again, attributes bool) (news bo
 		was, compared := before[s.name]
 		switch {
 		case s.name == correctable && at == id && compared && d.many(reading{e.o.Now(), now[s.name]}):
-			s = sign{severity: "many correctable", state: accel.Degraded, lasts: lingers,
-				says: "%s has counted many correctable errors of PCI Express"}
+			s = sign{
+				severity: "many correctable", state: accel.Degraded, lasts: lingers,
+				says: "%s has counted many correctable errors of PCI Express",
+			}
 		case s.name == correctable || !compared || now[s.name] <= was:
 			continue
 		}

@@ -149,7 +149,9 @@ func TestErrorBehindSwitch(t *testing.T) {
 		b.m.AddPCI(accel.PCIDevice{Address: other, Vendor: "f00d", Device: "0200", Class: "020000"})
 		look := func() accel.HealthState {
 			pci := []accel.PCIDevice{
-				{Address: one, ParentPort: down}, {Address: down, ParentPort: up}, {Address: up, ParentPort: port},
+				{Address: one, ParentPort: down},
+				{Address: down, ParentPort: up},
+				{Address: up, ParentPort: port},
 				{Address: port},
 			}
 			accs := []accel.Accelerator{{ID: one, Health: accel.Health{State: accel.Healthy}}}
@@ -198,8 +200,10 @@ func TestForgedBusLine(t *testing.T) {
 			"SUBSYSTEM": "pci", "DEVICE": "+pci:" + one,
 		}},
 		"no function": {Text: "x ../..: " + said, Fields: map[string]string{"SUBSYSTEM": "pci", "DEVICE": "+pci:../.."}},
-		"corrected": {Text: "npu " + one + ": PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
-			Fields: map[string]string{"SUBSYSTEM": "pci", "DEVICE": "+pci:" + one}},
+		"corrected": {
+			Text:   "npu " + one + ": PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
+			Fields: map[string]string{"SUBSYSTEM": "pci", "DEVICE": "+pci:" + one},
+		},
 	} {
 		b := busBench(t)
 		r.Sequence, r.Boot = 5000, 1000*time.Second

@@ -144,8 +144,12 @@ func TestEvictNames(t *testing.T) {
 	k, _ := evicting(map[string]error{"list": apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil)})
 	problem := k.Evict(t.Context(), func() []accel.Holder {
 		return []accel.Holder{
-			{Namespace: "team", Pod: "b"}, {Namespace: "team", Pod: "a"}, {Namespace: "team", Pod: "a"}, {PodUID: "u-3"},
-			{Namespace: "x", Pod: "c"}, {PID: 3},
+			{Namespace: "team", Pod: "b"},
+			{Namespace: "team", Pod: "a"},
+			{Namespace: "team", Pod: "a"},
+			{PodUID: "u-3"},
+			{Namespace: "x", Pod: "c"},
+			{PID: 3},
 		}
 	})
 	if want := "cannot evict pod team/a, team/b, u-3, 1 more: cannot list the pods of node"; problem == nil ||

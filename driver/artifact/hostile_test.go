@@ -271,7 +271,7 @@ func TestLyingMirror(t *testing.T) {
 	mirror := &meddling{Handler: inner}
 	s := accel.Source{Image: serve(t, inner) + "/edu", Mirrors: []string{serve(t, mirror)}}
 	pushed := b.push(s, PushOptions{})
-	m, err := (func() (v1.Manifest, error) {
+	m, err := func() (v1.Manifest, error) {
 		from, err := dial(t.Context(), b.h, s, s.Image, time.Minute, defaultLimits())
 		if err != nil {
 			return v1.Manifest{}, err
@@ -282,7 +282,7 @@ func TestLyingMirror(t *testing.T) {
 			return v1.Manifest{}, err
 		}
 		return decode[v1.Manifest](raw)
-	})()
+	}()
 	if err != nil {
 		t.Fatal(err)
 	}

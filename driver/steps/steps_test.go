@@ -208,7 +208,8 @@ func TestValidateEachDevice(t *testing.T) {
 	d := New(h, slog.New(slog.DiscardHandler), &deadline.Operations{})
 	healthy := accel.Health{State: accel.Healthy}
 	accs := []accel.Accelerator{
-		{ID: "0000:01:00.0", Health: healthy}, {ID: "0000:02:00.0", Health: healthy},
+		{ID: "0000:01:00.0", Health: healthy},
+		{ID: "0000:02:00.0", Health: healthy},
 		{ID: "0000:03:00.0", Health: accel.Health{State: accel.Gone}},
 	}
 	ask := func(output string) *accel.Problem {

@@ -154,8 +154,12 @@ func TestIdentities(t *testing.T) {
 		for _, now := range []struct {
 			name, file string
 			want       bool
-		}{{"ci@example.com", "ours", true}, {"ci@example.com", "both", true}, {"ci@example.com", "theirs", false},
-			{"cd@example.com", "ours", false}} {
+		}{
+			{"ci@example.com", "ours", true},
+			{"ci@example.com", "both", true},
+			{"ci@example.com", "theirs", false},
+			{"cd@example.com", "ours", false},
+		} {
 			if read(now.name, now.file).Has(got) != now.want {
 				t.Errorf("%s: with %s by %s it is trusted: %t", c.what, now.name, now.file, !now.want)
 			}
@@ -187,7 +191,9 @@ func TestAnchors(t *testing.T) {
 		t.Errorf("signed by %v", signers)
 	}
 	for _, c := range []accel.Trust{
-		{Keys: []string{"/none"}}, {Keys: []string{"/missing"}}, {Keys: []string{"/one", "/half"}},
+		{Keys: []string{"/none"}},
+		{Keys: []string{"/missing"}},
+		{Keys: []string{"/one", "/half"}},
 		{Identities: []accel.Identity{{Name: "x", Authority: "/leaf"}}},
 		{Identities: []accel.Identity{{Name: "x", Authority: "/one"}}},
 	} {

@@ -113,10 +113,12 @@ func TestCommandLine(t *testing.T) {
 	}{
 		"CRI-O, a file that is overridden": {
 			accel.ContainerEngine{Name: "cri-o", SpecDirs: []string{"/run/cdi"}},
-			memory{"/etc/crio/crio.conf": []byte(file)}, true, "", "",
+			memory{"/etc/crio/crio.conf": []byte(file)},
+			true, "", "",
 		},
 		"CRI-O, other directories": {
-			accel.ContainerEngine{Name: "cri-o", SpecDirs: []string{"/opt/a", "/opt/b"}}, nil, false, "",
+			accel.ContainerEngine{Name: "cri-o", SpecDirs: []string{"/opt/a", "/opt/b"}},
+			nil, false, "",
 			"because its command line names other directories (/opt/a /opt/b)",
 		},
 		"CRI-O, no directory": {
@@ -131,7 +133,8 @@ func TestCommandLine(t *testing.T) {
 			accel.ContainerEngine{Name: "cri-o"}, memory{"/etc/crio/crio.conf": []byte(file)}, false, own, "",
 		},
 		"docker, switched off": {
-			accel.ContainerEngine{Name: "docker", Version: "28.3.0", CDI: "off"}, nil, false, "",
+			accel.ContainerEngine{Name: "docker", Version: "28.3.0", CDI: "off"},
+			nil, false, "",
 			"because its command line switches that off",
 		},
 		"docker, switched on": {
@@ -141,7 +144,8 @@ func TestCommandLine(t *testing.T) {
 			accel.ContainerEngine{Name: "docker", Version: "24.0.1", CDI: "on"}, nil, false, "", "versions from 25.0 do",
 		},
 		"docker, other directories": {
-			accel.ContainerEngine{Name: "docker", Version: "28.3.0", SpecDirs: []string{"/opt/a"}}, nil, false, "",
+			accel.ContainerEngine{Name: "docker", Version: "28.3.0", SpecDirs: []string{"/opt/a"}},
+			nil, false, "",
 			"names other directories (/opt/a)",
 		},
 	} {
