@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -137,6 +138,13 @@ type actor struct {
 	writes []time.Duration // since the stage began
 }
 
+// wrote returns when the replica has written until now.
+func (a *actor) wrote() []time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.writes)
+}
+
 // on makes n replicas stand for election, and ends them after the play.
 func on(t *testing.T, n int, play func(*stage)) {
 	t.Helper()
@@ -201,10 +209,14 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // written returns the replicas in the order in which they wrote, each as often as it took turns.
 func (s *stage) written() (turns string) {
 	next := make([]int, len(s.all))
+	var writes [][]time.Duration
+	for _, a := range s.all {
+		writes = append(writes, a.wrote())
+	}
 	for {
 		first := -1
-		for i, a := range s.all {
-			if next[i] < len(a.writes) && (first < 0 || a.writes[next[i]] < s.all[first].writes[next[first]]) {
+		for i := range s.all {
+			if next[i] < len(writes[i]) && (first < 0 || writes[i][next[i]] < writes[first][next[first]]) {
 				first = i
 			}
 		}
@@ -221,11 +233,9 @@ func (s *stage) written() (turns string) {
 // last returns who wrote in the last second.
 func (s *stage) last() (names string) {
 	for _, a := range s.all {
-		a.mu.Lock()
-		if n := len(a.writes); n > 0 && time.Since(s.began)-a.writes[n-1] < time.Second {
+		if w := a.wrote(); len(w) > 0 && time.Since(s.began)-w[len(w)-1] < time.Second {
 			names += a.name
 		}
-		a.mu.Unlock()
 	}
 	return names
 }
@@ -314,9 +324,10 @@ func (s *stage) apart(t *testing.T) {
 	t.Helper()
 	for _, a := range s.all {
 		for _, b := range s.all {
-			for i := 1; a != b && i < len(a.writes); i++ {
-				from, to := a.writes[i-1], a.writes[i]
-				for _, w := range b.writes {
+			mine, others := a.wrote(), b.wrote()
+			for i := 1; a != b && i < len(mine); i++ {
+				from, to := mine[i-1], mine[i]
+				for _, w := range others {
 					if to-from < testLease && w > from && w < to {
 						t.Fatalf("%s wrote at %v and %v, and %s at %v", a.name, from, to, b.name, w)
 					}
@@ -335,10 +346,10 @@ func TestStoppedLeader(t *testing.T) {
 		if s.last() != leader.name {
 			leader = s.all[1]
 		}
-		before := len(leader.writes)
+		before := len(leader.wrote())
 		leader.pause(3 * testLease)
 		time.Sleep(time.Minute)
-		if after := len(leader.writes); after != before {
+		if after := len(leader.wrote()); after != before {
 			t.Errorf("it wrote %d times, the next leader at the same time", after-before)
 		}
 		if s.last() == leader.name || len(s.last()) != 1 {
@@ -408,8 +419,8 @@ func TestHandover(t *testing.T) {
 		<-first.done
 		left := time.Since(s.began)
 		time.Sleep(time.Minute)
-		if len(second.writes) == 0 || second.writes[0]-left > testLease/2 {
-			t.Errorf("it stepped down at %v, the next one began at %v", left, second.writes)
+		if len(second.wrote()) == 0 || second.wrote()[0]-left > testLease/2 {
+			t.Errorf("it stepped down at %v, the next one began at %v", left, second.wrote())
 		}
 	})
 }
