@@ -73,7 +73,8 @@ func (p *program) hold(def *accel.Definition, a *accel.Accelerator, l layout) {
 	}
 	if now := time.Now(); l.current && p.ctx != nil && !x.busy && !now.Before(x.next) {
 		x.busy = true
-		guard.Go(func() { p.divide(p.ctx, def, *a, x) })
+		reading := *a // the caller goes on changing its own
+		guard.Go(func() { p.divide(p.ctx, def, reading, x) })
 	}
 }
 
