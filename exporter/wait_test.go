@@ -63,7 +63,7 @@ func ask(ctx context.Context, t *testing.T, url, known, prefer string) (int, str
 func TestMachineWaits(t *testing.T) {
 	c := &changing{m: exampleMachine(), replaced: make(chan struct{})}
 	server := httptest.NewUnstartedServer(New(Options{Machine: c.machine, Follow: c.follow}).Handler())
-	const reading = 50 * time.Millisecond
+	const reading = 400 * time.Millisecond // a machine at work takes its time to read a request
 	server.Config.ReadTimeout = reading
 	server.Start()
 	defer server.Close()
