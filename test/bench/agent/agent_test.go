@@ -27,6 +27,7 @@ const rssLimit = 40 << 10
 // figures are one process's.
 type figures struct {
 	rss      float64 // KiB
+	private  float64 // KiB of it that are not pages of a file
 	cpu      float64 // ticks of 10 ms in idleFor
 	switches float64 // voluntary context switches in idleFor: wakeups
 	start    float64 // seconds from fork to the first answer
@@ -54,6 +55,7 @@ func TestBesideNodeExporter(t *testing.T) {
 	t.Logf("%-32s %14s %14s %8s", "8 devices, idle "+idleFor.String(), "acceld", "node_exporter", "ratio")
 	row := func(what string, a, b float64) { t.Logf("%-32s %14.2f %14.2f %8.2f", what, a, b, a/max(b, 0.01)) }
 	row("resident memory, MiB", ours.rss/1024, peer.rss/1024)
+	row("of it private, MiB", ours.private/1024, peer.private/1024)
 	row("processor, % of a core", ours.cpu/idleFor.Seconds(), peer.cpu/idleFor.Seconds())
 	row("wakeups a second", ours.switches/idleFor.Seconds(), peer.switches/idleFor.Seconds())
 	row("start to first answer, s", ours.start, peer.start)
@@ -83,11 +85,11 @@ func measure(t *testing.T, g *bed.Guest, program, argument, url string) figures 
 		c0=$(( $(read_stat) )); s0=$(switches)
 		sleep `+fmt.Sprint(int(idleFor.Seconds()))+`
 		c1=$(( $(read_stat) )); s1=$(switches)
-		echo $(( c1 - c0 )) $(( s1 - s0 )) $(awk '/^VmRSS/ {print $2}' /proc/$pid/status) $(stat -c %s "$1")
+		echo $(( c1 - c0 )) $(( s1 - s0 )) $(awk '/^(VmRSS|RssAnon)/ {print $2}' /proc/$pid/status) $(stat -c %s "$1")
 		kill $pid
 	`, program, argument, url)
 	var f figures
-	if _, err := fmt.Sscan(out, &f.start, &f.cpu, &f.switches, &f.rss, &f.size); err != nil {
+	if _, err := fmt.Sscan(out, &f.start, &f.cpu, &f.switches, &f.rss, &f.private, &f.size); err != nil {
 		t.Fatalf("%s: %q: %v", program, out, err)
 	}
 	f.start /= 1000
