@@ -99,24 +99,15 @@ func (def *Definition) exactness(d PCIDevice) int {
 	return most
 }
 
-// Without returns pci without the functions that other kinds have.
-func Without(pci []PCIDevice, kind string, rivalries []Rivalry) []PCIDevice {
+// Lost returns the addresses of the functions that a kind recognises and another kind has.
+func Lost(kind string, rivalries []Rivalry) map[string]bool {
 	lost := map[string]bool{}
 	for _, r := range rivalries {
 		if slices.Contains(r.Others, kind) {
 			lost[r.Address] = true
 		}
 	}
-	if len(lost) == 0 {
-		return pci
-	}
-	var out []PCIDevice
-	for i := range pci {
-		if !lost[pci[i].Address] {
-			out = append(out, pci[i])
-		}
-	}
-	return out
+	return lost
 }
 
 // Contested says for which devices a kind competes with others, and who has them; nil if for none.

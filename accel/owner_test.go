@@ -55,8 +55,8 @@ func TestRivalries(t *testing.T) {
 		}
 		for kind := range defs {
 			loses := len(c.want) > 0 && slices.Contains(c.want[0].Others, kind)
-			if left := Without(pci, kind, got); len(left) == len(pci) == loses {
-				t.Errorf("%s: %s is left %v", name, kind, left)
+			if lost := Lost(kind, got); lost[d.Address] != loses || len(lost) > 1 {
+				t.Errorf("%s: %s loses %v", name, kind, lost)
 			}
 			if p := Contested(kind, got); len(c.want) > 0 && (p == nil || p.Reason != DeviceContested ||
 				!strings.Contains(p.Message, c.want[0].Owner) || !strings.Contains(p.Message, c.want[0].Others[0])) {

@@ -60,8 +60,8 @@ type Agent struct {
 	exporter  *exporter.Exporter
 	holdings  *holders.Follower
 	tasks     []Task
-	// pci are the PCI functions that facts returned last. Only facts uses it, in the loop's goroutine.
-	pci []accel.PCIDevice
+	// reader reads what is on the host, and its devices, for the loop.
+	reader *detect.TimeoutReader
 
 	// kube, documents, pods and election reach the API server; all are nil without credentials.
 	kube      *kube.Kube
@@ -201,6 +201,7 @@ func (a *Agent) organs(facts accel.Facts) {
 		Host: a.Host, File: "/run/acceld/health.json", Log: a.Log, Changed: a.changed,
 		Definitions: func() map[string]*accel.Definition { return a.machine().Want.Kinds },
 	})
+	a.reader = detect.NewTimeoutReader(a.Host, a.changed)
 	a.programs = probe.New(probe.Options{
 		Host: a.Host, Beside: ownPrograms(), Dir: "/run/acceld/probe", Metrics: exporter.MetricNames(), Log: a.Log,
 		Changed: a.changed, Fault: a.health.Told, Users: a.users.podsOn,
@@ -269,9 +270,9 @@ func (a *Agent) loopOptions(want accel.Want, node string) loop.Options {
 
 // probes are the functions of the organs that read.
 func (a *Agent) probes() loop.Probes {
-	reader, collect := detect.NewTimeoutReader(a.Host, a.changed), detect.NewTimeoutCollect(a.Host)
+	collect := detect.NewTimeoutCollect(a.Host)
 	return loop.Probes{
-		Facts: a.facts, Read: reader.Read, Accelerators: reader.Accelerators,
+		Facts: a.facts, Read: a.reader.Read, Accelerators: a.reader.Accelerators,
 		Enrich: a.programs.Enrich, Judge: a.health.Judge, Reset: a.resets.isHeld,
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
 			metrics, err := collect(def, x)

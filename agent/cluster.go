@@ -6,7 +6,6 @@ import (
 	"regexp"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/kube"
 )
 
@@ -48,8 +47,7 @@ func (a *Agent) nodeChanged() {
 // facts returns the facts of the host, with what the API server reports about the cluster. Devices that cannot be read
 // are as they were.
 func (a *Agent) facts() accel.Facts {
-	f := detect.Detect(a.Host, detect.Options{Last: a.pci})
-	a.pci = f.PCI
+	f := a.reader.Detect()
 	a.around.add(&f)
 	switch {
 	case a.Config.Kubernetes == "off":

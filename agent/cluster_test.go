@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/host/hosttest"
 )
 
@@ -134,7 +135,7 @@ func TestClusterKnown(t *testing.T) {
 		}
 		a := &Agent{
 			Setup:  opened(t, m.Host.Root(), "kubernetes: {enabled: "+c.kubernetes+"}\n"),
-			around: &surroundings{},
+			around: &surroundings{}, reader: detect.NewTimeoutReader(m.Host, nil),
 		}
 		if got := a.facts().Cluster; got != c.want {
 			t.Errorf("kubernetes %s, kubelet %v: %+v", c.kubernetes, c.kubelet, got)

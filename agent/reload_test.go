@@ -96,8 +96,8 @@ func reloading(t *testing.T, o SetupOptions, s *Setup) *Agent {
 		Want: a.Want(), Log: s.Log, SampleEvery: time.Minute, Resync: time.Minute,
 		Probes: loop.Probes{
 			Facts:        func() accel.Facts { return accel.Facts{} },
-			Read:         func(*accel.Definition, []accel.PCIDevice) {},
-			Accelerators: func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator { return nil },
+			Read:         func(*accel.Definition, map[string]bool) {},
+			Accelerators: func(*accel.Definition, map[string]bool) []accel.Accelerator { return nil },
 			Enrich:       func(*accel.Definition, []accel.Accelerator) []accel.Accelerator { return nil },
 			Judge: func(*accel.Definition, []accel.PCIDevice, []accel.Accelerator) []accel.Accelerator {
 				return nil

@@ -282,7 +282,8 @@ func (s *Setup) Want() accel.Want {
 // Accelerators returns the devices that a kind has; see [accel.Rivalries]. A device without a health state counts as
 // healthy.
 func (s *Setup) Accelerators(def *accel.Definition, facts accel.Facts) []accel.Accelerator {
-	pci := accel.Without(facts.PCI, def.Kind, accel.Rivalries(s.Kinds, facts.PCI))
+	lost := accel.Lost(def.Kind, accel.Rivalries(s.Kinds, facts.PCI))
+	pci := slices.DeleteFunc(slices.Clone(facts.PCI), func(d accel.PCIDevice) bool { return lost[d.Address] })
 	accs := detect.Accelerators(s.Host, def, pci)
 	for i := range accs {
 		if accs[i].Health.State == "" {

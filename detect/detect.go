@@ -19,16 +19,17 @@ type Options struct {
 	// Around includes the host's hardware inventory and its network functions. That takes thousands of files and
 	// answers from firmware.
 	Around bool
-	// Last are the PCI functions of the last detection. They stand for those that cannot be read now.
-	Last []accel.PCIDevice
 }
 
 // Detect reads everything about h. It never fails: what cannot be read is left empty and named in Facts.Problems.
-func Detect(h *host.Host, o Options) accel.Facts {
+func Detect(h *host.Host, o Options) accel.Facts { return detect(h, o, nil) }
+
+// detect is Detect with the PCI functions of the last detection, which stand for those that cannot be read now.
+func detect(h *host.Host, o Options, last []accel.PCIDevice) accel.Facts {
 	var f accel.Facts
 	var pci, modules, rest []string
 	var wg guard.Group
-	wg.Go(func() { f.PCI, pci = functions(h, o.Last) })
+	wg.Go(func() { f.PCI, pci = functions(h, last) })
 	wg.Go(func() { f.Modules, modules = Modules(h) })
 	f.Kernel, rest = Kernel(h)
 	osFacts, problems := OS(h)

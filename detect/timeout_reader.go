@@ -17,13 +17,16 @@ const readTimeout = 2 * time.Second
 // of healthy devices have taken seconds. A pod that is admitted while its device is unhealthy is refused permanently.
 const hungAfter = 15 * time.Second
 
-// TimeoutReader reads each device separately. A device whose driver hangs in a read does not affect the others and
-// never stops the loop. A hanging read costs one goroutine, not one per pass.
+// TimeoutReader reads a host again and again: what is there, and then each device separately. A device whose driver
+// hangs in a read does not affect the others and never stops the loop. A hanging read costs one goroutine, not one per
+// pass.
 type TimeoutReader struct {
+	host     *host.Host
 	read     func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
 	answered func()
 
 	mu      sync.Mutex
+	pci     []accel.PCIDevice    // as last detected
 	reading map[string]time.Time // since when, by device
 	given   map[string]bool      // reads that were given up
 	last    map[string]accel.Accelerator
@@ -32,9 +35,37 @@ type TimeoutReader struct {
 // NewTimeoutReader returns a TimeoutReader around [Accelerators]. It calls answered when a read ends after it was
 // given up.
 func NewTimeoutReader(h *host.Host, answered func()) *TimeoutReader {
-	return newTimeoutReader(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+	r := newTimeoutReader(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 		return Accelerators(h, def, pci)
 	}, answered)
+	r.host = h
+	return r
+}
+
+// Detect is [Detect] with what was there the last time for PCI functions that cannot be read now. The methods below
+// are about the functions that it found.
+func (r *TimeoutReader) Detect() accel.Facts {
+	r.mu.Lock()
+	last := r.pci
+	r.mu.Unlock()
+	f := detect(r.host, Options{}, last)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pci = f.PCI
+	return f
+}
+
+// of returns the functions that a kind recognises and that are not lost to another kind.
+func (r *TimeoutReader) of(def *accel.Definition, lost map[string]bool) []accel.PCIDevice {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []accel.PCIDevice
+	for i := range r.pci {
+		if d := &r.pci[i]; !lost[d.Address] && def.Recognises(*d) {
+			out = append(out, *d)
+		}
+	}
+	return out
 }
 
 // newTimeoutReader calls read with one device at a time.
@@ -48,11 +79,12 @@ func newTimeoutReader(
 }
 
 // Read is Probes.Read of package agent/loop.
-func (r *TimeoutReader) Read(def *accel.Definition, pci []accel.PCIDevice) {
+func (r *TimeoutReader) Read(def *accel.Definition, lost map[string]bool) {
+	pci := r.of(def, lost)
 	done := make(chan string, len(pci))
 	waiting := 0
 	for _, d := range pci {
-		if def.Recognises(d) && r.begin(d.Address) {
+		if r.begin(d.Address) {
 			waiting++
 			guard.Go(func() {
 				r.end(d.Address, r.read(def, []accel.PCIDevice{d}))
@@ -99,14 +131,15 @@ func (r *TimeoutReader) end(id string, accs []accel.Accelerator) {
 
 // Accelerators returns the devices of a kind as they were last read. A device whose read has not ended keeps its last
 // attributes. It is unhealthy if it was never read, or if the read has hung for [hungAfter].
-func (r *TimeoutReader) Accelerators(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+func (r *TimeoutReader) Accelerators(def *accel.Definition, lost map[string]bool) []accel.Accelerator {
+	pci := r.of(def, lost)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []accel.Accelerator
 	for _, d := range pci {
 		a, known := r.last[d.Address]
 		since, hangs := r.reading[d.Address]
-		if !def.Recognises(d) || !known && !hangs {
+		if !known && !hangs {
 			continue
 		}
 		if hangs {

@@ -21,14 +21,16 @@ func TestHangingDeviceHasNoEffectOnTheOthers(t *testing.T) {
 			}
 			return []accel.Accelerator{{ID: pci[0].Address, Health: accel.Health{State: accel.Healthy}}}
 		}, func() { answered++ })
-		pci := []accel.PCIDevice{
+		p.pci = []accel.PCIDevice{
 			device("0000:01:00.0"), device("0000:02:00.0"),
 			{Address: "0000:03:00.0", Vendor: "beef"},
+			device("0000:04:00.0"),
 		}
+		lost := map[string]bool{"0000:04:00.0": true}
 		begin := time.Now()
 		for range 3 {
-			p.Read(def, pci)
-			got := p.Accelerators(def, pci)
+			p.Read(def, lost)
+			got := p.Accelerators(def, lost)
 			if len(got) != 2 || got[0].Health.State != accel.Healthy || got[1].Health.State != accel.Unhealthy {
 				t.Fatalf("got %+v", got)
 			}
@@ -39,7 +41,7 @@ func TestHangingDeviceHasNoEffectOnTheOthers(t *testing.T) {
 		close(hang)
 		synctest.Wait()
 		// The late answer is taken without another read.
-		got := p.Accelerators(def, pci)
+		got := p.Accelerators(def, lost)
 		if answered != 1 || got[1].Health.State != accel.Healthy || reads.Load() != 1 {
 			t.Errorf("answered %d times, then %+v after %d reads", answered, got, reads.Load())
 		}
@@ -55,10 +57,10 @@ func TestSlowReadIsNoHang(t *testing.T) {
 			time.Sleep(time.Duration(slow.Load()))
 			return []accel.Accelerator{{ID: pci[0].Address, Health: accel.Health{State: accel.Healthy}}}
 		}, func() {})
-		pci := []accel.PCIDevice{device("0000:01:00.0")}
+		p.pci = []accel.PCIDevice{device("0000:01:00.0")}
 		state := func() accel.HealthState {
-			p.Read(def, pci)
-			return p.Accelerators(def, pci)[0].Health.State
+			p.Read(def, nil)
+			return p.Accelerators(def, nil)[0].Health.State
 		}
 		state()
 		slow.Store(int64(time.Minute))

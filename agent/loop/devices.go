@@ -26,12 +26,12 @@ const tombstoneFor = 5 * time.Minute
 // accelerators reads, enriches and judges the devices of a kind. Attributes change without an event, so no reading is
 // kept for longer than SampleEvery, and none from during a reset.
 func (l *Loop) accelerators(k *kind, now time.Time, look depth) []accel.Accelerator {
-	pci := accel.Without(l.facts.PCI, k.def.Kind, l.rivals)
+	lost := accel.Lost(k.def.Kind, l.rivals)
 	if look != verdicts || slices.ContainsFunc(k.have.Accelerators, beingReset) || now.Sub(k.read) >= l.o.SampleEvery {
-		l.o.Probes.Read(k.def, pci)
+		l.o.Probes.Read(k.def, lost)
 		k.read = now
 	}
-	found := l.o.Probes.Accelerators(k.def, pci)
+	found := l.o.Probes.Accelerators(k.def, lost)
 	found = l.o.Probes.Enrich(k.def, found)
 	found = l.o.Probes.Judge(k.def, l.facts.PCI, found)
 	return l.remember(k, found, now)

@@ -17,11 +17,12 @@ import (
 // Probes read the machine. They are quick and change nothing.
 type Probes struct {
 	Facts func() accel.Facts
-	// Read reads the attributes of a kind's devices. Accelerators returns the devices as they were last read. Enrich
-	// adds what the kind's probe program reports, and Judge their health; both return the slice that they got. Reset
-	// reports whether somebody resets a device. The loop fills in Health.Since.
-	Read         func(*accel.Definition, []accel.PCIDevice)
-	Accelerators func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
+	// Read reads the attributes of a kind's devices on the bus, as Facts last found them, but for those that another
+	// kind has. Accelerators returns the devices as they were last read. Enrich adds what the kind's probe program
+	// reports, and Judge their health; both return the slice that they got. Reset reports whether somebody resets a
+	// device. The loop fills in Health.Since.
+	Read         func(def *accel.Definition, lost map[string]bool)
+	Accelerators func(def *accel.Definition, lost map[string]bool) []accel.Accelerator
 	Enrich       func(*accel.Definition, []accel.Accelerator) []accel.Accelerator
 	Judge        func(*accel.Definition, []accel.PCIDevice, []accel.Accelerator) []accel.Accelerator
 	Reset        func(id string) bool

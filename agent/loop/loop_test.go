@@ -19,6 +19,7 @@ import (
 type world struct {
 	mu       sync.Mutex
 	pci      []accel.PCIDevice
+	listed   []accel.PCIDevice // as facts last returned them
 	loaded   bool
 	sick     map[string]string // device to health message
 	model    string            // an attribute of every device
@@ -64,17 +65,18 @@ func (w *world) facts() accel.Facts {
 	if w.loaded {
 		f.Modules = []accel.LoadedModule{{Name: "m", BuildID: w.version()}}
 	}
+	w.listed = f.PCI
 	return f
 }
 
-func (w *world) read(*accel.Definition, []accel.PCIDevice) { w.set(func() { w.seen = w.model }) }
+func (w *world) read(*accel.Definition, map[string]bool) { w.set(func() { w.seen = w.model }) }
 
-func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+func (w *world) accelerators(def *accel.Definition, lost map[string]bool) []accel.Accelerator {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []accel.Accelerator
-	for _, d := range pci {
-		if def.Recognises(d) {
+	for _, d := range w.listed {
+		if def.Recognises(d) && !lost[d.Address] {
 			a := accel.Accelerator{ID: d.Address, Model: w.seen, Health: accel.Health{State: accel.Healthy}}
 			if m := w.sick[d.Address]; m != "" {
 				a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: m}

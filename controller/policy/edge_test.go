@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/controller/rollout"
 	"github.com/acceld/acceld/kube"
 )
 
@@ -60,7 +59,7 @@ func TestSlotIsLater(t *testing.T) {
 		v := view{now: now, nodes: map[string]*Node{"a": node}}
 		p := &Policy{}
 		p.Status.LastSlot = c.last
-		if got := v.since(p, kind, rollout.Slot{Node: "a"}); !got.Equal(c.want) {
+		if got := v.since(p, kind, Slot{Node: "a"}); !got.Equal(c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/controller/rollout"
 	"github.com/acceld/acceld/kube"
 )
 
@@ -36,15 +35,15 @@ type verdict struct {
 	// members are the kinds that the policy governs, by node that has one.
 	members   map[string][]string
 	conflicts map[accel.PolicyConflict]string // the value is an example node
-	plans     map[string]rollout.Plan         // by kind
+	plans     map[string]Plan                 // by kind
 	// limits hold for all kinds of the policy together. teams are the nodes of the rollout of each kind; nil if the
 	// policy orders no upgrades.
-	limits rollout.Limits
-	teams  map[string][]rollout.Node
+	limits Limits
+	teams  map[string][]candidate
 	// slots are those that remain valid. ended are the slots that must be withdrawn, with the reason. given are new
 	// slots, which are written only after all ended ones have been withdrawn.
 	slots []Slot
-	ended map[Slot]rollout.Why
+	ended map[Slot]Why
 	given []Slot
 	next  time.Time
 }
@@ -60,7 +59,7 @@ func judge(v view) []*verdict {
 		}
 		d := &verdict{
 			policy: p, members: map[string][]string{}, conflicts: map[accel.PolicyConflict]string{},
-			plans: map[string]rollout.Plan{}, ended: map[Slot]rollout.Why{},
+			plans: map[string]Plan{}, ended: map[Slot]Why{},
 		}
 		verdicts[p.Name], out = d, append(out, d)
 	}
@@ -136,13 +135,13 @@ func (v view) prepare(d *verdict) {
 	if p.Spec.Upgrade == nil || p.DeletionTimestamp != nil || p.Spec.DryRun {
 		return
 	}
-	d.limits, d.teams = limits(p, len(d.members)), map[string][]rollout.Node{}
+	d.limits, d.teams = limits(p, len(d.members)), map[string][]candidate{}
 	slots := d.slotsBefore()
-	var all rollout.Share
+	var all Share
 	for kind, config := range p.Spec.Kinds {
 		version := config.Driver.Version
 		d.teams[kind] = v.team(d, kind, version, slots[kind])
-		all.Add(rollout.Look(v.now, version, d.limits, d.teams[kind], slots[kind]))
+		all.Add(Look(v.now, version, d.limits, d.teams[kind], slots[kind]))
 	}
 	d.limits.Others = all
 }
@@ -164,12 +163,12 @@ func (v view) decide(d *verdict, all []*verdict) {
 		l := d.limits
 		l.Busy, l.Pools = v.busy(d, kind, all), v.pools(d, all)
 		version := d.policy.Spec.Kinds[kind].Driver.Version
-		d.take(kind, rollout.Decide(v.now, version, l, team, byKind[kind]), byKind[kind], v)
+		d.take(kind, Decide(v.now, version, l, team, byKind[kind]), byKind[kind], v)
 	}
 }
 
 // pools are the limits of the other policies that order upgrades: a slot counts for each policy that governs its node.
-func (v view) pools(d *verdict, all []*verdict) (out []rollout.Pool) {
+func (v view) pools(d *verdict, all []*verdict) (out []Pool) {
 	for _, other := range all {
 		if other == d || other.teams == nil {
 			continue
@@ -179,20 +178,20 @@ func (v view) pools(d *verdict, all []*verdict) (out []rollout.Pool) {
 			nodes[name] = true
 		}
 		busy := v.busy(other, "", all)
-		out = append(out, rollout.Pool{
-			Nodes: nodes, Busy: busy, Max: max(1, other.limits.MaxParallel), Why: rollout.Parallel,
+		out = append(out, Pool{
+			Nodes: nodes, Busy: busy, Max: max(1, other.limits.MaxParallel), Why: Parallel,
 		})
 		if most := other.limits.MaxUnavailable; most > 0 {
 			without := maps.Clone(busy)
 			maps.Copy(without, other.limits.Others.Unavailable)
-			out = append(out, rollout.Pool{Nodes: nodes, Busy: without, Max: most, Why: rollout.Unavailable})
+			out = append(out, Pool{Nodes: nodes, Busy: without, Max: most, Why: Unavailable})
 		}
 	}
 	return out
 }
 
 // take takes over the plan for a kind whose slots were these before.
-func (d *verdict) take(kind string, plan rollout.Plan, before []Slot, v view) {
+func (d *verdict) take(kind string, plan Plan, before []Slot, v view) {
 	d.plans[kind] = plan
 	for _, s := range before {
 		if why, over := plan.Ended[s.Node]; over {
@@ -255,7 +254,7 @@ func (v view) wind(d *verdict, slots []Slot) {
 			d.slots = append(d.slots, s)
 			continue
 		}
-		d.ended[s] = rollout.Gone
+		d.ended[s] = Gone
 	}
 }
 
@@ -272,8 +271,8 @@ func (v view) since(p *Policy, kind string, s Slot) time.Time {
 }
 
 // team returns the nodes of a rollout. It includes nodes that no longer belong to it but still act on their slot.
-func (v view) team(d *verdict, kind, version string, slots []Slot) []rollout.Node {
-	var out []rollout.Node
+func (v view) team(d *verdict, kind, version string, slots []Slot) []candidate {
+	var out []candidate
 	asked := d.policy.asked()
 	digest := asked.DriverDigest(kind)
 	for name, n := range v.nodes {
@@ -290,15 +289,15 @@ func (v view) team(d *verdict, kind, version string, slots []Slot) []rollout.Nod
 }
 
 // limits returns the limits of a policy that governs total nodes.
-func limits(p *Policy, total int) rollout.Limits {
+func limits(p *Policy, total int) Limits {
 	u := p.Spec.Upgrade
 	timeout, _ := time.ParseDuration(u.Timeout) // Problems reports an invalid one
-	l := rollout.Limits{
+	l := Limits{
 		MaxParallel: max(1, u.MaxParallel), MaxUnavailable: u.MaxUnavailable.Of(total), StopAfter: max(1, u.StopAfter),
 		Timeout: timeout, Paused: u.Paused || len(p.problems()) > 0,
 	}
 	for _, w := range u.Windows {
-		x := rollout.Window{}
+		x := Window{}
 		for _, name := range w.Days {
 			day, _ := accel.Weekday(name)
 			x.Days = append(x.Days, day)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/controller/rollout"
 	"github.com/acceld/acceld/kube"
 )
 
@@ -63,9 +62,6 @@ type Blocked struct {
 	Count   int    `json:"count"`
 	Example string `json:"example"`
 }
-
-// Slot is the permission of a node to replace the driver of a kind.
-type Slot = rollout.Slot
 
 // Condition is a condition of a policy, in the form that the API uses for conditions.
 type Condition struct {
@@ -221,9 +217,9 @@ func (n *Node) up() bool {
 }
 
 // member returns the node as a member of the rollout of version.
-func (n *Node) member(kind, version string, r accel.Rollout) rollout.Node {
+func (n *Node) member(kind, version string, r accel.Rollout) candidate {
 	w := n.upgradeReport(kind)
-	m := rollout.Node{
+	m := candidate{
 		Name: n.Name, Version: n.Labels[kube.Prefix+kind+".driver-version"], Serving: n.serves(kind),
 		Ready: n.up(), Phase: w.Phase, For: w.Version,
 		Canary: r.Canary != nil && accel.Has(n.Labels, r.Canary.NodeSelector),

@@ -1,7 +1,4 @@
-// Package rollout decides which nodes may replace their driver now. It is pure: the state of nodes and slots goes in,
-// the slots that are valid from now on come out. The caller writes the slots down before any node gets a grant. A
-// second writer, or a writer after a crash, therefore starts from the same slots and never gives one twice.
-package rollout
+package policy
 
 import (
 	"cmp"
@@ -66,8 +63,8 @@ func (s *Share) Add(o Share) {
 	s.Canaries = s.Canaries || o.Canaries
 }
 
-// Node is one node of a rollout.
-type Node struct {
+// candidate is one node of a rollout.
+type candidate struct {
 	Name string
 	// Version is the version of the driver that serves; empty if none does.
 	Version string
@@ -90,7 +87,7 @@ type Node struct {
 // Slot is the permission of a node to replace its driver with a version.
 type Slot struct {
 	Node string `json:"node"`
-	// Kind is the kind of the driver. It means nothing here, and is empty in a new slot.
+	// Kind is the kind of the driver. It means nothing to [Decide], and is empty in a new slot.
 	Kind    string    `json:"kind"`
 	Version string    `json:"version"`
 	Since   time.Time `json:"since"`
@@ -143,9 +140,13 @@ type Plan struct {
 	Next time.Time
 }
 
-// Decide gives and ends slots for a version, as of now. If version is empty, each node gets the version that it
-// reports as its own target. Nodes must be all nodes that belong to the rollout, each once.
-func Decide(now time.Time, version string, l Limits, nodes []Node, slots []Slot) Plan {
+// Decide gives and ends slots for a version, as of now. If version is empty, each node gets the version that it reports
+// as its own target. Nodes must be all nodes that belong to the rollout, each once.
+//
+// Decide is pure: the state of nodes and slots goes in, the slots that are valid from now on come out. The caller
+// writes the slots down before any node gets a grant. A second writer, or a writer after a crash, therefore starts from
+// the same slots and never gives one twice.
+func Decide(now time.Time, version string, l Limits, nodes []candidate, slots []Slot) Plan {
 	d := before(now, version, l, nodes, slots)
 	d.give()
 	slices.SortFunc(d.plan.Slots, func(a, b Slot) int { return cmp.Compare(a.Node, b.Node) })
@@ -156,16 +157,17 @@ func Decide(now time.Time, version string, l Limits, nodes []Node, slots []Slot)
 }
 
 // Look returns what a rollout adds to its limits before any new slot is given.
-func Look(now time.Time, version string, l Limits, nodes []Node, slots []Slot) Share {
+func Look(now time.Time, version string, l Limits, nodes []candidate, slots []Slot) Share {
 	d := before(now, version, l, nodes, slots)
 	return Share{Failed: d.failed, Unavailable: d.unavailable, Canaries: d.canaries}
 }
 
 // before returns the decision as it is before any new slot is given.
-func before(now time.Time, version string, l Limits, nodes []Node, slots []Slot) *decision {
+func before(now time.Time, version string, l Limits, nodes []candidate, slots []Slot) *decision {
 	d := &decision{
 		now: now, version: version, limits: l, plan: Plan{Ended: map[string]Why{}, Waits: map[string]Why{}},
-		nodes: map[string]Node{}, busy: map[string]bool{}, unavailable: map[string]bool{}, failed: map[string]bool{},
+		nodes: map[string]candidate{},
+		busy:  map[string]bool{}, unavailable: map[string]bool{}, failed: map[string]bool{},
 	}
 	for _, n := range nodes {
 		d.nodes[n.Name] = n
@@ -184,7 +186,7 @@ type decision struct {
 	now     time.Time
 	version string
 	limits  Limits
-	nodes   map[string]Node
+	nodes   map[string]candidate
 	plan    Plan
 	// busy are the nodes that have slots of this rollout, and Limits.Busy. unavailable are those without accelerators
 	// or about to be. failed are those that have failed, here or in another rollout.
@@ -244,7 +246,9 @@ func (d *decision) over(node string) bool {
 }
 
 // acts reports whether the node may be replacing its driver.
-func (n Node) acts() bool { return n.Phase == accel.ReportUpgrading || n.Phase == accel.ReportUnclear }
+func (n candidate) acts() bool {
+	return n.Phase == accel.ReportUpgrading || n.Phase == accel.ReportUnclear
+}
 
 // ended says how a slot ended; empty if it is still valid. A node that is replacing its driver keeps its slot,
 // whatever version is wanted by now.
@@ -268,7 +272,7 @@ func (d *decision) ended(s Slot) Why {
 }
 
 // wanted returns the version that a node should have.
-func (d *decision) wanted(n Node) string {
+func (d *decision) wanted(n candidate) string {
 	if d.version == "" {
 		return n.For
 	}
@@ -287,7 +291,7 @@ func (d *decision) hasSlot(name string) bool {
 
 // changed reports whether a node has what is wanted. A node that still reports an upgrade does not: it may need other
 // parameters of the same version.
-func (d *decision) changed(n Node) bool {
+func (d *decision) changed(n candidate) bool {
 	return (n.Version == d.version || d.version == "") && n.Serving && n.Phase == "" && !d.hasSlot(n.Name)
 }
 
@@ -305,7 +309,7 @@ func (d *decision) count() {
 }
 
 // late reports whether a node has had its slot for the wanted version for longer than the timeout.
-func (d *decision) late(n Node) bool {
+func (d *decision) late(n candidate) bool {
 	return slices.Contains(d.plan.Late, n.Name) && slices.ContainsFunc(d.plan.Slots, func(s Slot) bool {
 		return s.Node == n.Name && s.Version == d.wanted(n)
 	})
@@ -355,7 +359,7 @@ func order(b bool) int {
 }
 
 // refuses says why a node gets no slot now; empty if it gets one. Reasons of the node itself come first.
-func (d *decision) refuses(n Node, open bool) Why {
+func (d *decision) refuses(n candidate, open bool) Why {
 	switch {
 	case n.Skip:
 		return Skipped

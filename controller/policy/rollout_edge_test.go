@@ -1,4 +1,4 @@
-package rollout
+package policy
 
 import (
 	"testing"
@@ -12,8 +12,8 @@ import (
 // TestSlotHolds: a slot stays with its node while the node may be without a driver, whatever version is wanted by
 // now.
 func TestSlotHolds(t *testing.T) {
-	slot := Slot{Node: "a", Version: "2", Since: start}
-	for name, n := range map[string]Node{
+	slot := Slot{Node: "a", Version: "2", Since: morning}
+	for name, n := range map[string]candidate{
 		"silent and without a driver": {Name: "a", Version: "2", Ready: true, Phase: ""},
 		"serves the one before": {
 			Name: "a", Version: "1", Ready: true, Serving: true, Phase: accel.ReportWaiting,
@@ -30,7 +30,7 @@ func TestSlotHolds(t *testing.T) {
 			if wanted == "4" && n.Phase != accel.ReportUpgrading {
 				continue
 			}
-			p := Decide(start, wanted, Limits{}, []Node{n, waits("b")}, []Slot{slot})
+			p := Decide(morning, wanted, Limits{}, []candidate{n, waits("b")}, []Slot{slot})
 			if diff := cmp.Diff([]any{[]Slot{slot}, 0}, []any{p.Slots, len(p.Ended)}); diff != "" {
 				t.Errorf("%s, wanted %s: %s", name, wanted, diff)
 			}
@@ -42,60 +42,60 @@ func TestSlotHolds(t *testing.T) {
 // the newest first. A node that knows of its slot, or may be acting, keeps it.
 func TestTooManySlots(t *testing.T) {
 	at := func(name string, minutes int) Slot {
-		return Slot{Node: name, Version: "2", Since: start.Add(time.Duration(minutes) * time.Minute)}
+		return Slot{Node: name, Version: "2", Since: morning.Add(time.Duration(minutes) * time.Minute)}
 	}
-	told := func(n *Node) { n.Granted = start.Add(time.Hour) }
+	told := func(n *candidate) { n.Granted = morning.Add(time.Hour) }
 	for name, c := range map[string]struct {
 		limits Limits
-		nodes  []Node
+		nodes  []candidate
 		slots  []Slot
 		want   map[string]Why
 	}{
-		"within the limit": {Limits{MaxParallel: 2}, []Node{waits("a"), waits("b")}, []Slot{at("a", 0), at("b", 1)}, nil},
+		"within the limit": {Limits{MaxParallel: 2}, []candidate{waits("a"), waits("b")}, []Slot{at("a", 0), at("b", 1)}, nil},
 		"the newest": {
 			Limits{MaxParallel: 1},
-			[]Node{waits("a"), waits("b"), waits("c")},
+			[]candidate{waits("a"), waits("b"), waits("c")},
 			[]Slot{at("a", 1), at("b", 0), at("c", 2)},
 			map[string]Why{"a": Withdrawn, "c": Withdrawn},
 		},
 		"who was told keeps it": {
 			Limits{},
-			[]Node{with(waits("a"), told), waits("b")},
+			[]candidate{with(waits("a"), told), waits("b")},
 			[]Slot{at("a", 1), at("b", 0)},
 			map[string]Why{"b": Withdrawn},
 		},
 		"it was taken back, and that was not written": {
 			Limits{},
-			[]Node{with(waits("a"), func(n *Node) { n.TakenBack = start.Add(time.Minute) })},
+			[]candidate{with(waits("a"), func(n *candidate) { n.TakenBack = morning.Add(time.Minute) })},
 			[]Slot{at("a", 1)},
 			map[string]Why{"a": Withdrawn},
 		},
 		"an earlier one was taken back": {
 			Limits{},
-			[]Node{with(waits("a"), func(n *Node) { n.TakenBack = start })},
+			[]candidate{with(waits("a"), func(n *candidate) { n.TakenBack = morning })},
 			[]Slot{at("a", 1)},
 			nil,
 		},
-		"all were told": {Limits{}, []Node{with(waits("a"), told), with(waits("b"), told)}, []Slot{at("a", 1), at("b", 0)}, nil},
+		"all were told": {Limits{}, []candidate{with(waits("a"), told), with(waits("b"), told)}, []Slot{at("a", 1), at("b", 0)}, nil},
 		"who may be acting keeps it": {
 			Limits{},
-			[]Node{
-				with(waits("a"), func(n *Node) { n.Phase, n.For = accel.ReportUnclear, "" }),
-				with(waits("b"), func(n *Node) { n.Phase = accel.ReportUpgrading }),
+			[]candidate{
+				with(waits("a"), func(n *candidate) { n.Phase, n.For = accel.ReportUnclear, "" }),
+				with(waits("b"), func(n *candidate) { n.Phase = accel.ReportUpgrading }),
 			},
 			[]Slot{at("a", 1), at("b", 0)},
 			nil,
 		},
 		"another rollout has the limit": {
 			Limits{Busy: map[string]bool{"x": true}},
-			[]Node{waits("a")},
+			[]candidate{waits("a")},
 			[]Slot{at("a", 0)},
 			map[string]Why{"a": Withdrawn},
 		},
-		"on the same node": {Limits{Busy: map[string]bool{"a": true}}, []Node{waits("a")}, []Slot{at("a", 0)}, nil},
+		"on the same node": {Limits{Busy: map[string]bool{"a": true}}, []candidate{waits("a")}, []Slot{at("a", 0)}, nil},
 	} {
 		c.limits.Paused = true // a slot that has ended is not given again
-		got := Decide(start, "2", c.limits, c.nodes, c.slots)
+		got := Decide(morning, "2", c.limits, c.nodes, c.slots)
 		if c.want == nil {
 			c.want = map[string]Why{}
 		}
@@ -108,12 +108,12 @@ func TestTooManySlots(t *testing.T) {
 // TestLateWithOtherVersion: a node that is late with a version keeps its slot, but does not stop the rollout of another
 // version.
 func TestLateWithOtherVersion(t *testing.T) {
-	acts := with(waits("a"), func(n *Node) { n.Phase = accel.ReportUpgrading })
+	acts := with(waits("a"), func(n *candidate) { n.Phase = accel.ReportUpgrading })
 	l := Limits{MaxParallel: 2, Timeout: time.Minute}
-	slot := []Slot{{Node: "a", Version: "2", Since: start.Add(-time.Hour)}}
+	slot := []Slot{{Node: "a", Version: "2", Since: morning.Add(-time.Hour)}}
 	for version, want := range map[string]int{"2": 0, "3": 1} {
-		b := with(waits("b"), func(n *Node) { n.For = version })
-		p := Decide(start, version, l, []Node{acts, b}, slot)
+		b := with(waits("b"), func(n *candidate) { n.For = version })
+		p := Decide(morning, version, l, []candidate{acts, b}, slot)
 		if len(p.Given) != want || len(p.Failures) != 1-want || len(p.Late) != 1 {
 			t.Errorf("version %s: %+v", version, p)
 		}
@@ -122,16 +122,16 @@ func TestLateWithOtherVersion(t *testing.T) {
 
 // TestShares: what the rollouts of several kinds add to the limits of one policy holds for each of them.
 func TestShares(t *testing.T) {
-	canary := with(waits("z"), func(n *Node) { n.Canary = true })
-	down := with(waits("x"), func(n *Node) { n.Serving = false })
-	failed := with(waits("y"), func(n *Node) { n.Phase = accel.ReportFailed })
-	for want, other := range map[Why][]Node{
+	canary := with(waits("z"), func(n *candidate) { n.Canary = true })
+	down := with(waits("x"), func(n *candidate) { n.Serving = false })
+	failed := with(waits("y"), func(n *candidate) { n.Phase = accel.ReportFailed })
+	for want, other := range map[Why][]candidate{
 		CanaryFirst: {canary}, Unavailable: {down}, Stopped: {failed}, "": {waits("v")},
 	} {
 		l := Limits{MaxParallel: 9, MaxUnavailable: 1}
-		l.Others.Add(Look(start, "2", l, other, nil))
-		l.Others.Add(Look(start, "2", l, []Node{waits("a")}, nil))
-		if got := Decide(start, "2", l, []Node{waits("a")}, nil).Waits["a"]; got != want {
+		l.Others.Add(Look(morning, "2", l, other, nil))
+		l.Others.Add(Look(morning, "2", l, []candidate{waits("a")}, nil))
+		if got := Decide(morning, "2", l, []candidate{waits("a")}, nil).Waits["a"]; got != want {
 			t.Errorf("%+v: %q, want %q", other, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package rollout
+package policy
 
 import (
 	"fmt"
@@ -13,27 +13,27 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-var start = time.Date(2026, time.March, 4, 12, 0, 0, 0, time.UTC) // a Wednesday
+var morning = time.Date(2026, time.March, 4, 12, 0, 0, 0, time.UTC) // a Wednesday
 
-func waits(name string) Node {
-	return Node{Name: name, Version: "1", Serving: true, Ready: true, Phase: accel.ReportWaiting, For: "2"}
+func waits(name string) candidate {
+	return candidate{Name: name, Version: "1", Serving: true, Ready: true, Phase: accel.ReportWaiting, For: "2"}
 }
 
-func with(n Node, change func(*Node)) Node {
+func with(n candidate, change func(*candidate)) candidate {
 	change(&n)
 	return n
 }
 
 func TestDecide(t *testing.T) {
-	slot := func(name string) Slot { return Slot{Node: name, Version: "2", Since: start.Add(-time.Minute)} }
-	upgrading := func(n *Node) { n.Phase = accel.ReportUpgrading }
-	failed := func(n *Node) { n.Phase = accel.ReportFailed }
-	done := func(n *Node) { n.Phase, n.For, n.Version = "", "", "2" }
+	slot := func(name string) Slot { return Slot{Node: name, Version: "2", Since: morning.Add(-time.Minute)} }
+	upgrading := func(n *candidate) { n.Phase = accel.ReportUpgrading }
+	failed := func(n *candidate) { n.Phase = accel.ReportFailed }
+	done := func(n *candidate) { n.Phase, n.For, n.Version = "", "", "2" }
 	night := []Window{{From: 22 * time.Hour, To: 4 * time.Hour}}
 	for _, c := range []struct {
 		name   string
 		limits Limits
-		nodes  []Node
+		nodes  []candidate
 		slots  []Slot
 		given  []string
 		ended  map[string]Why
@@ -42,70 +42,70 @@ func TestDecide(t *testing.T) {
 		none   bool
 	}{
 		{
-			name: "one at a time, by name", nodes: []Node{waits("b"), waits("a")}, given: []string{"a"},
+			name: "one at a time, by name", nodes: []candidate{waits("b"), waits("a")}, given: []string{"a"},
 			waits: map[string]Why{"b": Parallel},
 		},
 		{
 			name: "who is without anyhow comes first", limits: Limits{MaxParallel: 2},
-			nodes: []Node{waits("a"), waits("b"), with(waits("c"), func(n *Node) { n.Serving = false })},
+			nodes: []candidate{waits("a"), waits("b"), with(waits("c"), func(n *candidate) { n.Serving = false })},
 			given: []string{"a", "c"}, waits: map[string]Why{"b": Parallel},
 		},
 		{
 			name: "unavailable", limits: Limits{MaxParallel: 5, MaxUnavailable: 2},
-			nodes: []Node{waits("a"), waits("b"), with(waits("down"), func(n *Node) { n.Serving = false })},
+			nodes: []candidate{waits("a"), waits("b"), with(waits("down"), func(n *candidate) { n.Serving = false })},
 			given: []string{"a", "down"}, waits: map[string]Why{"b": Unavailable},
 		},
 		{
 			name:   "slots of another rollout count, and their nodes may have one here too",
 			limits: Limits{MaxParallel: 2, Busy: map[string]bool{"b": true, "x": true}},
-			nodes:  []Node{waits("a"), waits("b")}, given: []string{"b"}, waits: map[string]Why{"a": Parallel},
+			nodes:  []candidate{waits("a"), waits("b")}, given: []string{"b"}, waits: map[string]Why{"a": Parallel},
 		},
 		{
 			name:   "nodes with a slot of another rollout are unavailable, each once",
 			limits: Limits{MaxParallel: 5, MaxUnavailable: 3, Busy: map[string]bool{"b": true, "x": true}},
-			nodes:  []Node{waits("a"), waits("b"), waits("c")}, given: []string{"a", "b"},
+			nodes:  []candidate{waits("a"), waits("b"), waits("c")}, given: []string{"a", "b"},
 			waits: map[string]Why{"c": Unavailable},
 		},
 		{
 			name:   "nodes that failed in another rollout count",
 			limits: Limits{MaxParallel: 5, StopAfter: 2, Others: Share{Failed: map[string]bool{"x": true}}},
-			nodes:  []Node{waits("a"), with(waits("b"), failed)}, waits: map[string]Why{"a": Stopped, "b": DidFail},
+			nodes:  []candidate{waits("a"), with(waits("b"), failed)}, waits: map[string]Why{"a": Stopped, "b": DidFail},
 		},
 		{
 			name:   "a node that failed here and there counts once",
 			limits: Limits{MaxParallel: 5, StopAfter: 2, Others: Share{Failed: map[string]bool{"b": true}}},
-			nodes:  []Node{waits("a"), with(waits("b"), failed)}, given: []string{"a"},
+			nodes:  []candidate{waits("a"), with(waits("b"), failed)}, given: []string{"a"},
 			waits: map[string]Why{"b": DidFail},
 		},
 		{
 			name: "a node that is down counts and gets none", limits: Limits{MaxParallel: 5, MaxUnavailable: 1},
-			nodes: []Node{waits("a"), with(waits("down"), func(n *Node) { n.Ready = false })},
+			nodes: []candidate{waits("a"), with(waits("down"), func(n *candidate) { n.Ready = false })},
 			waits: map[string]Why{"a": Unavailable, "down": NotReady},
 		},
 		{
 			name: "canary first", limits: Limits{MaxParallel: 5},
-			nodes: []Node{waits("a"), with(waits("z"), func(n *Node) { n.Canary = true })},
+			nodes: []candidate{waits("a"), with(waits("z"), func(n *candidate) { n.Canary = true })},
 			given: []string{"z"}, waits: map[string]Why{"a": CanaryFirst},
 		},
 		{
 			name: "canary done", limits: Limits{MaxParallel: 5},
-			nodes: []Node{waits("a"), with(with(waits("z"), func(n *Node) { n.Canary = true }), done)},
+			nodes: []candidate{waits("a"), with(with(waits("z"), func(n *candidate) { n.Canary = true }), done)},
 			slots: []Slot{slot("z")}, ended: map[string]Why{"z": Done}, given: []string{"a"},
 		},
 		{
 			name: "a canary with the version and other parameters", limits: Limits{MaxParallel: 5},
-			nodes: []Node{
-				waits("a"), with(with(waits("z"), func(n *Node) { n.Canary, n.Behind = true, true }), done),
-				with(with(waits("y"), func(n *Node) { n.Behind = true }), done),
+			nodes: []candidate{
+				waits("a"), with(with(waits("z"), func(n *candidate) { n.Canary, n.Behind = true, true }), done),
+				with(with(waits("y"), func(n *candidate) { n.Behind = true }), done),
 			},
 			waits: map[string]Why{"a": CanaryFirst},
 		},
 		{
 			name:   "a canary that failed is not done, also where more may fail",
 			limits: Limits{MaxParallel: 5, StopAfter: 3},
-			nodes: []Node{
-				waits("a"), with(with(waits("y"), func(n *Node) { n.Canary = true }), done),
-				with(with(waits("z"), func(n *Node) { n.Canary = true }), failed),
+			nodes: []candidate{
+				waits("a"), with(with(waits("y"), func(n *candidate) { n.Canary = true }), done),
+				with(with(waits("z"), func(n *candidate) { n.Canary = true }), failed),
 			},
 			slots: []Slot{slot("z")}, ended: map[string]Why{"z": GaveUp}, waits: map[string]Why{
 				"a": CanaryFirst,
@@ -114,82 +114,82 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "a canary that is left out is not waited for", limits: Limits{MaxParallel: 5},
-			nodes: []Node{waits("a"), with(waits("z"), func(n *Node) { n.Canary, n.Skip = true, true })},
+			nodes: []candidate{waits("a"), with(waits("z"), func(n *candidate) { n.Canary, n.Skip = true, true })},
 			given: []string{"a"}, waits: map[string]Why{"z": Skipped},
 		},
 		{
 			name: "stopped", limits: Limits{MaxParallel: 5},
-			nodes: []Node{waits("a"), with(waits("b"), failed)}, slots: []Slot{slot("b")},
+			nodes: []candidate{waits("a"), with(waits("b"), failed)}, slots: []Slot{slot("b")},
 			ended: map[string]Why{"b": GaveUp}, waits: map[string]Why{"a": Stopped, "b": DidFail},
 		},
 		{
 			name: "one failure is allowed", limits: Limits{MaxParallel: 5, StopAfter: 2},
-			nodes: []Node{waits("a"), with(waits("b"), failed)}, given: []string{"a"},
+			nodes: []candidate{waits("a"), with(waits("b"), failed)}, given: []string{"a"},
 			waits: map[string]Why{"b": DidFail},
 		},
 		{
 			name: "not asked, left out, paused", limits: Limits{Paused: true},
-			nodes: []Node{
-				with(waits("a"), func(n *Node) {
+			nodes: []candidate{
+				with(waits("a"), func(n *candidate) {
 					n.Phase, n.For = "", ""
-				}), with(waits("b"), func(n *Node) { n.Skip = true }),
-				waits("c"), with(waits("d"), func(n *Node) { n.For = "1.5" }),
+				}), with(waits("b"), func(n *candidate) { n.Skip = true }),
+				waits("c"), with(waits("d"), func(n *candidate) { n.For = "1.5" }),
 			},
 			waits: map[string]Why{"a": NotReported, "b": Skipped, "c": IsPaused, "d": NotReported},
 		},
 		{
 			name: "late", limits: Limits{MaxParallel: 5, Timeout: time.Minute},
-			nodes: []Node{waits("a"), with(waits("b"), upgrading)}, slots: []Slot{slot("b")},
+			nodes: []candidate{waits("a"), with(waits("b"), upgrading)}, slots: []Slot{slot("b")},
 			waits: map[string]Why{"a": Stopped},
 		},
 		{
-			name: "by day", limits: Limits{Windows: night}, nodes: []Node{waits("a"), with(waits("b"), upgrading)},
+			name: "by day", limits: Limits{Windows: night}, nodes: []candidate{waits("a"), with(waits("b"), upgrading)},
 			slots: []Slot{slot("b")},
 			waits: map[string]Why{"a": Closed}, next: time.Date(2026, time.March, 4, 22, 0, 0, 0, time.UTC),
 		},
 		{
 			name:   "slots of another version: kept while acted on, or while the node may",
 			limits: Limits{MaxParallel: 9},
-			nodes: []Node{
-				with(waits("acts"), func(n *Node) {
+			nodes: []candidate{
+				with(waits("acts"), func(n *candidate) {
 					n.Phase, n.For = accel.ReportUpgrading, "3"
-				}), with(waits("may"), func(n *Node) { n.For = "3" }),
-				waits("knows"), with(waits("silent"), func(n *Node) { n.Phase, n.For = "", "" }),
+				}), with(waits("may"), func(n *candidate) { n.For = "3" }),
+				waits("knows"), with(waits("silent"), func(n *candidate) { n.Phase, n.For = "", "" }),
 			},
 			slots: []Slot{
-				{Node: "acts", Version: "3", Since: start},
-				{Node: "may", Version: "3", Since: start},
-				{Node: "knows", Version: "3", Since: start},
-				{Node: "silent", Version: "3", Since: start},
-				{Node: "gone", Version: "3", Since: start},
+				{Node: "acts", Version: "3", Since: morning},
+				{Node: "may", Version: "3", Since: morning},
+				{Node: "knows", Version: "3", Since: morning},
+				{Node: "silent", Version: "3", Since: morning},
+				{Node: "gone", Version: "3", Since: morning},
 			},
 			ended: map[string]Why{"gone": Gone, "knows": Withdrawn, "silent": Withdrawn}, given: []string{"knows"},
 			waits: map[string]Why{"silent": NotReported},
 		},
 		{
 			name: "of no version: what each node says", limits: Limits{MaxParallel: 2, StopAfter: 2},
-			nodes: []Node{
-				with(waits("a"), func(n *Node) {
+			nodes: []candidate{
+				with(waits("a"), func(n *candidate) {
 					n.For = "key-1"
-				}), with(waits("b"), func(n *Node) { n.For = "key-2" }),
-				with(waits("c"), func(n *Node) {
+				}), with(waits("b"), func(n *candidate) { n.For = "key-2" }),
+				with(waits("c"), func(n *candidate) {
 					n.Phase, n.For = accel.ReportFailed, "key-2"
 				}), with(waits("d"), done), with(waits("e"), upgrading),
 			},
-			slots: []Slot{{Node: "d", Version: "key-2", Since: start}}, ended: map[string]Why{"d": Done}, given: []string{"a", "b"},
+			slots: []Slot{{Node: "d", Version: "key-2", Since: morning}}, ended: map[string]Why{"d": Done}, given: []string{"a", "b"},
 			waits: map[string]Why{"c": DidFail},
 			none:  true,
 		},
 		{
 			name:  "other parameters of the same version",
-			nodes: []Node{with(waits("a"), func(n *Node) { n.Version = "2" })}, given: []string{"a"},
+			nodes: []candidate{with(waits("a"), func(n *candidate) { n.Version = "2" })}, given: []string{"a"},
 		},
 	} {
 		version := "2"
 		if c.none {
 			version = ""
 		}
-		p := Decide(start, version, c.limits, c.nodes, c.slots)
+		p := Decide(morning, version, c.limits, c.nodes, c.slots)
 		if c.ended == nil {
 			c.ended = map[string]Why{}
 		}
@@ -232,12 +232,12 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// fleet is well-behaved nodes, and a controller that is killed between any two of its writes.
-type fleet struct {
+// simulation is well-behaved nodes, and a controller that is killed between any two of its writes.
+type simulation struct {
 	t     *testing.T
 	r     *rand.Rand
 	now   time.Time
-	nodes map[string]*Node
+	nodes map[string]*candidate
 	// slots are written with the version that was read; granted is the last grant of each node.
 	slots   []Slot
 	granted map[string]string
@@ -245,8 +245,8 @@ type fleet struct {
 	bad     map[string]bool // versions that fail
 }
 
-func (f *fleet) view() []Node {
-	var all []Node
+func (f *simulation) view() []candidate {
+	var all []candidate
 	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
 		all = append(all, *f.nodes[name])
 	}
@@ -254,7 +254,7 @@ func (f *fleet) view() []Node {
 }
 
 // live lets a node take one step. It acts on a grant only if its own report says "upgrading".
-func (f *fleet) live(n *Node) {
+func (f *simulation) live(n *candidate) {
 	grant := f.granted[n.Name]
 	switch {
 	case n.Phase == accel.ReportUpgrading && f.r.IntN(4) == 0:
@@ -275,7 +275,7 @@ func (f *fleet) live(n *Node) {
 }
 
 // control is one round of a controller, which may die after any write.
-func (f *fleet) control(l Limits) {
+func (f *simulation) control(l Limits) {
 	p := Decide(f.now, f.want, l, f.view(), f.slots)
 	for name, why := range p.Ended {
 		if n := f.nodes[name]; why == Withdrawn && n.Phase == accel.ReportUpgrading {
@@ -295,17 +295,17 @@ func (f *fleet) control(l Limits) {
 	}
 }
 
-// TestNeverTooMany: whatever nodes do and whenever the controller dies, the limits are kept, and in the end every
-// node has the wanted version.
-func TestNeverTooMany(t *testing.T) {
+// TestSimulatedNeverTooMany: whatever nodes do and whenever the controller dies, the limits are kept, and in the end
+// every node has the wanted version.
+func TestSimulatedNeverTooMany(t *testing.T) {
 	for seed := range uint64(200) {
-		f := &fleet{
-			t: t, r: rand.New(rand.NewPCG(seed, 7)), now: start, nodes: map[string]*Node{},
+		f := &simulation{
+			t: t, r: rand.New(rand.NewPCG(seed, 7)), now: morning, nodes: map[string]*candidate{},
 			granted: map[string]string{}, want: "2", bad: map[string]bool{"3": true},
 		}
 		for i := range 30 {
 			name := fmt.Sprintf("n%02d", i)
-			f.nodes[name] = &Node{Name: name, Version: "1", Serving: true, Ready: true, Canary: i == 17}
+			f.nodes[name] = &candidate{Name: name, Version: "1", Serving: true, Ready: true, Canary: i == 17}
 		}
 		l := Limits{MaxParallel: 1 + f.r.IntN(6), MaxUnavailable: 1 + f.r.IntN(6), StopAfter: 1 + f.r.IntN(3)}
 		for round := 0; ; round++ {
@@ -336,7 +336,7 @@ func TestNeverTooMany(t *testing.T) {
 				t.Fatalf("seed %d, round %d: %d act, %d without, %d failed; limits %+v", seed, round, acting, without,
 					failed, l)
 			}
-			if round > 200 && !slices.ContainsFunc(f.view(), func(n Node) bool { return n.Version != "4" }) {
+			if round > 200 && !slices.ContainsFunc(f.view(), func(n candidate) bool { return n.Version != "4" }) {
 				break
 			}
 			if round > 5000 {
