@@ -43,12 +43,13 @@ func ClassName(def *accel.Definition, profile string) string {
 
 // sliceName names the i-th slice of a pool. The name depends only on what the slice is for, so that a slice whose
 // create request got no answer is found again. The number has a fixed width, so that names sort in the order of their
-// slices: the scheduler allocates in this order. Names of objects have at most 253 characters.
+// slices: the scheduler allocates in this order. Names of objects have at most 253 characters. The first label of a
+// driver has no dot, so no node can have a slice by the name of another node's.
 func sliceName(node, driver string, i int) string {
-	end := fmt.Sprintf("-%s-%03x", driver, i)
+	end := fmt.Sprintf(".%s-%03x", driver, i)
 	if len(node)+len(end) > 253 {
 		sum := sha256.Sum256([]byte(node))
-		node = node[:253-len(end)-17] + "-" + hex.EncodeToString(sum[:8])
+		node = node[:253-len(end)-17] + "x" + hex.EncodeToString(sum[:8])
 	}
 	return node + end
 }

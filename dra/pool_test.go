@@ -130,11 +130,11 @@ func TestSlicesOfAPool(t *testing.T) {
 	}
 	all := Slices(view(edus(130)...))
 	if len(all) != 3 || len(all[0].Spec.Devices) != 64 || len(all[2].Spec.Devices) != 2 ||
-		all[1].Spec.Pool.Count != 3 || all[2].Metadata.Name != "node-a-qemu-edu.acceld.dev-002" {
+		all[1].Spec.Pool.Count != 3 || all[2].Metadata.Name != "node-a.qemu-edu.acceld.dev-002" {
 		t.Errorf("130 devices: %d slices, %+v", len(all), all[2])
 	}
 	if name := sliceName(strings.Repeat("n", 253), "qemu-edu.acceld.dev", 1); len(name) > 253 ||
-		!strings.HasSuffix(name, "-qemu-edu.acceld.dev-001") {
+		!strings.HasSuffix(name, ".qemu-edu.acceld.dev-001") {
 		t.Errorf("a long name: %q", name)
 	}
 }
