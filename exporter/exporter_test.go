@@ -85,6 +85,29 @@ func TestScrapeHasNoLint(t *testing.T) {
 	}
 }
 
+// TestSaidOnThePages: a part of the agent that has failed, and what was seen and is ignored, are where people look.
+func TestSaidOnThePages(t *testing.T) {
+	m := exampleMachine()
+	m.Agent.Problems = []accel.PartProblem{
+		{Part: "local port", Problem: accel.Problem{Reason: accel.EndpointUnavailable, Message: "port 9480 is taken"}},
+	}
+	m.Facts.Notes = []string{"process 7 in a container calls itself kubelet"}
+	e := example(func(o *Options) { o.Machine = func() accel.Machine { return m } })
+	for path, want := range map[string]string{
+		"/":        m.Facts.Notes[0],
+		"/healthz": "agent: local port: EndpointUnavailable: port 9480 is taken\n",
+	} {
+		if _, body := get(t, e.Handler(), path); !strings.Contains(body, want) {
+			t.Errorf("%s does not say %q:\n%s", path, want, body)
+		}
+	}
+	m.Have, m.Status = nil, nil
+	if code, body := get(t, e.Handler(), "/healthz"); code != http.StatusOK || !strings.HasPrefix(body, "no accelerator") ||
+		!strings.Contains(body, "agent: local port") {
+		t.Errorf("without a device: %d, %s", code, body)
+	}
+}
+
 func TestOpenMetrics(t *testing.T) {
 	_, body := get(t, example().Handler(), "/metrics", "Accept", "application/openmetrics-text; version=1.0.0")
 	if !strings.HasSuffix(body, "# EOF\n") {

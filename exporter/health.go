@@ -10,9 +10,9 @@ import (
 )
 
 // healthz reports whether the accelerators are healthy. It answers 503 if a kind is blocked, a device is unhealthy or
-// gone or a partition is unhealthy, and until the host has been read. A degraded device is listed but does not cause
-// 503. It is for people, cron and load balancers; a liveness probe must use /livez, or bad hardware would restart the
-// agent.
+// gone or a partition is unhealthy, and until the host has been read. A degraded device, and a part of the agent that
+// has failed, are listed but do not cause 503. It is for people, cron and load balancers; a liveness probe must use
+// /livez, or bad hardware would restart the agent.
 func (e *Exporter) healthz(w http.ResponseWriter, _ *http.Request) {
 	text, bad := health(e.view())
 	answer(w, !bad, text)
@@ -47,7 +47,10 @@ func health(v view) (text string, bad bool) {
 		}
 	}
 	if b.Len() == 0 {
-		return "no accelerator on this host\n", false
+		b.WriteString("no accelerator on this host\n")
+	}
+	for _, p := range v.Agent.Problems {
+		fmt.Fprintf(&b, "agent: %s: %s: %s\n", p.Part, p.Reason, line(p.Message))
 	}
 	return b.String(), bad
 }

@@ -158,14 +158,20 @@ func hostSection(v view, idle []string) page.Node {
 	for _, p := range v.Agent.Problems {
 		s.Add(page.El("p", page.Badge(page.Bad, string(p.Reason)), page.Text(" "+p.Part+": "+p.Message)))
 	}
-	if len(f.Problems) > 0 {
-		list := page.El("ul", page.Class("small"))
-		for _, p := range f.Problems {
-			list.Add(page.El("li", page.Text(p)))
-		}
-		s.Add(page.El("h3", page.Text("Could not be read")), list)
-	}
+	s.Add(titled("Could not be read", f.Problems), titled("Seen and ignored", f.Notes))
 	return s
+}
+
+// titled is a list of sentences below a title; nothing without a sentence.
+func titled(title string, sentences []string) page.Node {
+	if len(sentences) == 0 {
+		return page.Row()
+	}
+	list := page.El("ul", page.Class("small"))
+	for _, x := range sentences {
+		list.Add(page.El("li", page.Text(x)))
+	}
+	return page.Row(page.El("h3", page.Text(title)), list)
 }
 
 func title(v view, k string) string {
