@@ -76,8 +76,8 @@ type Agent struct {
 	status  string // the last status sentence; only the loop uses it
 }
 
-// gcPercent is the share of garbage, relative to live memory, that triggers a collection. Live memory hardly changes, so
-// collecting twice as often as by default costs little, and an idle agent has a fifth less memory of its own.
+// gcPercent is the share of garbage, relative to live memory, that triggers a collection. Live memory hardly changes,
+// so collecting twice as often as by default costs little, and an idle agent has a fifth less memory of its own.
 const gcPercent = 50
 
 // Run brings the host's accelerators to ready and keeps them there until ctx ends.
