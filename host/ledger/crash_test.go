@@ -316,7 +316,10 @@ func TestDamageIsNoGuess(t *testing.T) {
 
 // A last line that a power cut has torn is no damage, and nothing is lost by it.
 func TestTornLastLine(t *testing.T) {
-	for _, tail := range []string{`{"sum":"12`, "\x00\x00\x00\x00", "\x00\x00\n", `{"sum":"0","record":{}}` + "\n"} {
+	for _, tail := range []string{
+		`{"sum":"12`, "\x00\x00\x00\x00", "\x00\x00\n", `{"sum":"0","record":{}}` + "\n",
+		strings.Repeat("\x00", 64<<10), // longer than what is written next
+	} {
 		root := newRoot(t)
 		before := around(snapshot(t, root, true))
 		must(t, everything(open(t, root)))
@@ -326,10 +329,10 @@ func TestTornLastLine(t *testing.T) {
 		must(t, errors.Join(err, f.Close()))
 		must(t, open(t, root).WriteFile("/etc/after", []byte("x"), 0o600)) // and the journal goes on
 		if left := purge(t, root); len(left) > 0 {
-			t.Errorf("%q: left %+v", tail, left)
+			t.Errorf("%.20q: left %+v", tail, left)
 		}
 		if diff := tree.Diff(before, around(snapshot(t, root, true))); diff != "" {
-			t.Errorf("%q:\n%s", tail, diff)
+			t.Errorf("%.20q:\n%s", tail, diff)
 		}
 	}
 }

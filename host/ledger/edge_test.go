@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 )
 
@@ -100,6 +101,79 @@ func TestModesOfDirectories(t *testing.T) {
 		if got := st.Mode().Perm() & 0o077; got != want {
 			t.Errorf("%s: group and others have %v, want %v", dir, got, want)
 		}
+	}
+}
+
+// TestRefused: what could not be put back as it was is not replaced, and leaves no trace in the ledger.
+func TestRefused(t *testing.T) {
+	root := newRoot(t)
+	must(t, unix.Mkfifo(filepath.Join(root, "etc/fifo"), 0o600))
+	l := open(t, root)
+	for name, want := range map[string]string{
+		"/etc/fifo": `replace /etc/fifo: it is a socket or FIFO`, "/etc/crio": `replace /etc/crio: is a directory`,
+	} {
+		for what, err := range map[string]error{
+			"file": l.WriteFile(name, []byte("x"), 0o600), "link": l.Symlink("x", name),
+		} {
+			if err == nil || err.Error() != want {
+				t.Errorf("a %s in place of %s: %v, want %s", what, name, err, want)
+			}
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(root, stateDir)); !os.IsNotExist(err) {
+		t.Errorf("the ledger was created: %v", err)
+	}
+}
+
+// TestOwnerStays: a file that acceld edits keeps its owner and its extended attributes.
+func TestOwnerStays(t *testing.T) {
+	root := newRoot(t)
+	name := filepath.Join(root, "etc/secret")
+	kept := func() (out []any) {
+		var st unix.Stat_t
+		must(t, unix.Lstat(name, &st))
+		out = append(out, st.Uid, st.Gid)
+		for _, attribute := range []string{"user.note", "system.posix_acl_access"} {
+			b := make([]byte, 256)
+			n, err := unix.Lgetxattr(name, attribute, b)
+			out = append(out, attribute, string(b[:max(n, 0)]), err)
+		}
+		return out
+	}
+	before := kept()
+	must(t, open(t, root).WriteFile("/etc/secret", []byte("another"), 0o640))
+	if diff := cmp.Diff(before, kept(), cmpopts.EquateErrors()); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}
+
+// TestLedgerRemovedMeanwhile: a process that waits for the ledger while a purge removes it writes into a new one.
+func TestLedgerRemovedMeanwhile(t *testing.T) {
+	root := newRoot(t)
+	one := open(t, root)
+	release, err := one.disk.lock()
+	must(t, err)
+	lock := filepath.Join(root, stateDir, "ledger/lock")
+	ended := make(chan error, 1)
+	go func() { ended <- open(t, root).WriteFile("/etc/new", []byte("x"), 0o600) }()
+	for opened := 0; opened < 2; {
+		opened = 0
+		fds, err := filepath.Glob("/proc/self/fd/*")
+		must(t, err)
+		for _, fd := range fds {
+			if to, err := os.Readlink(fd); err == nil && to == lock {
+				opened++
+			}
+		}
+	}
+	must(t, os.RemoveAll(filepath.Join(root, stateDir)))
+	release()
+	must(t, <-ended)
+	if left := purge(t, root); len(left) > 0 {
+		t.Errorf("left: %+v", left)
+	}
+	if _, err := os.Lstat(filepath.Join(root, "etc/new")); !os.IsNotExist(err) {
+		t.Errorf("the change was not on record: %v", err)
 	}
 }
 

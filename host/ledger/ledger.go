@@ -226,13 +226,11 @@ func (l *Ledger) recorded(key string, now, to *State, from io.ReadSeeker) error 
 	if err := b.add(true, append(records, r)...); err != nil {
 		return unrecorded(key, err)
 	}
-	done := []record{}
 	for _, r := range records {
 		if r.Op == opChange {
 			if err := l.files.mkdirLasting(r.Path, 0o755); err != nil {
 				return b.failed(r.Path, err)
 			}
-			done = append(done, record{Op: opDone, Path: r.Path})
 		}
 	}
 	if err := l.files.become(key, now, to, from); err != nil {
@@ -240,7 +238,7 @@ func (l *Ledger) recorded(key string, now, to *State, from io.ReadSeeker) error 
 	}
 	// This append is not synced, because the change is undone even without the line. The line shows that a damaged
 	// record before it is not just a torn last line.
-	if err := b.add(false, append(done, record{Op: opDone, Path: key})...); err != nil {
+	if err := b.add(false, record{Op: opDone, Path: key}); err != nil {
 		return err
 	}
 	return b.compact()
