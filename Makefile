@@ -23,6 +23,8 @@ TOOLS := $(ACCELD_CACHE)/tools/$(shell cat tools/go.sum <($(GO) version) | sha25
 # One set of flags for all that is compiled, here and by the test bed, so that the compiler does each package once: without
 # debug information, which programs that are stripped lose anyway and which is a tenth of the compiler's work. The race
 # detector has another and needs a C compiler; without one the tests run without it.
+# go.mod names the oldest patch release of Go without known vulnerabilities; an older Go than that fetches it.
+export GOTOOLCHAIN := auto
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false)
 RACE := $(if $(shell command -v gcc 2>/dev/null),-race)

@@ -2,6 +2,8 @@ module github.com/acceld/acceld
 
 go 1.26.0
 
+toolchain go1.26.11
+
 require (
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/cyphar/filepath-securejoin v0.7.0

@@ -3,6 +3,8 @@ module github.com/acceld/acceld/cmd/acceld-nvml
 
 go 1.26.0
 
+toolchain go1.26.11
+
 require (
 	github.com/NVIDIA/go-nvml v0.13.3-0
 	github.com/acceld/acceld v0.0.0

@@ -2,6 +2,8 @@ module github.com/acceld/acceld/packaging/packages
 
 go 1.26.0
 
+toolchain go1.26.11
+
 require (
 	github.com/google/go-cmp v0.7.0
 	github.com/goreleaser/nfpm/v2 v2.45.2

@@ -2,6 +2,8 @@ module github.com/acceld/acceld/test/chart
 
 go 1.26.0
 
+toolchain go1.26.11
+
 require (
 	github.com/google/go-cmp v0.7.0
 	helm.sh/helm/v3 v3.22.0

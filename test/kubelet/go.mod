@@ -3,6 +3,8 @@ module github.com/acceld/acceld/test/kubelet
 
 go 1.26.0
 
+toolchain go1.26.11
+
 require (
 	cel.dev/expr v0.25.1 // indirect
 	cyphar.com/go-pathrs v0.2.5 // indirect
