@@ -131,7 +131,7 @@ func run(ctx context.Context, o Options, s *Setup) error {
 	}
 	s.Log.Info("agent starts", "version", o.Version, "hostRoot", s.Host.Root(), "kubernetes", want.Kubernetes,
 		"labels", want.Labels, "kinds", len(s.Kinds), "policies", governing(s.Policies))
-	Serve(ctx, s.Log, a.faults.note, a.notifier.Ready, a.tasks...)
+	Serve(a.ctx, s.Log, a.notifier.Ready, a.tasks...)
 	a.notifier.Stopping()
 	end()
 	a.group.Wait()
@@ -140,8 +140,9 @@ func run(ctx context.Context, o Options, s *Setup) error {
 
 // newAgent returns an agent without organs. It runs until ctx ends; end cancels ctx.
 func newAgent(ctx context.Context, end func(), o Options, s *Setup, sockets *systemd.Sockets) *Agent {
-	a := &Agent{Setup: s, o: o, ctx: ctx, end: end, sockets: sockets, notifier: systemd.NewNotifier(s.Log)}
+	a := &Agent{Setup: s, o: o, end: end, sockets: sockets, notifier: systemd.NewNotifier(s.Log)}
 	a.faults.log, a.faults.changed = s.Log, a.changed
+	a.ctx = guard.Report(ctx, a.faults.note)
 	return a
 }
 

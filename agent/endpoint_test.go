@@ -31,7 +31,7 @@ func TestOccupiedPort(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		Serve(ctx, f.log, f.note, func() {}, newEndpoint("local port", http.NotFoundHandler(), nil, nil, port(address)),
+		Serve(guard.Report(ctx, f.note), f.log, func() {}, newEndpoint("local port", http.NotFoundHandler(), nil, nil, port(address)),
 			newTask("other", func(ctx context.Context) error { close(other); <-ctx.Done(); return nil }))
 	}()
 	<-other
@@ -151,7 +151,7 @@ func TestFaultInATask(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			Serve(ctx, f.log, f.note, func() { ready.Store(true) }, ill, well)
+			Serve(guard.Report(ctx, f.note), f.log, func() { ready.Store(true) }, ill, well)
 		}()
 		var seen []string
 		for range 40 {

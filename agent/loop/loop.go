@@ -125,6 +125,7 @@ type Loop struct {
 	// rivals are the devices that several kinds recognise; owned by Run.
 	rivals []accel.Rivalry
 	facts  accel.Facts // owned by Run
+	known  bool        // facts have been read; owned by Run
 	want   accel.Want  // owned by Run
 }
 
@@ -244,19 +245,25 @@ const settle = 10 * time.Millisecond
 // pulse is the longest time that the loop waits. It must be well below the watchdog's interval.
 const pulse = 5 * time.Second
 
-// Run observes, decides and starts steps until ctx ends. It returns after the steps in flight have ended.
+// Run observes, decides and starts steps until ctx ends. It returns after the steps in flight have ended. After a panic
+// the plugins go on: the kubelet must not lose the devices because of it.
 func (l *Loop) Run(ctx context.Context) error {
 	sample, resync := time.NewTicker(l.o.SampleEvery), time.NewTicker(l.o.Resync)
 	defer sample.Stop()
 	defer resync.Stop()
-	ctx, end := context.WithCancel(ctx)
+	outer := ctx
+	ctx, end := context.WithCancel(outer)
 	var steps guard.Group
 	defer steps.Wait()
-	defer l.stopPlugins()
+	defer func() {
+		if outer.Err() != nil {
+			l.stopPlugins()
+		}
+	}()
 	defer end()
 	l.forget()
-	w := &worker{Loop: l, ctx: ctx, steps: &steps}
-	l.facts = l.o.Probes.Facts()
+	w := &worker{Loop: l, ctx: ctx, plugins: outer, steps: &steps}
+	l.readFacts()
 	for look := deep; ; {
 		if look != nothing {
 			w.pass(look)
@@ -273,7 +280,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		case helps := <-l.wake:
 			helps = l.gather(ctx) || helps
 			before := fingerprint(l.facts)
-			l.facts = l.o.Probes.Facts()
+			l.readFacts()
 			if helps || fingerprint(l.facts) != before {
 				l.forgive()
 			}
@@ -290,7 +297,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			w.collect()
 			look = nothing // its outcome triggers a pass
 		case <-resync.C:
-			l.facts = l.o.Probes.Facts()
+			l.readFacts()
 		case <-timer.C:
 			if wait == pulse {
 				look = nothing // it only proves that the loop is alive
@@ -390,7 +397,7 @@ func (l *Loop) judge(now time.Time) {
 	l.store(m)
 	l.logHealth(before, m)
 	if l.o.Effects.Publish != nil {
-		l.o.Effects.Publish(m)
+		l.try("publication", func() { l.o.Effects.Publish(m) })
 	}
 }
 

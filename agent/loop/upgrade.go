@@ -111,15 +111,16 @@ func (w *worker) awaitHolder(k *kind, u *upgrading) {
 	var ctx context.Context
 	ctx, u.stop = context.WithCancel(w.ctx)
 	name, holders := k.def.Kind, u.holders
-	w.steps.Go(func() {
+	w.steps.Keep(ctx, "kind "+name+": holders", func(ctx context.Context) error {
 		if w.o.Effects.AwaitHolder(ctx, holders) != nil {
-			return // cancelled
+			return nil // cancelled
 		}
 		w.report(outcome{kind: name, merge: func(k *kind) {
 			if k.up == u && u.failure != nil {
 				u.failure = dueNow(u.failure)
 			}
 		}})
+		return nil
 	})
 }
 
