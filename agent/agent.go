@@ -291,7 +291,7 @@ func (a *Agent) effects() loop.Effects {
 	return loop.Effects{
 		Steps:  a.driver.Steps().Run,
 		Ensure: a.driver.Ensure, Prove: a.driver.Prove, Apply: a.runtime.Apply, Withdraw: a.plugins.withdraw,
-		Prepare: a.driver.Prepare, Upgrade: a.upgrade, Holders: a.users.of, AwaitHolder: a.users.await, Evict: a.evict,
+		Prepare: a.driver.Prepare, Upgrade: a.upgrade, Holders: a.users.of, AwaitHolder: a.users.await, Evictor: a.evictor,
 		Publish: a.publish, Plugin: a.plugins.start, Redefine: a.plugins.redefine,
 		Early: a.plugins.early,
 	}
@@ -305,15 +305,17 @@ func (a *Agent) upgrade(
 	return a.driver.UpgradeTo(ctx, def, facts, accs, to)
 }
 
-// evict asks the API server to evict the pods among the holders that look finds.
-func (a *Agent) evict(ctx context.Context, look func() []accel.Holder) *accel.Problem {
+// evictor returns what asks the API server to evict the pods among the holders that look finds; see kube.Evictor.
+func (a *Agent) evictor() func(ctx context.Context, look func() []accel.Holder) *accel.Problem {
 	if a.kube != nil {
-		return a.kube.Evict(ctx, look)
+		return a.kube.NewEvictor().Evict
 	}
-	if len(look()) == 0 {
-		return nil
+	return func(_ context.Context, look func() []accel.Holder) *accel.Problem {
+		if len(look()) == 0 {
+			return nil
+		}
+		return accel.Problemf(accel.EvictionRefused, "there are no credentials for the API server")
 	}
-	return accel.Problemf(accel.EvictionRefused, "there are no credentials for the API server")
 }
 
 // preflightFor prepares a definition's driver for a kernel that is installed.

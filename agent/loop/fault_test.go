@@ -78,7 +78,7 @@ func about(name string, args []reflect.Value) bool {
 			return x == illKind || x == illID
 		}
 	}
-	return name == "AwaitHolder" || name == "Evict"
+	return name == "AwaitHolder" || name == "Evictor"
 }
 
 func (w *two) facts() accel.Facts {

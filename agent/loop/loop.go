@@ -44,11 +44,11 @@ type Effects struct {
 		accel.DriverHave, *accel.Problem)
 	// Holders returns who uses a kind's driver. It returns a problem if there may be more holders because a source
 	// has not answered. AwaitHolder returns nil when one of the holders has ended, and otherwise waits until ctx
-	// ends. Evict calls look, which finds the holders, and asks the API server to evict those of the pods among them
-	// that were there before.
+	// ends. Evictor returns what evicts in one upgrade while no device is given out: it calls look, which finds the
+	// holders, and asks the API server to evict those of the pods among them that were there at its first call.
 	Holders     func(context.Context, *accel.Definition, []accel.Accelerator) ([]accel.Holder, *accel.Problem)
 	AwaitHolder func(context.Context, []accel.Holder) error
-	Evict       func(ctx context.Context, look func() []accel.Holder) *accel.Problem
+	Evictor     func() func(ctx context.Context, look func() []accel.Holder) *accel.Problem
 
 	Apply    func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem)
 	Withdraw func(*accel.Definition) *accel.Problem

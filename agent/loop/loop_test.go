@@ -262,7 +262,8 @@ func (w *world) probes() Probes {
 func (w *world) effects() Effects {
 	return Effects{
 		Ensure: w.ensure, Prove: w.prove, Apply: w.apply,
-		Prepare: w.prepare, Upgrade: w.upgrade, Holders: w.look, AwaitHolder: w.await, Evict: w.evict,
+		Prepare: w.prepare, Upgrade: w.upgrade, Holders: w.look, AwaitHolder: w.await,
+		Evictor:  func() func(context.Context, func() []accel.Holder) *accel.Problem { return w.evict },
 		Withdraw: w.withdraw,
 		Plugin:   func(context.Context, *accel.Definition) Plugin { return w },
 		Redefine: func(def *accel.Definition) { w.set(func() { w.redefined = def }) },

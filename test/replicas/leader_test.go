@@ -129,6 +129,7 @@ func TestEditedLease(t *testing.T) {
 		}
 	}
 	stranger, nobody, zero, huge := "mallory", "", int32(0), int32(math.MaxInt32)
+	usual := int32(lease.Seconds()) // a stranger's huge one is respected for leader.MaxLease, which is minutes
 	now := func(later time.Duration) *metav1.MicroTime { return &metav1.MicroTime{Time: time.Now().Add(later)} }
 	b.send(4)
 	for _, c := range []struct {
@@ -140,14 +141,14 @@ func TestEditedLease(t *testing.T) {
 		{"a huge duration", edit(func(s *coordinationv1.LeaseSpec) { s.LeaseDurationSeconds = &huge }), false},
 		{"a renewal next year", edit(func(s *coordinationv1.LeaseSpec) { s.RenewTime = now(365 * 24 * time.Hour) }), false},
 		{"another holder", edit(func(s *coordinationv1.LeaseSpec) {
-			s.HolderIdentity, s.RenewTime = &stranger, now(0)
+			s.HolderIdentity, s.LeaseDurationSeconds, s.RenewTime = &stranger, &usual, now(0)
 		}), false},
 		{"another holder from next year", edit(func(s *coordinationv1.LeaseSpec) {
-			s.HolderIdentity, s.RenewTime = &stranger, now(365*24*time.Hour)
+			s.HolderIdentity, s.LeaseDurationSeconds, s.RenewTime = &stranger, &usual, now(365*24*time.Hour)
 		}), false},
 		{"no holder", edit(func(s *coordinationv1.LeaseSpec) { s.HolderIdentity = &nobody }), false},
 		{"the most transitions", edit(func(s *coordinationv1.LeaseSpec) {
-			s.HolderIdentity, s.LeaseTransitions = &stranger, &huge
+			s.HolderIdentity, s.LeaseDurationSeconds, s.LeaseTransitions = &stranger, &usual, &huge
 		}), false},
 		{"no lease", func() error { return leases.Delete(t.Context(), name, metav1.DeleteOptions{}) }, false},
 	} {
@@ -164,6 +165,7 @@ func TestEditedLease(t *testing.T) {
 			return b.areBound(sent)
 		}).Seconds())
 		b.until("the Service leads to one that answers", b.leader(nil))
+		time.Sleep(lease / 4) // until the leader has renewed what was edited
 	}
 	b.fill()
 }
