@@ -137,7 +137,7 @@ func run(ctx context.Context, o Options, s *Setup) error {
 	}
 	s.Log.Info("agent starts", "version", o.Version, "hostRoot", s.Host.Root(), "kubernetes", want.Kubernetes,
 		"labels", want.Labels, "kinds", len(s.Kinds), "policies", governing(s.Policies))
-	Serve(ctx, s.Log, a.faults.note, a.notifier.Ready, a.tasks...)
+	Serve(a.ctx, s.Log, a.notifier.Ready, a.tasks...)
 	a.notifier.Stopping()
 	end()
 	a.group.Wait()
@@ -146,8 +146,9 @@ func run(ctx context.Context, o Options, s *Setup) error {
 
 // newAgent returns an agent without organs. It runs until ctx ends; end cancels ctx.
 func newAgent(ctx context.Context, end func(), o Options, s *Setup, sockets *systemd.Sockets) *Agent {
-	a := &Agent{Setup: s, o: o, ctx: ctx, end: end, sockets: sockets, notifier: systemd.NewNotifier(s.Log)}
+	a := &Agent{Setup: s, o: o, end: end, sockets: sockets, notifier: systemd.NewNotifier(s.Log)}
 	a.faults.log, a.faults.changed = s.Log, a.changed
+	a.ctx = guard.Report(ctx, a.faults.note)
 	return a
 }
 
@@ -297,7 +298,7 @@ func (a *Agent) effects() loop.Effects {
 	return loop.Effects{
 		Steps:  a.driver.Steps().Run,
 		Ensure: a.driver.Ensure, Prove: a.driver.Prove, Apply: a.runtime.Apply, Withdraw: a.plugins.withdraw,
-		Prepare: a.driver.Prepare, Upgrade: a.upgrade, Holders: a.users.of, AwaitHolder: a.users.await, Evict: a.evict,
+		Prepare: a.driver.Prepare, Upgrade: a.upgrade, Holders: a.users.of, AwaitHolder: a.users.await, Evictor: a.evictor,
 		Publish: a.publish, Plugin: a.plugins.start, Redefine: a.plugins.redefine,
 		Early: a.plugins.early,
 	}
@@ -311,15 +312,17 @@ func (a *Agent) upgrade(
 	return a.driver.UpgradeTo(ctx, def, facts, accs, to)
 }
 
-// evict asks the API server to evict the pods among the holders that look finds.
-func (a *Agent) evict(ctx context.Context, look func() []accel.Holder) *accel.Problem {
+// evictor returns what asks the API server to evict the pods among the holders that look finds; see kube.Evictor.
+func (a *Agent) evictor() func(ctx context.Context, look func() []accel.Holder) *accel.Problem {
 	if a.kube != nil {
-		return a.kube.Evict(ctx, look)
+		return a.kube.NewEvictor().Evict
 	}
-	if len(look()) == 0 {
-		return nil
+	return func(_ context.Context, look func() []accel.Holder) *accel.Problem {
+		if len(look()) == 0 {
+			return nil
+		}
+		return accel.Problemf(accel.EvictionRefused, "there are no credentials for the API server")
 	}
-	return accel.Problemf(accel.EvictionRefused, "there are no credentials for the API server")
 }
 
 // preflightFor prepares a definition's driver for a kernel that is installed.

@@ -48,19 +48,20 @@ func (e *election) await(key string) {
 		return
 	}
 	e.awaited[key] = true
-	e.group.Go(func() {
-		err := e.election.Await(e.ctx, e.follow, key)
+	e.group.Keep(e.ctx, "build of another node", func(ctx context.Context) error {
+		err := e.election.Await(ctx, e.follow, key)
 		e.mu.Lock()
 		delete(e.awaited, key)
 		e.mu.Unlock()
 		if err != nil {
-			if e.ctx.Err() == nil {
+			if ctx.Err() == nil {
 				e.log.Warn("cannot follow the build of another node", "key", key, "problem", err)
 			}
-			return
+			return nil
 		}
-		if pace.Sleep(e.ctx, rand.N(spread)) == nil {
+		if pace.Sleep(ctx, rand.N(spread)) == nil {
 			e.wake(true)
 		}
+		return nil
 	})
 }

@@ -12,15 +12,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/guard"
 )
-
-// maxConnections is how many connections one listener may have open at a time; further ones wait. One that sends no
-// request makes room after five seconds, so that idle ones never keep others out for longer.
-const maxConnections = 64
 
 // listen opens a port.
 type listen = func(ctx context.Context) (net.Listener, error)
@@ -66,11 +60,14 @@ func newEndpoint(name string, handler http.Handler, c *tls.Config, log *slog.Log
 		if err != nil {
 			return err
 		}
-		if l = netutil.LimitListener(l, maxConnections); c != nil {
+		room := newCrowd(l)
+		if l = room; c != nil {
 			l = tls.NewListener(l, c)
 		}
 		server := &http.Server{
-			Handler:           handler,
+			Handler:           room.answering(handler),
+			ConnContext:       inCrowd,
+			ConnState:         room.state,
 			ReadHeaderTimeout: 5 * time.Second,
 			ReadTimeout:       5 * time.Second,
 			WriteTimeout:      30 * time.Second,

@@ -3,11 +3,14 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,43 +18,52 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/guard"
+	"github.com/acceld/acceld/host/hosttest"
 )
 
-// TestOccupiedPort: a port that another program has is a problem with a reason, and is taken when it is free. Nothing
-// else ends.
+// TestOccupiedPort: a port that another program has is a problem of the whole agent with a reason, and is taken when it is
+// free. The other tasks go on.
 func TestOccupiedPort(t *testing.T) {
 	squatter, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := squatter.Addr().String()
-	f := &faults{log: slog.New(slog.DiscardHandler), changed: func() {}}
-	other := make(chan struct{})
-	ctx, end := context.WithCancel(t.Context())
+	a := assembled(t, hosttest.New(t), "endpoint: {listen: '"+address+"'}\n")
+	ctx, end := context.WithCancel(a.ctx)
 	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		Serve(ctx, f.log, f.note, func() {}, newEndpoint("local port", http.NotFoundHandler(), nil, nil, port(address)),
-			newTask("other", func(ctx context.Context) error { close(other); <-ctx.Done(); return nil }))
-	}()
-	<-other
-	await(t, "the reason", func() bool { return len(f.list()) == 1 })
-	if p := f.list()[0]; p.Part != "local port" || p.Reason != accel.EndpointUnavailable ||
-		!strings.Contains(p.Message, address) {
-		t.Errorf("the problem is %+v", p)
+	go func() { defer close(ended); Serve(ctx, a.Log, func() {}, a.tasks...) }()
+	defer func() { end(); <-ended }()
+	socket, err := a.Host.Path(a.Config.Socket)
+	if err != nil {
+		t.Fatal(err)
 	}
+	local := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	says := func(client *http.Client, host, part, text string) func() bool {
+		return func() bool {
+			r, err := client.Get("http://" + host + part)
+			if err != nil {
+				return false
+			}
+			defer r.Body.Close()
+			b, err := io.ReadAll(r.Body)
+			return err == nil && strings.Contains(string(b), text)
+		}
+	}
+	await(t, "the reason", says(local, "localhost", "/metrics",
+		`acceld_agent_part_problem{part="local port",reason="`+string(accel.EndpointUnavailable)+`"} 1`))
+	await(t, "the port in the reason", says(local, "localhost", "/v1/machine", address))
 	if err := squatter.Close(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "an answer", func() bool {
-		r, err := http.Get("http://" + address)
-		if err == nil {
-			_ = r.Body.Close()
-		}
-		return err == nil && r.StatusCode == http.StatusNotFound
-	})
-	end()
-	<-ended
+	await(t, "an answer on the port", says(http.DefaultClient, address, "/metrics", "acceld_"))
+	if all := a.faults.list(); len(all) > 1 {
+		t.Errorf("other parts failed: %v", all)
+	}
 }
 
 func await(t *testing.T, what string, is func() bool) {
@@ -63,62 +75,141 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestIdleConnections: connections that send nothing are few, and do not keep a client out.
-func TestIdleConnections(t *testing.T) {
+// servedAlone serves the task of the whole agent that has a name, and returns the agent.
+func servedAlone(t *testing.T, name, config string) *Agent {
+	t.Helper()
+	a := assembled(t, hosttest.New(t), config)
+	ctx, end := context.WithCancel(a.ctx)
+	var served sync.WaitGroup
+	for _, task := range a.tasks {
+		if task.String() == name {
+			served.Go(func() { Serve(ctx, a.Log, func() {}, task) })
+		}
+	}
+	t.Cleanup(func() { end(); served.Wait() })
+	return a
+}
+
+// freePort returns an address that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var open atomic.Int32
-	counted := &counting{Listener: l, open: &open}
-	e := newEndpoint("x", http.NotFoundHandler(), nil, nil, already(counted, nil))
-	ctx, end := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- e.Run(ctx) }()
-	for range 3 * maxConnections {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-	}
-	await(t, "all that may be open", func() bool { return open.Load() >= maxConnections })
-	r, err := http.Get("http://" + l.Addr().String())
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// descriptors returns how many files this process has open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = io.Copy(io.Discard, r.Body)
-	_ = r.Body.Close()
-	if n := counted.most.Load(); n > maxConnections+1 {
-		t.Errorf("%d connections were open", n)
+	return len(all)
+}
+
+// TestIdleConnections: a thousand connections to the agent's port that send nothing, or half a request, or nothing after
+// a request, keep no client out and cost few descriptors. When they are gone, all is as before.
+func TestIdleConnections(t *testing.T) {
+	const crowded = 1000
+	address := freePort(t)
+	servedAlone(t, "local port", "endpoint: {listen: '"+address+"'}\n")
+	honest := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	answered, slowest := 0, time.Duration(0)
+	ask := func() error {
+		began := time.Now()
+		r, err := honest.Get("http://" + address + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer r.Body.Close()
+		if _, err := io.Copy(io.Discard, r.Body); err != nil || r.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s, %v", r.Status, err)
+		}
+		answered, slowest = answered+1, max(slowest, time.Since(began))
+		return nil
 	}
+	await(t, "the port", func() bool { return ask() == nil })
+	before := descriptors(t)
+	var idle []net.Conn
+	for i := range crowded {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		idle = append(idle, c)
+		if i%3 > 0 { // not answered, or answered and silent since
+			_, _ = io.WriteString(c, "GET /livez HTTP/1.1\r\nHost: localhost\r\n"+strings.Repeat("\r\n", i%3-1))
+		}
+		if i%20 == 0 {
+			if err := ask(); err != nil {
+				t.Errorf("beside %d connections: %v", i, err)
+			}
+		}
+	}
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if err := ask(); err != nil {
+			t.Errorf("beside %d connections: %v", crowded, err)
+		}
+		if n := descriptors(t) - before - crowded; n > maxConnections+10 {
+			t.Errorf("the server has %d descriptors for %d connections", n, crowded)
+		}
+	}
+	for _, c := range idle {
+		_ = c.Close()
+	}
+	await(t, "as many descriptors as before", func() bool { return descriptors(t) <= before+1 })
+	if err := ask(); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+	t.Logf("%d answers beside %d connections, the slowest after %v", answered, crowded, slowest)
+}
+
+// TestBusyConnections: a request that is being answered is never cut off for another one, which waits.
+func TestBusyConnections(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	goOn := make(chan struct{})
+	var asked atomic.Int32
+	e := newEndpoint("x", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		<-goOn
+		_, _ = io.WriteString(w, "answer")
+	}), nil, nil, already(l, nil))
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- e.Run(ctx) }()
+	var clients sync.WaitGroup
+	for range maxConnections + 1 {
+		clients.Go(func() {
+			r, err := http.Get("http://" + l.Addr().String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer r.Body.Close()
+			if b, err := io.ReadAll(r.Body); err != nil || string(b) != "answer" {
+				t.Errorf("%q, %v", b, err)
+			}
+		})
+	}
+	await(t, "as many requests as there is room for", func() bool { return asked.Load() == maxConnections })
+	time.Sleep(100 * time.Millisecond)
+	if n := asked.Load(); n != maxConnections {
+		t.Errorf("%d requests at a time", n)
+	}
+	close(goOn)
+	clients.Wait()
 	end()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }
-
-type counting struct {
-	net.Listener
-	open *atomic.Int32
-	most atomic.Int32
-}
-
-func (l *counting) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	l.most.Store(max(l.most.Load(), l.open.Add(1)))
-	return &counted{c, l.open}, nil
-}
-
-type counted struct {
-	net.Conn
-	open *atomic.Int32
-}
-
-func (c *counted) Close() error { c.open.Add(-1); return c.Conn.Close() }
 
 // TestFaultInATask: a task that panics or fails ends alone, is a problem with a reason, and is run again.
 func TestFaultInATask(t *testing.T) {
@@ -151,7 +242,7 @@ func TestFaultInATask(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			Serve(ctx, f.log, f.note, func() { ready.Store(true) }, ill, well)
+			Serve(guard.Report(ctx, f.note), f.log, func() { ready.Store(true) }, ill, well)
 		}()
 		var seen []string
 		for range 40 {

@@ -39,7 +39,7 @@ func (f *faults) note(part string, err error) {
 		f.log.Error("a part of the agent does not work, and is started again", "part", part, "reason", problem.Reason,
 			"message", problem.Message)
 	case problem == nil && before != nil:
-		f.log.Info("a part of the agent works again", "part", part)
+		f.log.Info("a part of the agent does not fail any more", "part", part)
 	default:
 		return
 	}

@@ -95,7 +95,7 @@ func (emptyKubelet) List(context.Context, *podresources.ListPodResourcesRequest)
 }
 
 // answering serves a kubelet's PodResources.
-func answering(t *testing.T, socket string) {
+func answering(t *testing.T, socket string, kubelet podresources.PodResourcesListerServer) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func answering(t *testing.T, socket string) {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	podresources.RegisterPodResourcesListerServer(server, emptyKubelet{})
+	podresources.RegisterPodResourcesListerServer(server, kubelet)
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
 }
@@ -120,7 +120,7 @@ func TestYoungKubelet(t *testing.T) {
 		if !young { // a socket whose age is not known
 			socket = filepath.Join(t.TempDir(), "kubelet.sock")
 		}
-		answering(t, socket)
+		answering(t, socket, emptyKubelet{})
 		if young && h.Born(filepath.Join(kubeletDir, "pod-resources/kubelet.sock")).IsZero() {
 			t.Skip("the file system does not record when a file was created")
 		}

@@ -111,9 +111,12 @@ func (p *plugins) serve(ctx context.Context, slot string, s *serving, run func(c
 			before.stop()
 			<-before.done
 		}
-		if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-			p.Log.Error("plugin ended", "plugin", slot, "error", err)
-		}
+		guard.Keep(ctx, slot, func(ctx context.Context) error {
+			if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				p.Log.Error("plugin ended", "plugin", slot, "error", err)
+			}
+			return nil
+		})
 	})
 }
 

@@ -55,12 +55,12 @@ func (r *reloader) watch(ctx context.Context) error {
 	}
 	r.hangup = make(chan os.Signal, 1)
 	signal.Notify(r.hangup, syscall.SIGHUP)
+	context.AfterFunc(ctx, func() { signal.Stop(r.hangup) })
 	return nil
 }
 
 // run takes over changes of the configuration until ctx ends.
 func (r *reloader) run(ctx context.Context) error {
-	defer signal.Stop(r.hangup)
 	var policies chan struct{}
 	if r.options.Policies != nil {
 		policies = r.options.Policies.news

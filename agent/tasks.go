@@ -19,13 +19,13 @@ type Task interface {
 	String() string
 }
 
-// Serve runs the tasks until ctx ends. It calls ready once, when all tasks are ready. If a task fails, it tells note
-// why, and runs that task again, at growing intervals; note gets nil once the task works. The others are not affected.
-func Serve(ctx context.Context, log *slog.Logger, note func(part string, err error), ready func(), tasks ...Task) {
+// Serve runs the tasks until ctx ends. It calls ready once, when all tasks are ready. A task that fails is run again as
+// [guard.Keep] does. The others are not affected.
+func Serve(ctx context.Context, log *slog.Logger, ready func(), tasks ...Task) {
 	var group guard.Group
 	defer group.Wait()
 	for _, t := range tasks {
-		group.Go(func() { guard.Keep(ctx, t.Run, func(err error) { note(t.String(), err) }) })
+		group.Keep(ctx, t.String(), t.Run)
 	}
 	for _, t := range tasks {
 		select {

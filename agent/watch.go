@@ -114,12 +114,13 @@ func (w *watcher) follow(ctx context.Context, dirs []string, helps bool, passOve
 	if err != nil {
 		return fmt.Errorf("cannot watch %s: %w", strings.Join(dirs, ", "), err)
 	}
-	w.group.Go(func() {
+	w.group.Keep(ctx, "changes in "+dirs[0], func(context.Context) error {
 		for name := range changes {
 			if !passOver(name) {
 				w.wake(helps)
 			}
 		}
+		return nil
 	})
 	return nil
 }

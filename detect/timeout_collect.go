@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -48,11 +49,13 @@ func timeoutCollect(collect Collector) Collector {
 		}
 		done := make(chan answer, 1)
 		guard.Go(func() {
-			metrics, err := collect(def, a)
+			var got answer
+			err := guard.Try(func() error { got.metrics, got.err = collect(def, a); return nil })
 			mu.Lock()
 			delete(reading, a.ID)
 			mu.Unlock()
-			done <- answer{metrics, err}
+			got.err = cmp.Or(got.err, err)
+			done <- got
 		})
 		limit := time.NewTimer(readTimeout)
 		defer limit.Stop()

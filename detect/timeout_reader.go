@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -78,29 +79,36 @@ func newTimeoutReader(
 	}
 }
 
-// Read is Probes.Read of package agent/loop.
+// Read is Probes.Read of package agent/loop. If reading a device panics, Read panics with that once the others are read.
 func (r *TimeoutReader) Read(def *accel.Definition, lost map[string]bool) {
 	pci := r.of(def, lost)
-	done := make(chan string, len(pci))
+	done := make(chan error, len(pci))
 	waiting := 0
 	for _, d := range pci {
 		if r.begin(d.Address) {
 			waiting++
 			guard.Go(func() {
-				r.end(d.Address, r.read(def, []accel.PCIDevice{d}))
-				done <- d.Address
+				var read []accel.Accelerator
+				err := guard.Try(func() error { read = r.read(def, []accel.PCIDevice{d}); return nil })
+				r.end(d.Address, read, err)
+				done <- err
 			})
 		}
 	}
 	limit := time.NewTimer(readTimeout)
 	defer limit.Stop()
+	var failed error
 	for expired := false; waiting > 0 && !expired; {
 		select {
-		case <-done:
+		case err := <-done:
 			waiting--
+			failed = cmp.Or(failed, err)
 		case <-limit.C:
 			expired = true
 		}
+	}
+	if failed != nil {
+		panic(failed)
 	}
 }
 
@@ -115,13 +123,16 @@ func (r *TimeoutReader) begin(id string) bool {
 	return true
 }
 
-func (r *TimeoutReader) end(id string, accs []accel.Accelerator) {
+func (r *TimeoutReader) end(id string, accs []accel.Accelerator, failed error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.reading, id)
-	delete(r.last, id)
-	if len(accs) == 1 {
+	switch {
+	case failed != nil: // it is as it was
+	case len(accs) == 1:
 		r.last[id] = accs[0]
+	default:
+		delete(r.last, id)
 	}
 	if r.given[id] {
 		delete(r.given, id)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 )
 
 func TestHangingDeviceHasNoEffectOnTheOthers(t *testing.T) {
@@ -85,4 +86,42 @@ func TestSlowReadIsNoHang(t *testing.T) {
 
 func device(address string) accel.PCIDevice {
 	return accel.PCIDevice{Address: address, Vendor: "f00d", Device: "0001"}
+}
+
+// TestPanicInARead: a panic in the reading of one device reaches the caller. The others are read, the device is as it
+// was, and it is read again.
+func TestPanicInARead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ill := false
+		def := &accel.Definition{Match: []accel.Match{{Vendor: "f00d", Device: "0001"}}}
+		p := newTimeoutReader(func(_ *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+			if ill && pci[0].Address == "0000:02:00.0" {
+				panic("an error of ours")
+			}
+			return []accel.Accelerator{{ID: pci[0].Address, Health: accel.Health{State: accel.Healthy}}}
+		}, func() {})
+		p.pci = []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}
+		for _, ill = range []bool{false, true, false} {
+			began := time.Now()
+			err := guard.Try(func() error { p.Read(def, nil); return nil })
+			if failed := err != nil; failed != ill || time.Since(began) > 0 {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+			if got := p.Accelerators(def, nil); len(got) != 2 || got[1].Health.State != accel.Healthy {
+				t.Errorf("%+v", got)
+			}
+		}
+		collect := timeoutCollect(func(*accel.Definition, accel.Accelerator) (map[string]float64, error) {
+			if ill {
+				panic("an error of ours")
+			}
+			return map[string]float64{"a": 1}, nil
+		})
+		for _, ill = range []bool{true, false} {
+			got, err := collect(def, accel.Accelerator{ID: "0000:01:00.0"})
+			if failed := err != nil; failed != ill || len(got) == 1 == ill {
+				t.Errorf("%v, %v", got, err)
+			}
+		}
+	})
 }

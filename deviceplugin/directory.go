@@ -37,7 +37,7 @@ func watchDirectory(ctx context.Context, path string, t timing, log *slog.Logger
 }
 
 // run turns changes into signals until ctx ends.
-func (d *directory) run(ctx context.Context) {
+func (d *directory) run(ctx context.Context) error {
 	var look <-chan time.Time
 	if d.changes == nil {
 		ticker := time.NewTicker(d.poll)
@@ -47,11 +47,11 @@ func (d *directory) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-look:
 		case name, open := <-d.changes:
 			if !open {
-				return
+				return nil
 			}
 			if !d.matters(name) {
 				continue

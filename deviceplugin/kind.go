@@ -21,7 +21,6 @@ type Kind struct {
 
 	mu      sync.Mutex
 	plugins map[string]*Plugin // by profile; whole devices are ""
-	waiting []*Plugin          // not started yet
 	refused map[string]*accel.Problem
 }
 
@@ -39,7 +38,6 @@ func NewKind(cfg Config) *Kind {
 // add adds a plugin that Run will start. The caller holds the lock or has the only reference.
 func (k *Kind) add(profile string, p *Plugin) {
 	k.plugins[profile] = p
-	k.waiting = append(k.waiting, p)
 	signal(k.more)
 }
 
@@ -157,17 +155,18 @@ func (k *Kind) Holders(ctx context.Context) (map[string]PodRef, error) {
 	return all, errors.Join(errs...)
 }
 
-// Run serves the kubelet until ctx ends, and returns nil. Call it once.
+// Run serves the kubelet until ctx ends, and returns nil.
 func (k *Kind) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
 	var wg guard.Group
 	defer wg.Wait()
-	for {
-		k.mu.Lock()
-		begin := k.waiting
-		k.waiting = nil
-		k.mu.Unlock()
-		for _, p := range begin {
-			wg.Go(func() { guard.Keep(ctx, p.Run, nil) })
+	defer cancel()
+	for running := map[*Plugin]bool{}; ; {
+		for _, p := range k.all() {
+			if !running[p] {
+				running[p] = true
+				wg.Keep(ctx, "device plugin "+p.cfg.Resource, p.Run)
+			}
 		}
 		select {
 		case <-k.more:

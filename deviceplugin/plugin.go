@@ -188,16 +188,18 @@ func (p *Plugin) Holders(ctx context.Context) (map[string]PodRef, error) {
 // the kubelet never gets an empty list that means "not known yet". It returns only when ctx ends, always nil. Call
 // it once.
 func (p *Plugin) Run(ctx context.Context) error {
-	watching, cancel := context.WithCancel(ctx)
-	defer cancel()
-	dir := watchDirectory(watching, p.cfg.Dir, p.timing, p.cfg.Log)
+	beside, cancel := context.WithCancel(context.WithoutCancel(ctx)) // they outlive ctx until the last change is reported
 	var wg guard.Group
-	wg.Go(func() { guard.Keep(watching, func(ctx context.Context) error { dir.run(ctx); return nil }, nil) })
-	wg.Go(func() { p.pluginState.report(p.cfg.OnChange) })
+	defer wg.Wait()
+	defer cancel()
+	name := "device plugin " + p.cfg.Resource
+	dir := watchDirectory(beside, p.cfg.Dir, p.timing, p.cfg.Log)
+	wg.Keep(beside, name+": kubelet's directory", dir.run)
+	wg.Keep(beside, name+": reports", func(ctx context.Context) error {
+		p.pluginState.report(ctx, p.cfg.OnChange)
+		return nil
+	})
 	p.register(ctx, dir)
-	cancel()
-	close(p.pluginState.changed) // nothing changes any more
-	wg.Wait()
 	p.kubelet.close()
 	return nil
 }

@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"context"
 	"reflect"
 	"sync"
 
@@ -38,9 +39,19 @@ func (s *pluginState) set(problem *accel.Problem, change func(*accel.PluginHave)
 	return other
 }
 
-// report calls onChange after each change until changed is closed.
-func (s *pluginState) report(onChange func()) {
-	for range s.changed {
-		onChange()
+// report calls onChange after each change until ctx ends, and after the last one before that.
+func (s *pluginState) report(ctx context.Context, onChange func()) {
+	for {
+		select {
+		case <-s.changed:
+			onChange()
+		case <-ctx.Done():
+			select {
+			case <-s.changed:
+				onChange()
+			default:
+			}
+			return
+		}
 	}
 }

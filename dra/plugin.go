@@ -182,15 +182,16 @@ func (p *Plugin) Run(ctx context.Context) error {
 	}
 	p.cfg.OnChange()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var wg guard.Group
-	keep := func(run func(context.Context)) {
-		wg.Go(func() { guard.Keep(ctx, func(ctx context.Context) error { run(ctx); return nil }, nil) })
+	defer wg.Wait()
+	defer cancel()
+	keep := func(part string, run func(context.Context)) {
+		wg.Keep(ctx, "DRA plugin "+p.driver+": "+part, func(ctx context.Context) error { run(ctx); return nil })
 	}
-	keep(p.register)
-	wg.Go(func() { guard.Keep(ctx, p.publish, nil) })
-	keep(p.tidy)
-	keep(p.refresh)
+	keep("registration", p.register)
+	wg.Keep(ctx, "DRA plugin "+p.driver+": slices", p.publish)
+	keep("records", p.tidy)
+	keep("devices", p.refresh)
 	for ctx.Err() == nil && !p.done() {
 		select {
 		case <-ctx.Done():

@@ -75,6 +75,11 @@ func (g *Group) Go(f func()) {
 	})
 }
 
+// Keep runs f as [Keep] does, in a goroutine of the group.
+func (g *Group) Keep(ctx context.Context, part string, f func(context.Context) error) {
+	g.Go(func() { Keep(ctx, part, f) })
+}
+
 // Wait waits until the goroutines have ended. If one of them panicked, Wait panics with its [*Panic], so that the panic
 // reaches the part that has started them.
 func (g *Group) Wait() {
@@ -106,15 +111,28 @@ func Together(ctx context.Context, all ...func(context.Context) error) error {
 // steady is how long a part must run until an earlier failure counts as over.
 const steady = time.Minute
 
-// Keep runs f until it returns nil or ctx ends. If f fails or panics, Keep tells failed why, waits, longer after each
-// failure in a row, and runs it again. Once f has run for a minute, failed is called with nil; it may be nil itself.
-func Keep(ctx context.Context, f func(context.Context) error, failed func(error)) {
-	if failed == nil {
-		failed = func(error) {}
+// noteKey is the key of a context's value that [Report] sets.
+type noteKey struct{}
+
+// Report returns a context in which [Keep] tells note why a part has failed, and nil once it works or has ended.
+func Report(ctx context.Context, note func(part string, err error)) context.Context {
+	return context.WithValue(ctx, noteKey{}, note)
+}
+
+// Keep runs f, which people know as part, until it returns nil or ctx ends. If f fails or panics, Keep says so as
+// [Report] asks, waits, longer after each failure in a row, and runs it again. Once f has run for a minute, it counts
+// as working.
+func Keep(ctx context.Context, part string, f func(context.Context) error) {
+	note, reported := ctx.Value(noteKey{}).(func(string, error))
+	failed := func(err error) {
+		if reported {
+			note(part, err)
+		}
 	}
+	defer failed(nil)
 	backoff := pace.Backoff{First: time.Second, Max: steady}
 	for failures := 0; ; {
-		began, over := time.Now(), time.AfterFunc(steady, func() { failed(nil) })
+		began, over := time.Now(), time.AfterFunc(steady, func() { _ = run(func() { failed(nil) }) })
 		err := Try(func() error { return f(ctx) })
 		over.Stop()
 		if err == nil || ctx.Err() != nil {

@@ -3,6 +3,8 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -38,19 +40,26 @@ func TestPanicIsAnError(t *testing.T) {
 	<-done
 }
 
-// TestKeep: what fails is run again, later after each failure, until it has nothing left to do.
+// TestKeep: what fails is run again, later after each failure, until it has nothing left to do. The part and its
+// failure are reported, and that it is over.
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs []time.Duration
+		var notes []string
+		ctx := Report(t.Context(), func(part string, err error) { notes = append(notes, fmt.Sprint(part, ": ", err)) })
 		began := time.Now()
-		Keep(t.Context(), func(context.Context) error {
+		Keep(ctx, "x", func(context.Context) error {
 			if runs = append(runs, time.Since(began)); len(runs) == 5 {
 				return nil
 			}
 			panic("again")
-		}, nil)
+		})
 		if len(runs) != 5 || runs[1]-runs[0] < time.Second || runs[4]-runs[3] < 8*time.Second {
 			t.Errorf("it ran at %v", runs)
+		}
+		failed := "x: panic: again"
+		if want := []string{failed, failed, failed, failed, "x: <nil>"}; !slices.Equal(notes, want) {
+			t.Errorf("%q", notes)
 		}
 	})
 }

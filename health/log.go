@@ -53,16 +53,15 @@ func (e *Engine) Follow(records <-chan host.KmsgRecord) {
 
 // record judges a record unless it was judged before.
 func (e *Engine) record(r host.KmsgRecord) {
-	e.mu.Lock()
-	news := e.judged(r)
-	e.mu.Unlock()
-	if news {
+	if e.judged(r) {
 		e.o.Changed()
 	}
 }
 
-// judged evaluates a record and reports whether the verdict about a device may have changed. The caller holds e.mu.
+// judged evaluates a record and reports whether the verdict about a device may have changed.
 func (e *Engine) judged(r host.KmsgRecord) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if r.Lost > 0 {
 		e.o.Log.Warn("lines of the kernel log were overwritten before they could be read", "lost", r.Lost)
 	}

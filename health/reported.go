@@ -43,8 +43,16 @@ func (e *Engine) Told(def *accel.Definition, f accel.ProbeFault) {
 		device: f.Device, code: f.Code, verdict: meaning(def, f.Code), line: line(f.Text), at: f.At,
 		source: fromProbe,
 	}
+	if e.counted(s) {
+		e.o.Changed()
+	}
+}
+
+// counted counts an error and reports whether the verdict about a device may have changed.
+func (e *Engine) counted(s occurrence) (news bool) {
 	e.mu.Lock()
-	news := e.count(s)
+	defer e.mu.Unlock()
+	news = e.count(s)
 	if s.verdict.State != "" && e.note(e.conclude(s)) {
 		e.save()
 		news = true
@@ -52,10 +60,7 @@ func (e *Engine) Told(def *accel.Definition, f accel.ProbeFault) {
 	if now := e.o.Now(); !news && now.Sub(e.reported) >= quiet {
 		e.reported, news = now, true
 	}
-	e.mu.Unlock()
-	if news {
-		e.o.Changed()
-	}
+	return news
 }
 
 // meaning returns what a definition says about a code.

@@ -52,7 +52,7 @@ func (k Kernel) Kmsg(ctx context.Context) (<-chan KmsgRecord, error) {
 	out := make(chan KmsgRecord, 64)
 	guard.Go(func() {
 		defer close(out)
-		guard.Keep(ctx, func(ctx context.Context) error { readKmsg(ctx, out, f.Read); return nil }, nil)
+		guard.Keep(ctx, "kernel log: reader", func(ctx context.Context) error { readKmsg(ctx, out, f.Read); return nil })
 	})
 	return out, nil
 }

@@ -68,7 +68,7 @@ func (k Kernel) Uevents(ctx context.Context) (<-chan Uevent, error) {
 	}
 	guard.Go(func() {
 		defer close(out)
-		guard.Keep(ctx, func(ctx context.Context) error { readUevents(ctx, out, read); return nil }, nil)
+		guard.Keep(ctx, "kernel events: reader", func(ctx context.Context) error { readUevents(ctx, out, read); return nil })
 	})
 	return out, nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -68,7 +69,10 @@ func (h *Host) Watch(ctx context.Context, names ...string) (<-chan string, error
 	})
 	guard.Go(func() {
 		defer close(out)
-		guard.Keep(ctx, func(ctx context.Context) error { w.run(ctx, out, events); return nil }, nil)
+		guard.Keep(ctx, "watch of "+strings.Join(names, ", "), func(ctx context.Context) error {
+			w.run(ctx, out, events)
+			return nil
+		})
 		_ = f.Close() // ends the reading
 	})
 	return out, nil

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/acceld/acceld/accel"
@@ -41,18 +42,37 @@ func (p pods) Evict(ctx context.Context, e *policyv1.Eviction) error {
 		ctx).Error()
 }
 
+// Evictor evicts pods in the course of one upgrade, as long as no device is given out. Use a new one for each.
+type Evictor struct {
+	kube *Kube
+	// first are the UIDs of the pods of the node at the first call; nil before it.
+	first map[types.UID]bool
+}
+
+// NewEvictor returns an evictor that has listed nothing yet.
+func (k *Kube) NewEvictor() *Evictor { return &Evictor{kube: k} }
+
 // Evict asks the API server to evict the pods among the holders that look finds, and returns without waiting for their
 // end. It respects disruption budgets: a pod that may not be disrupted now gives EvictionRefused, and the caller must
 // ask again. It ignores holders that are not pods. A pod that is gone is no problem.
 //
-// The kubelet knows holders by name. Evict therefore lists the pods of the node before it calls look, and evicts by the
-// UIDs that they had then: a pod that was created since, under the name of a holder, is not evicted.
-func (k *Kube) Evict(ctx context.Context, look func() []accel.Holder) *accel.Problem {
+// The kubelet knows holders by name, and what it says may be old. Evict therefore lists the pods of the node before it
+// calls look, and evicts only those that were there at its first call: a pod that was created since, under the name of a
+// holder, has got no device and is not evicted.
+func (e *Evictor) Evict(ctx context.Context, look func() []accel.Holder) *accel.Problem {
+	k := e.kube
 	listed, problem := k.podsOfNode(ctx)
 	holders := look()
 	if problem != nil {
 		return forPods(problem, holders)
 	}
+	if e.first == nil {
+		e.first = map[types.UID]bool{}
+		for _, p := range listed {
+			e.first[p.UID] = true
+		}
+	}
+	listed = slices.DeleteFunc(listed, func(p corev1.Pod) bool { return !e.first[p.UID] })
 	var refusals []string
 	for _, p := range listed {
 		if !slices.ContainsFunc(holders, func(h accel.Holder) bool { return holds(h, p) }) {

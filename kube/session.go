@@ -51,10 +51,9 @@ func (s *session) run(ctx context.Context) *accel.Problem {
 	default:
 		return problem("get node", s.k.c.Node, err)
 	}
+	// Without a resource version, the watch starts with the node as it is. From the version of the node itself it could
+	// not start: after a restart, and in a busy cluster, the API server remembers no version that is that old (410).
 	o := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", s.k.c.Node).String()}
-	if s.node != nil {
-		o.ResourceVersion = s.node.ResourceVersion // without one, the watch starts with the node once it exists
-	}
 	w, err := s.k.c.Client.Nodes.Watch(ctx, o)
 	if err != nil {
 		return problem("watch node", s.k.c.Node, err)

@@ -74,7 +74,12 @@ func (p *program) hold(def *accel.Definition, a *accel.Accelerator, l layout) {
 	if now := time.Now(); l.current && p.ctx != nil && !x.busy && !now.Before(x.next) {
 		x.busy = true
 		reading := *a // the caller goes on changing its own
-		guard.Go(func() { p.divide(p.ctx, def, reading, x) })
+		guard.Go(func() {
+			guard.Keep(p.ctx, "division of "+reading.ID, func(ctx context.Context) error {
+				p.divide(ctx, def, reading, x)
+				return nil
+			})
+		})
 	}
 }
 

@@ -119,7 +119,7 @@ func (p *program) isRunning(pid int) bool {
 }
 
 // run keeps the program running while it is wanted, until ctx ends.
-func (p *program) run(ctx context.Context) {
+func (p *program) run(ctx context.Context) error {
 	defer p.book.forget()
 	for failures := 0; ctx.Err() == nil; {
 		def, bound, ok := p.wish()
@@ -161,6 +161,7 @@ func (p *program) run(ctx context.Context) {
 		}
 		p.rest(ctx, wait, silence(def))
 	}
+	return nil
 }
 
 // rest waits, or returns early if the requirements change, and calls Changed when the earlier reports expire.

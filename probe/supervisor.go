@@ -73,7 +73,7 @@ func (k *Supervisor) Run(ctx context.Context) error {
 	k.begin = func(p *program) {
 		ctx, end := context.WithCancel(ctx)
 		p.ctx, p.end = ctx, end
-		group.Go(func() { guard.Keep(ctx, func(ctx context.Context) error { p.run(ctx); return nil }, nil) })
+		group.Keep(ctx, "probe program of "+p.kind, p.run)
 	}
 	for _, p := range k.programs {
 		k.begin(p)

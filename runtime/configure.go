@@ -30,8 +30,7 @@ type Report struct {
 // CheckConfig reports the configuration of the container runtime, whether devices reach containers with it, and what
 // ApplyConfig would change. It changes nothing. The problem is the one that ApplyConfig would return.
 func (r *Runtime) CheckConfig() (Report, *accel.Problem) {
-	r.begin()
-	defer r.mu.Unlock()
+	defer r.begin()()
 	return r.config.report(r.engine)
 }
 
@@ -131,13 +130,17 @@ func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
 	return rep, p
 }
 
+// planned returns the container runtime and what report plans for it.
+func (r *Runtime) planned() (accel.ContainerEngine, Report, *accel.Problem) {
+	defer r.begin()()
+	rep, p := r.config.report(r.engine)
+	return r.engine, rep, p
+}
+
 // change writes the change that report plans. If the change itself restarts the runtime, the policy for restarts says
 // when.
 func (r *Runtime) change(ctx context.Context) (Report, *accel.Problem) {
-	r.begin()
-	e := r.engine
-	rep, p := r.config.report(e)
-	r.mu.Unlock()
+	e, rep, p := r.planned()
 	if p == nil && rep.Change.Restarts && r.client.running(e) && r.restart.policy == RestartIdle {
 		before, err := r.client.pods(ctx, e)
 		if err != nil || !r.restart.idle(ctx, e, before) {
@@ -146,8 +149,7 @@ func (r *Runtime) change(ctx context.Context) (Report, *accel.Problem) {
 				e.Name)
 		}
 	}
-	r.begin()
-	defer r.mu.Unlock()
+	defer r.begin()()
 	return r.config.apply(ctx, r.engine)
 }
 

@@ -11,8 +11,7 @@ import (
 func (r *Runtime) Edits(def *accel.Definition, a accel.Accelerator, want accel.Want) (shared, own specs.ContainerEdits,
 	problem *accel.Problem,
 ) {
-	r.begin()
-	defer r.mu.Unlock()
+	defer r.begin()()
 	program, _, problem := r.program.locate(want)
 	if problem != nil {
 		return shared, own, problem

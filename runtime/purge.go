@@ -14,8 +14,7 @@ import (
 // that a purge is about to restore. A runtime that never read them, because its restart was still outstanding, needs
 // no record.
 func (r *Runtime) BeforePurge(files []string) *accel.Problem {
-	r.begin()
-	defer r.mu.Unlock()
+	defer r.begin()()
 	if n, waits := r.restart.noted(r.engine); !r.client.running(r.engine) || waits && !n.Back && n.Trying == nil {
 		return nil
 	}
@@ -51,10 +50,10 @@ func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 func (r *Runtime) AfterPurge(ctx context.Context) *accel.Problem {
 	r.applying.Lock()
 	defer r.applying.Unlock()
-	r.begin() // it looks for the runtime
+	end := r.begin() // it looks for the runtime
 	e := r.engine
 	n, waits := r.restart.noted(e)
-	r.mu.Unlock()
+	end()
 	if !waits || !n.Back {
 		return nil
 	}

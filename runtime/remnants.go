@@ -18,8 +18,7 @@ import (
 // comment. Everything else stays, including what the ledger has a record of: the ledger undoes that, has left it for a
 // reason, or has restored it because it was there before acceld.
 func (r *Runtime) Remnants(dry bool) (found []string, p *accel.Problem) {
-	r.begin()
-	defer r.mu.Unlock()
+	defer r.begin()()
 	for _, name := range r.findRemnants() {
 		recorded, err := r.ledger.Recorded(name)
 		if err != nil {

@@ -58,9 +58,14 @@ type Runtime struct {
 	reads    accel.ContainerEngine // the container runtime that was last seen to read the specs
 }
 
-// begin locks and refreshes at the start of an exported method; the caller unlocks.
-func (r *Runtime) begin() {
+// begin locks and refreshes at the start of an exported method, and returns what unlocks.
+func (r *Runtime) begin() (end func()) {
 	r.mu.Lock()
+	defer func() {
+		if end == nil { // a panic, which must not leave the lock behind
+			r.mu.Unlock()
+		}
+	}()
 	// It looks again if there is none yet, or it has been restarted.
 	if r.restart.look != nil && !r.host.Exists(path.Join("/proc", strconv.Itoa(r.engine.PID))) {
 		if e := r.restart.look(); e.Name != "" {
@@ -72,6 +77,7 @@ func (r *Runtime) begin() {
 	r.hooks.dirs = r.hooks.readDirs(r.engine, said.HooksDir)
 	r.config.said = said.CDISpecDirs
 	r.specs.dirs = r.readSpecDirs()
+	return r.mu.Unlock
 }
 
 // readSpecDirs returns the directories of CDI specs: the default ones, and those that the container runtime's files or
@@ -143,8 +149,7 @@ func New(h *host.Host, o Options) *Runtime {
 func (r *Runtime) Check(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave,
 	*accel.Problem,
 ) {
-	r.begin()
-	defer r.mu.Unlock()
+	defer r.begin()()
 	return r.check(def, accs, want)
 }
 
@@ -228,8 +233,7 @@ func (r *Runtime) Apply(def *accel.Definition, accs []accel.Accelerator, want ac
 			return accel.RuntimeHave{}, p
 		}
 	}
-	r.begin()
-	defer r.mu.Unlock()
+	defer r.begin()()
 	program, p := r.program.install(want)
 	if p != nil {
 		return accel.RuntimeHave{}, p
@@ -259,8 +263,7 @@ const restartLimit = 3 * time.Minute
 
 // configure reports whether there is a container runtime whose configuration may be changed.
 func (r *Runtime) configure() bool {
-	r.begin()
-	defer r.mu.Unlock()
+	defer r.begin()()
 	return r.engine.Name != "" && r.restart.edit != engine.EditNever
 }
 
@@ -268,8 +271,7 @@ func (r *Runtime) configure() bool {
 // If no other kind of acceld is left in the CDI directory, the hook's JSON and then its programs go too. The links
 // in /dev/char stay: they are right as long as the device exists, and others may rely on them.
 func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
-	r.begin()
-	defer r.mu.Unlock()
+	defer r.begin()()
 	file, p := specPath(def)
 	if p == nil {
 		p = r.remove(file)
@@ -289,8 +291,7 @@ func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
 // Sources returns the directories of the container runtime's configuration, as the host sees them, whether or not
 // they exist. A change in them may help after a failed Apply.
 func (r *Runtime) Sources() []string {
-	r.begin()
-	defer r.mu.Unlock()
+	defer r.begin()()
 	if r.engine.Name == "" {
 		return nil
 	}
@@ -300,8 +301,7 @@ func (r *Runtime) Sources() []string {
 // Paths returns the directories, as the host sees them, in which a change may change the result of Check, except
 // those of Sources. Some may not exist yet.
 func (r *Runtime) Paths() []string {
-	r.begin()
-	defer r.mu.Unlock()
+	defer r.begin()()
 	paths := append(slices.Clone(r.specs.dirs), linkDir)
 	if socket, ok := strings.CutPrefix(r.engine.Endpoint, "unix://"); ok { // each start of the runtime creates it again
 		paths = append(paths, path.Dir(socket))

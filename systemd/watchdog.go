@@ -3,6 +3,7 @@ package systemd
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -15,6 +16,7 @@ type Watchdog struct {
 	alive    func() error
 	interval time.Duration // zero: there is no watchdog
 	ready    chan struct{}
+	once     sync.Once // closes ready
 }
 
 // NewWatchdog returns a Watchdog for the interval that the service manager set (WATCHDOG_USEC); without one, Run only
@@ -40,7 +42,7 @@ func (w *Watchdog) Ready() <-chan struct{} { return w.ready }
 
 // Run notifies the service manager at half the interval for as long as the agent is alive, until ctx ends.
 func (w *Watchdog) Run(ctx context.Context) error {
-	close(w.ready)
+	w.once.Do(func() { close(w.ready) })
 	if w.interval <= 0 {
 		<-ctx.Done()
 		return nil

@@ -45,11 +45,11 @@ type Effects struct {
 		accel.DriverHave, *accel.Problem)
 	// Holders returns who uses a kind's driver. It returns a problem if there may be more holders because a source
 	// has not answered. AwaitHolder returns nil when one of the holders has ended, and otherwise waits until ctx
-	// ends. Evict calls look, which finds the holders, and asks the API server to evict those of the pods among them
-	// that were there before.
+	// ends. Evictor returns what evicts in one upgrade while no device is given out: it calls look, which finds the
+	// holders, and asks the API server to evict those of the pods among them that were there at its first call.
 	Holders     func(context.Context, *accel.Definition, []accel.Accelerator) ([]accel.Holder, *accel.Problem)
 	AwaitHolder func(context.Context, []accel.Holder) error
-	Evict       func(ctx context.Context, look func() []accel.Holder) *accel.Problem
+	Evictor     func() func(ctx context.Context, look func() []accel.Holder) *accel.Problem
 
 	Apply    func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem)
 	Withdraw func(*accel.Definition) *accel.Problem
@@ -126,6 +126,7 @@ type Loop struct {
 	// rivals are the devices that several kinds recognise; owned by Run.
 	rivals []accel.Rivalry
 	facts  accel.Facts // owned by Run
+	known  bool        // facts have been read; owned by Run
 	want   accel.Want  // owned by Run
 }
 
@@ -245,19 +246,25 @@ const settle = 10 * time.Millisecond
 // pulse is the longest time that the loop waits. It must be well below the watchdog's interval.
 const pulse = 5 * time.Second
 
-// Run observes, decides and starts steps until ctx ends. It returns after the steps in flight have ended.
+// Run observes, decides and starts steps until ctx ends. It returns after the steps in flight have ended. After a panic
+// the plugins go on: the kubelet must not lose the devices because of it.
 func (l *Loop) Run(ctx context.Context) error {
 	sample, resync := time.NewTicker(l.o.SampleEvery), time.NewTicker(l.o.Resync)
 	defer sample.Stop()
 	defer resync.Stop()
-	ctx, end := context.WithCancel(ctx)
+	outer := ctx
+	ctx, end := context.WithCancel(outer)
 	var steps guard.Group
 	defer steps.Wait()
-	defer l.stopPlugins()
+	defer func() {
+		if outer.Err() != nil {
+			l.stopPlugins()
+		}
+	}()
 	defer end()
 	l.forget()
-	w := &worker{Loop: l, ctx: ctx, steps: &steps}
-	l.facts = l.o.Probes.Facts()
+	w := &worker{Loop: l, ctx: ctx, plugins: outer, steps: &steps}
+	l.readFacts()
 	for look := deep; ; {
 		if look != nothing {
 			w.pass(look)
@@ -274,7 +281,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		case helps := <-l.wake:
 			helps = l.gather(ctx) || helps
 			before := fingerprint(l.facts)
-			l.facts = l.o.Probes.Facts()
+			l.readFacts()
 			if helps || fingerprint(l.facts) != before {
 				l.forgive()
 			}
@@ -291,7 +298,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			w.collect()
 			look = nothing // its outcome triggers a pass
 		case <-resync.C:
-			l.facts = l.o.Probes.Facts()
+			l.readFacts()
 		case <-timer.C:
 			if wait == pulse {
 				look = nothing // it only proves that the loop is alive
@@ -391,7 +398,7 @@ func (l *Loop) judge(now time.Time) {
 	l.store(m)
 	l.logHealth(before, m)
 	if l.o.Effects.Publish != nil {
-		l.o.Effects.Publish(m)
+		l.try("publication", func() { l.o.Effects.Publish(m) })
 	}
 }
 

@@ -260,6 +260,23 @@ func (w *world) probes() Probes {
 	}
 }
 
+// effects change w.
+func (w *world) effects() Effects {
+	return Effects{
+		Ensure: w.ensure, Prove: w.prove, Apply: w.apply,
+		Prepare: w.prepare, Upgrade: w.upgrade, Holders: w.look, AwaitHolder: w.await,
+		Evictor:  func() func(context.Context, func() []accel.Holder) *accel.Problem { return w.evict },
+		Withdraw: w.withdraw,
+		Plugin:   func(context.Context, *accel.Definition) Plugin { return w },
+		Redefine: func(def *accel.Definition) { w.set(func() { w.redefined = def }) },
+		Steps: func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.Published,
+			accel.Moment,
+		) *accel.Problem {
+			return nil
+		},
+	}
+}
+
 // run starts a loop over w inside a synctest bubble and stops it when the test function ends.
 func run(t *testing.T, w *world, check func(*Loop)) {
 	t.Helper()
@@ -273,19 +290,8 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 				Kubernetes: w.kubelet, Labels: w.kubelet, PoliciesUnknown: w.unsure,
 				Kinds: map[string]*accel.Definition{"k-x": def},
 			},
-			Probes: w.probes(),
-			Effects: Effects{
-				Ensure: w.ensure, Prove: w.prove, Apply: w.apply,
-				Prepare: w.prepare, Upgrade: w.upgrade, Holders: w.look, AwaitHolder: w.await, Evict: w.evict,
-				Withdraw: w.withdraw,
-				Plugin:   func(context.Context, *accel.Definition) Plugin { return w },
-				Redefine: func(def *accel.Definition) { w.set(func() { w.redefined = def }) },
-				Steps: func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.Published,
-					accel.Moment,
-				) *accel.Problem {
-					return nil
-				},
-			},
+			Probes:   w.probes(),
+			Effects:  w.effects(),
 			Observer: w, Log: slog.New(slog.DiscardHandler), SampleEvery: 15 * time.Second, Resync: 5 * time.Minute,
 			KubeSync: func() Sync {
 				w.mu.Lock()

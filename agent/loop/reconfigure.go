@@ -2,6 +2,7 @@ package loop
 
 import (
 	"cmp"
+	"context"
 	"reflect"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ func (l *Loop) reconfigure(want accel.Want) {
 			switch {
 			case k.stop == nil:
 			case offeredAs(k.def) == offeredAs(def):
-				l.o.Effects.Redefine(def)
+				l.try("kind "+name+": definition", func() { l.o.Effects.Redefine(def) })
 			default:
 				k.stop()
 				k.stop, k.plugin, k.have.Plugin = nil, nil, accel.PluginHave{}
@@ -89,10 +90,11 @@ func (w *worker) dismiss(name string, k *kind) {
 	delete(w.kinds, name)
 	w.o.Log.Info("kind removed", "kind", name)
 	def := k.def
-	w.steps.Go(func() {
+	w.steps.Keep(w.ctx, "kind "+name+": withdrawal", func(context.Context) error {
 		if problem := w.o.Effects.Withdraw(def); problem != nil {
 			w.o.Log.Warn("cannot withdraw a kind", "kind", name, "reason", problem.Reason, "message", problem.Message)
 		}
+		return nil
 	})
 }
 

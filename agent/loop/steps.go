@@ -22,8 +22,10 @@ type work func() (func(*kind), *accel.Problem)
 // worker starts the steps of kinds. It is the loop plus the values that live as long as Run.
 type worker struct {
 	*Loop
-	ctx   context.Context //nolint:containedctx // the context of Run: every step ends with it
-	steps *guard.Group
+	ctx context.Context //nolint:containedctx // the context of Run: every step ends with it
+	// plugins is the context that Run got: the plugins do not end when Run fails and is called again.
+	plugins context.Context //nolint:containedctx // see above
+	steps   *guard.Group
 }
 
 // background runs work concurrently with the loop and passes the outcome to it.
@@ -225,7 +227,7 @@ func (w *worker) startPlugin(k *kind) {
 		return
 	}
 	var ctx context.Context
-	ctx, k.stop = context.WithCancel(w.ctx)
+	ctx, k.stop = context.WithCancel(w.plugins)
 	k.plugin = w.o.Effects.Plugin(ctx, k.def)
 	w.Changed() // the next pass gives it the inventory
 }

@@ -22,6 +22,8 @@ type upgrading struct {
 	failure *accel.Failure
 	// upgradeDecision is the last decision.
 	upgradeDecision
+	// evictor evicts the holders since no device is given out; nil before it is needed.
+	evictor func(ctx context.Context, look func() []accel.Holder) *accel.Problem
 	// stop ends the wait for a holder's end.
 	stop context.CancelFunc
 }
@@ -111,15 +113,16 @@ func (w *worker) awaitHolder(k *kind, u *upgrading) {
 	var ctx context.Context
 	ctx, u.stop = context.WithCancel(w.ctx)
 	name, holders := k.def.Kind, u.holders
-	w.steps.Go(func() {
+	w.steps.Keep(ctx, "kind "+name+": holders", func(ctx context.Context) error {
 		if w.o.Effects.AwaitHolder(ctx, holders) != nil {
-			return // cancelled
+			return nil // cancelled
 		}
 		w.report(outcome{kind: name, merge: func(k *kind) {
 			if k.up == u && u.failure != nil {
 				u.failure = dueNow(u.failure)
 			}
 		}})
+		return nil
 	})
 }
 
@@ -168,15 +171,22 @@ func (w *worker) prepare(k *kind, u *upgrading) work {
 
 // lookForHolders finds who uses the old driver, and evicts the pods among them if that was decided.
 func (w *worker) lookForHolders(k *kind, u *upgrading) work {
-	def, accs, evict := k.def, present(k.have.Accelerators), u.evict
+	def, accs := k.def, present(k.have.Accelerators)
+	switch {
+	case !u.evict:
+		u.evictor = nil
+	case u.evictor == nil:
+		u.evictor = w.o.Effects.Evictor()
+	}
+	evict := u.evictor
 	return func() (func(*kind), *accel.Problem) {
 		var looked lookedFor
 		look := func() []accel.Holder {
 			looked.holders, looked.unanswered = w.o.Effects.Holders(w.ctx, def, accs)
 			return looked.holders
 		}
-		if evict {
-			looked.refused = w.o.Effects.Evict(w.ctx, look)
+		if evict != nil {
+			looked.refused = evict(w.ctx, look)
 		} else {
 			look()
 		}

@@ -289,10 +289,7 @@ func (b *Cache) Reserve(q *fit.Request, node string) (record *fit.Record, cause 
 	if e == nil || e.node == nil {
 		return nil, fit.UnknownNode, nil, nil
 	}
-	e.mu.Lock()
-	record, cause = fit.NewSearch(b.rules, q).Place(e.node)
-	e.mu.Unlock()
-	if record == nil {
+	if record, cause = e.place(b.rules, q); record == nil {
 		return nil, cause, nil, nil
 	}
 	if e.facts.Inventory != nil && b.ahead(e, record) {
@@ -304,6 +301,13 @@ func (b *Cache) Reserve(q *fit.Request, node string) (record *fit.Record, cause 
 	b.put(record, node)
 	b.pods[q.UID].binding = true
 	return record, fit.Fits, nil, nil
+}
+
+// place chooses cards for a pod.
+func (e *entry) place(rules *fit.Rules, q *fit.Request) (*fit.Record, fit.Cause) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return fit.NewSearch(rules, q).Place(e.node)
 }
 
 // ahead reports whether a pod with other cards than those of record still waits for the kubelet of the node. The

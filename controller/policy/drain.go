@@ -67,13 +67,11 @@ func (d *drains) done(ctx context.Context, node, policy string, how accel.Drain)
 	ctx, stop := context.WithCancel(ctx)
 	x := &draining{policy: policy, how: how, stop: stop, since: since}
 	d.nodes[node] = x
-	d.group.Go(func() {
-		guard.Keep(ctx, func(ctx context.Context) error {
-			for done := false; ctx.Err() == nil && !done; {
-				done = d.round(ctx, node, x)
-			}
-			return nil
-		}, nil)
+	d.group.Keep(ctx, "drain of node "+node, func(ctx context.Context) error {
+		for done := false; ctx.Err() == nil && !done; {
+			done = d.round(ctx, node, x)
+		}
+		return nil
 	})
 	return false
 }

@@ -83,7 +83,7 @@ func Remove(ctx context.Context, o Options) error {
 		c.nodes.Run, c.policies.Run, c.agents.Run, c.classes.Run,
 		r.sets.Run, r.purge.Run,
 	} {
-		guard.Go(func() { guard.Keep(watching, run, nil) })
+		guard.Go(func() { guard.Keep(watching, "what the cluster has", run) })
 	}
 	var left []string
 	for {

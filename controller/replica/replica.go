@@ -51,6 +51,7 @@ type Replica struct {
 	log       *slog.Logger
 	identity  string
 	election  *leader.Election
+	faults    Faults
 
 	// policies are carried out while this replica leads; nil while another one leads.
 	policies atomic.Pointer[policies]
@@ -74,6 +75,8 @@ func Run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 		return fmt.Errorf("cannot find the API server: %w", err)
 	}
 	o := &Replica{config: c, client: client, documents: narrow.Documents, log: log, identity: name(identity)}
+	o.faults.log = log
+	ctx = guard.Report(ctx, o.faults.note)
 	o.election = o.newElection()
 	parts, err := o.listen(ctx)
 	if err != nil {
@@ -123,11 +126,7 @@ func (o *Replica) listen(ctx context.Context) (parts []part, err error) {
 // kept returns a part that is run again when it fails.
 func (o *Replica) kept(name string, run part) part {
 	return func(ctx context.Context) error {
-		guard.Keep(ctx, run, func(err error) {
-			if err != nil {
-				o.log.Error("a part of the controller has failed and is run again", "part", name, "error", err)
-			}
-		})
+		guard.Keep(ctx, name, run)
 		return nil
 	}
 }
@@ -261,7 +260,7 @@ func (o *Replica) fleet() http.Handler {
 func (o *Replica) watchedHandler() http.Handler {
 	always := prometheus.NewRegistry()
 	always.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		leader.Metric(o.election.Leads))
+		leader.Metric(o.election.Leads), &o.faults)
 	if o.extender != nil {
 		always.MustRegister(o.extender.Metrics())
 	}

@@ -44,6 +44,7 @@ type Follower struct {
 	now    atomic.Pointer[exporter.Holdings]
 	wake   chan struct{}
 	ready  chan struct{}
+	once   sync.Once // closes ready
 	kubelet
 	pods pods
 	// Tests replace these.
@@ -124,11 +125,13 @@ func (f *Follower) Poke() {
 // Run follows the kubelet until ctx ends, across any number of its restarts, and returns nil. Call it once.
 func (f *Follower) Run(ctx context.Context) error {
 	defer f.kubelet.close()
-	var stream guard.Group
-	defer stream.Wait()
-	stream.Go(func() { f.streams(ctx) })
-	f.follow(ctx)
-	close(f.ready)
+	ctx, end := context.WithCancel(ctx)
+	var beside guard.Group
+	defer beside.Wait()
+	defer end()
+	beside.Keep(ctx, "stream of pods", func(ctx context.Context) error { f.streams(ctx); return nil })
+	f.follow(ctx, &beside)
+	f.once.Do(func() { close(f.ready) })
 	last, due := time.Time{}, time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -157,7 +160,7 @@ func (f *Follower) Run(ctx context.Context) error {
 // follow pokes whenever the kubelet's directories change. The device manager writes its checkpoint after it has
 // allocated a device. A pod has a directory from its creation to its deletion, and one for its logs from its start.
 // If the host has no more watches, the periodic requests must do.
-func (f *Follower) follow(ctx context.Context) {
+func (f *Follower) follow(ctx context.Context, beside *guard.Group) {
 	for _, names := range [][]string{{devicePlugins}, {f.o.Root() + "/pods", podLogs}} {
 		events, err := f.watch(ctx, names...)
 		if err != nil {
@@ -165,8 +168,16 @@ func (f *Follower) follow(ctx context.Context) {
 			continue
 		}
 		starts := names[0] == devicePlugins
-		guard.Go(func() {
-			for range events {
+		beside.Keep(ctx, "changes in "+names[0], func(ctx context.Context) error {
+			for {
+				select {
+				case <-ctx.Done():
+					return nil
+				case _, open := <-events:
+					if !open {
+						return nil
+					}
+				}
 				// Without holders, the start or end of a pod does not matter.
 				if starts || len(f.Holdings().By) > 0 {
 					f.Poke()

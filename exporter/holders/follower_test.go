@@ -15,6 +15,7 @@ import (
 	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/guard"
 )
 
 const (
@@ -94,6 +95,9 @@ func (n *node) follow(t *testing.T) *Follower {
 		n.asked++
 		hangs, fail, pods := n.hangs, n.fail, n.pods
 		n.mu.Unlock()
+		if len(pods) == 1 && pods[0].GetNamespace() == "panic" {
+			panic("an answer that nobody thought of")
+		}
 		if hangs {
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -110,13 +114,11 @@ func (n *node) follow(t *testing.T) *Follower {
 		return n.changed, nil
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- f.Run(ctx) }()
+	done := make(chan struct{})
+	go func() { defer close(done); guard.Keep(ctx, f.String(), f.Run) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		<-done
 		close(n.started)
 		close(n.changed)
 	})
@@ -304,5 +306,23 @@ func TestFollowStreamUID(t *testing.T) {
 			t.Fatal(err)
 		}
 		after(t, f, time.Second, "a ns/p/main told")
+	})
+}
+
+// TestFollowPanic: a panic in the midst of the task ends neither the watches nor the task, which knows the holders again
+// when it is run again.
+func TestFollowPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.gives("p", "a")
+		f := n.follow(t)
+		after(t, f, time.Second, "a ns/p/main uid-p")
+		pods := n.pods
+		n.set(func() { n.pods = []*podresources.PodResources{{Namespace: "panic"}} })
+		n.started <- "kubelet_internal_checkpoint"
+		after(t, f, 500*time.Millisecond, "a ns/p/main uid-p")
+		n.set(func() { n.pods = pods })
+		n.gives("q", "b")
+		after(t, f, 5*time.Second, "a ns/p/main uid-p", "b ns/q/main uid-q")
 	})
 }

@@ -143,9 +143,12 @@ func (g *Gate) Follow(ctx context.Context) error {
 	}
 	guard.Go(func() {
 		said := ""
-		for range events {
-			said = g.renew(said)
-		}
+		guard.Keep(ctx, "files of the remote endpoint", func(context.Context) error {
+			for range events {
+				said = g.renew(said)
+			}
+			return nil
+		})
 	})
 	return nil
 }

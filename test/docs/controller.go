@@ -11,6 +11,7 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 	"github.com/acceld/acceld/controller/leader"
 	"github.com/acceld/acceld/controller/policy"
+	"github.com/acceld/acceld/controller/replica"
 	"github.com/acceld/acceld/exporter"
 )
 
@@ -19,7 +20,7 @@ import (
 func ControllerMetrics() []exporter.Metric {
 	log := slog.New(slog.DiscardHandler)
 	all := &collected{}
-	all.MustRegister(leader.Metric(func() bool { return false }))
+	all.MustRegister(leader.Metric(func() bool { return false }), &replica.Faults{})
 	if _, err := policy.New(policy.Options{Log: log, Registry: all}); err != nil {
 		return []exporter.Metric{{Name: err.Error()}} // the page then differs, and says why
 	}

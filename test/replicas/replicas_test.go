@@ -46,6 +46,7 @@ const (
 	surplus = 8
 	// hands bind at a time.
 	hands = 6
+	lease = 10 * time.Second
 )
 
 func check(t *testing.T, err error) {
@@ -75,6 +76,7 @@ type replica struct {
 	cmd                *exec.Cmd
 	env                []string
 	args               []string
+	witness            *witness
 }
 
 func (r *rig) run(in string, args ...string) string {
@@ -115,17 +117,17 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	kubeconfig := filepath.Join(r.dir, "kubeconfig")
 	token := strings.TrimSpace(r.run("", "-n", namespace, "create", "token", name, "--duration=1h"))
-	check(t, cluster.WriteKubeconfig(kubeconfig, r.plane.REST(), token))
 	ports, err := cluster.FreePorts(4)
 	check(t, err)
 	for i, id := range []string{"a", "b"} {
-		x := &replica{name: id, scheduler: ports[2*i], watched: ports[2*i+1]}
+		x := &replica{name: id, scheduler: ports[2*i], watched: ports[2*i+1], witness: watch(t, r.plane.REST())}
+		kubeconfig := filepath.Join(r.dir, id+".kubeconfig")
+		check(t, cluster.WriteKubeconfig(kubeconfig, &x.witness.config, token))
 		config := filepath.Join(r.dir, id+".yaml")
 		check(t, os.WriteFile(config, fmt.Appendf(nil,
-			"listen: :%d\nwatched: :%d\ntls: {secret: acceld-controller-tls}\nresources: {prefix: %s, cards: [shares]}\nlease: {seconds: 10}\n",
-			x.scheduler, x.watched, fleet.Prefix), 0o600))
+			"listen: :%d\nwatched: :%d\ntls: {secret: acceld-controller-tls}\nresources: {prefix: %s, cards: [shares]}\nlease: {seconds: %d}\n",
+			x.scheduler, x.watched, fleet.Prefix, int(lease.Seconds())), 0o600))
 		x.args = []string{"--config=" + config, "--kubeconfig=" + kubeconfig, "--identity=" + id}
 		x.env = append(os.Environ(), "POD_NAMESPACE="+namespace, "POD_NAME="+id, "NODE_NAME=node-"+id,
 			"POD_IP="+r.address)
@@ -337,87 +339,110 @@ func (r *rig) schedule(ctx context.Context, p *corev1.Pod, unasked *atomic.Int64
 	}
 }
 
-// TestReplicas binds pods while replicas come and go.
-func TestReplicas(t *testing.T) {
+// bench is a rig whose replicas bind pods all the while.
+type bench struct {
+	*rig
+	current *replica // where the Service leads
+	pods    []*corev1.Pod
+	work    chan *corev1.Pod
+	unasked atomic.Int64 // bindings that were sent to a replica that does not lead, and refused
+	enough  atomic.Bool
+	hands   sync.WaitGroup
+}
+
+// newBench returns a bench with two replicas that are ready. It binds what is sent.
+func newBench(t *testing.T) *bench {
+	t.Helper()
 	if os.Getenv("ACCELD_TESTBED") != "1" {
 		t.Skip("ACCELD_TESTBED=1 is not set: it takes a real API server, which make test builds")
 	}
-	r := newRig(t)
-	for _, x := range r.replicas {
-		t.Logf("replica %s is ready after %.1f s", x.name, r.until("both replicas are ready", func() bool {
-			return r.ready(x)
+	b := &bench{rig: newRig(t)}
+	for _, x := range b.replicas {
+		t.Logf("replica %s is ready after %.1f s", x.name, b.until("both replicas are ready", func() bool {
+			return b.ready(x)
 		}).Seconds())
 	}
-	var current *replica
-	leader := func(not *replica) func() bool {
-		return func() bool {
-			x, err := r.leads(t.Context())
-			check(t, err)
-			if current = x; x == nil || x == not {
-				return false
-			}
-			var answer struct{ NodeNames []string }
-			status, err := r.ask(t.Context(), x, "filter",
-				map[string]any{"Pod": fleet.Pod("x", "", "", fleet.Amounts{"shares": "1"}), "NodeNames": []string{}},
-				&answer)
-			return err == nil && status == http.StatusOK
-		}
-	}
-	r.connect()
-	r.until("the Service leads to one that answers", leader(nil))
-	pods := r.populate()
-
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var unasked atomic.Int64
-	var enough atomic.Bool
-	var group sync.WaitGroup
-	work := make(chan *corev1.Pod, len(pods))
+	b.connect()
+	b.until("the Service leads to one that answers", b.leader(nil))
+	b.pods = b.populate()
+	b.work = make(chan *corev1.Pod, len(b.pods))
 	for range hands {
-		group.Go(func() {
-			for p := range work {
-				r.schedule(ctx, p, &unasked, enough.Load)
+		b.hands.Go(func() {
+			for p := range b.work {
+				b.schedule(t.Context(), p, &b.unasked, b.enough.Load)
 			}
 		})
 	}
-	// A part of the pods in each term: while one is the leader, and while nobody is.
-	send := func(n int) {
-		for _, p := range pods[:n] {
-			work <- p
+	return b
+}
+
+// leader reports whether the Service leads to a replica that answers, and is not another one.
+func (b *bench) leader(not *replica) func() bool {
+	return func() bool {
+		x, err := b.leads(b.t.Context())
+		check(b.t, err)
+		if b.current = x; x == nil || x == not {
+			return false
 		}
-		pods = pods[n:]
+		var answer struct{ NodeNames []string }
+		status, err := b.ask(b.t.Context(), x, "filter",
+			map[string]any{"Pod": fleet.Pod("x", "", "", fleet.Amounts{"shares": "1"}), "NodeNames": []string{}},
+			&answer)
+		return err == nil && status == http.StatusOK
 	}
-	send(6)
+}
+
+// send lets the hands bind n more pods.
+func (b *bench) send(n int) (sent []*corev1.Pod) {
+	sent, b.pods = b.pods[:n], b.pods[n:]
+	for _, p := range sent {
+		b.work <- p
+	}
+	return sent
+}
+
+// fill sends the rest, of which some find no room, and judges all that has happened.
+func (b *bench) fill() {
+	b.t.Helper()
+	b.send(len(b.pods))
+	close(b.work)
+	want := nodes * cards * perCard
+	b.until("every card is full", func() bool { return b.bound() >= want })
+	time.Sleep(time.Second) // the surplus goes on asking
+	b.enough.Store(true)
+	b.hands.Wait()
+	if got := b.bound(); got != want {
+		b.t.Errorf("%d pods are bound, and there is room for %d", got, want)
+	}
+	if b.unasked.Load() == 0 {
+		b.t.Error("no binding was sent to a replica that does not lead: nothing is shown about that")
+	}
+	b.t.Logf("%d bindings were sent to a replica that does not lead, and refused", b.unasked.Load())
+	b.proven()
+}
+
+// TestReplicas binds pods while replicas come and go.
+func TestReplicas(t *testing.T) {
+	b := newBench(t)
+	// A part of the pods in each term: while one is the leader, and while nobody is.
+	b.send(6)
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		ended := current
+		ended := b.current
 		gone := make(chan struct{})
 		go func() { // in the midst of bindings
 			defer close(gone)
 			time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
-			r.end(ended, s)
+			b.end(ended, s)
 		}()
-		send(4)
+		b.send(4)
 		t.Logf("%v of %s: the Service leads to another one that answers after %.1f s", s, ended.name,
-			r.until("another replica answers", leader(ended)).Seconds())
-		send(4)
+			b.until("another replica answers", b.leader(ended)).Seconds())
+		b.send(4)
 		<-gone
-		r.begin(ended)
-		r.until("the one that was ended is ready", func() bool { return r.ready(ended) })
+		b.begin(ended)
+		b.until("the one that was ended is ready", func() bool { return b.ready(ended) })
 	}
-	send(len(pods))
-	close(work)
-	want := nodes * cards * perCard
-	r.until("every card is full", func() bool { return r.bound() >= want })
-	time.Sleep(time.Second) // the surplus goes on asking
-	enough.Store(true)
-	group.Wait()
-	if got := r.bound(); got != want {
-		t.Errorf("%d pods are bound, and there is room for %d", got, want)
-	}
-	if unasked.Load() == 0 {
-		t.Error("no binding was sent to a replica that does not lead: nothing is shown about that")
-	}
-	t.Logf("%d bindings were sent to a replica that does not lead, and refused", unasked.Load())
+	b.fill()
 }
 
 // bound counts the pods that are, and finds those that are not as they must be.
