@@ -12,15 +12,12 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/guard"
 )
 
-// maxConnections is how many connections one listener may have open at a time; further ones wait. One that sends no
-// request makes room after five seconds, so that idle ones never keep others out for longer.
-const maxConnections = 64
+// requestTime is how long a client may take for a TLS handshake, for a request, and until its next request.
+const requestTime = 5 * time.Second
 
 // listen opens a port.
 type listen = func(ctx context.Context) (net.Listener, error)
@@ -66,16 +63,18 @@ func newEndpoint(name string, handler http.Handler, c *tls.Config, log *slog.Log
 		if err != nil {
 			return err
 		}
-		if l = netutil.LimitListener(l, maxConnections); c != nil {
+		limited := newConnections(ctx, l)
+		if l = limited; c != nil {
 			l = tls.NewListener(l, c)
 		}
 		server := &http.Server{
 			Handler:           handler,
-			ReadHeaderTimeout: 5 * time.Second,
-			ReadTimeout:       5 * time.Second,
+			ReadHeaderTimeout: requestTime, // of a TLS handshake, too
+			ReadTimeout:       requestTime,
 			WriteTimeout:      30 * time.Second,
-			IdleTimeout:       time.Minute,
+			IdleTimeout:       requestTime,
 			MaxHeaderBytes:    16 << 10,
+			ConnState:         limited.note,
 			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		}
 		return guard.Together(ctx, func(ctx context.Context) error {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -82,8 +83,9 @@ func TestIdleConnections(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = c.Close() })
 	}
-	await(t, "all that may be open", func() bool { return open.Load() >= maxConnections })
-	r, err := http.Get("http://" + l.Addr().String())
+	await(t, "all that may be open", func() bool { return counted.most.Load() >= maxConnections })
+	probe := &http.Client{Timeout: 5 * time.Second} // of the DaemonSet's probes
+	r, err := probe.Get("http://" + l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,15 +112,19 @@ func (l *counting) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	l.most.Store(max(l.most.Load(), l.open.Add(1)))
-	return &counted{c, l.open}, nil
+	return &counted{Conn: c, open: l.open}, nil
 }
 
 type counted struct {
 	net.Conn
 	open *atomic.Int32
+	once sync.Once
 }
 
-func (c *counted) Close() error { c.open.Add(-1); return c.Conn.Close() }
+func (c *counted) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
+}
 
 // TestFaultInATask: a task that panics or fails ends alone, is a problem with a reason, and is run again.
 func TestFaultInATask(t *testing.T) {
