@@ -123,11 +123,12 @@ func handler(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ok\n")
 }
 
-// distant is a connection to another machine: what is written takes a while.
+// distant is a connection to another machine: what is written takes a while, a handshake longer than any connection
+// has to stay.
 type distant struct{ net.Conn }
 
 func (d distant) Write(b []byte) (int, error) {
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(foothold)
 	return d.Conn.Write(b)
 }
 
