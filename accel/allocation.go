@@ -53,10 +53,14 @@ type Share struct {
 // maxAmounts is how many capacities a kind may have.
 const maxAmounts = 16
 
+// AmountForm is the form of an amount in a definition or an override. Its length is bounded, because the amounts of a
+// policy's author are parsed again whenever something is published: 18 digits are as many as an int64 always holds.
+const AmountForm = `[0-9]{1,18}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?`
+
 // Patterns for the name of a capacity and for an amount.
 var (
 	amountName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,31}$`)
-	amountText = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$`)
+	amountText = regexp.MustCompile(`^` + AmountForm + `$`)
 )
 
 // amounts returns the errors in the capacities of k.
@@ -68,10 +72,10 @@ func (k KindConfig) amounts() []string {
 	for _, name := range slices.Sorted(maps.Keys(k.Capacity)) {
 		switch {
 		case !amountName.MatchString(name):
-			out = append(out, fmt.Sprintf("capacity: the name %q is not of the form %s", name,
+			out = append(out, fmt.Sprintf("capacity: the name %.64q is not of the form %s", name,
 				strings.Trim(amountName.String(), "^$")))
 		case !amountText.MatchString(k.Capacity[name]):
-			out = append(out, fmt.Sprintf("capacity.%s: %q is not an amount such as 8Gi", name, k.Capacity[name]))
+			out = append(out, fmt.Sprintf("capacity.%s: %.64q is not an amount such as 8Gi", name, k.Capacity[name]))
 		}
 	}
 	return out

@@ -49,8 +49,10 @@ func TestCapacityOverride(t *testing.T) {
 	for want, bad := range map[string]KindConfig{
 		`capacity: the name "a.b"`: {Capacity: map[string]string{"a.b": "1"}},
 		"capacity.memory: ":        {Capacity: map[string]string{"memory": "much"}}, "capacity: there are more": many,
+		"capacity.digits: ":   {Capacity: map[string]string{"digits": strings.Repeat("9", 19)}},
+		"capacity.fraction: ": {Capacity: map[string]string{"fraction": "1." + strings.Repeat("0", 1<<20)}},
 	} {
-		if got := bad.Problems(); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+		if got := bad.Problems(); len(got) != 1 || !strings.HasPrefix(got[0], want) || len(got[0]) > 200 {
 			t.Errorf("%v, want %q", got, want)
 		}
 	}

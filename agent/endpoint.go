@@ -16,6 +16,9 @@ import (
 	"github.com/acceld/acceld/guard"
 )
 
+// requestTime is how long a client may take for a TLS handshake, for a request, and until its next request.
+const requestTime = 5 * time.Second
+
 // listen opens a port.
 type listen = func(ctx context.Context) (net.Listener, error)
 
@@ -60,19 +63,18 @@ func newEndpoint(name string, handler http.Handler, c *tls.Config, log *slog.Log
 		if err != nil {
 			return err
 		}
-		room := newCrowd(l)
-		if l = room; c != nil {
+		limited := newConnections(ctx, l)
+		if l = limited; c != nil {
 			l = tls.NewListener(l, c)
 		}
 		server := &http.Server{
-			Handler:           room.answering(handler),
-			ConnContext:       inCrowd,
-			ConnState:         room.state,
-			ReadHeaderTimeout: 5 * time.Second,
-			ReadTimeout:       5 * time.Second,
+			Handler:           handler,
+			ReadHeaderTimeout: requestTime, // of a TLS handshake, too
+			ReadTimeout:       requestTime,
 			WriteTimeout:      30 * time.Second,
-			IdleTimeout:       time.Minute,
+			IdleTimeout:       requestTime,
 			MaxHeaderBytes:    16 << 10,
+			ConnState:         limited.note,
 			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		}
 		return guard.Together(ctx, func(ctx context.Context) error {

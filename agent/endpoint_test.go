@@ -168,49 +168,6 @@ func TestIdleConnections(t *testing.T) {
 	t.Logf("%d answers beside %d connections, the slowest after %v", answered, crowded, slowest)
 }
 
-// TestBusyConnections: a request that is being answered is never cut off for another one, which waits.
-func TestBusyConnections(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	goOn := make(chan struct{})
-	var asked atomic.Int32
-	e := newEndpoint("x", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
-		<-goOn
-		_, _ = io.WriteString(w, "answer")
-	}), nil, nil, already(l, nil))
-	ctx, end := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- e.Run(ctx) }()
-	var clients sync.WaitGroup
-	for range maxConnections + 1 {
-		clients.Go(func() {
-			r, err := http.Get("http://" + l.Addr().String())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer r.Body.Close()
-			if b, err := io.ReadAll(r.Body); err != nil || string(b) != "answer" {
-				t.Errorf("%q, %v", b, err)
-			}
-		})
-	}
-	await(t, "as many requests as there is room for", func() bool { return asked.Load() == maxConnections })
-	time.Sleep(100 * time.Millisecond)
-	if n := asked.Load(); n != maxConnections {
-		t.Errorf("%d requests at a time", n)
-	}
-	close(goOn)
-	clients.Wait()
-	end()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
 // TestFaultInATask: a task that panics or fails ends alone, is a problem with a reason, and is run again.
 func TestFaultInATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

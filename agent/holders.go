@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -39,8 +40,8 @@ func (u *users) held(ctx context.Context, def *accel.Definition) (map[string][]d
 	ctx, cancel := context.WithTimeout(ctx, kubeletAnswers)
 	defer cancel()
 	refs, err := u.plugins.asker(def).Holders(ctx)
-	if age, known := u.kubeletAge(); err == nil && known && age < deviceplugin.YoungKubelet {
-		err = fmt.Errorf("it has started %s ago and may not know all its pods yet", age.Round(time.Second))
+	if err == nil {
+		err = u.young()
 	}
 	if err == nil || !u.machine().Want.Kubernetes { // without an error, or the kubelet and its pods have left the host
 		return byDevice(refs), nil
@@ -49,13 +50,22 @@ func (u *users) held(ctx context.Context, def *accel.Definition) (map[string][]d
 		"the kubelet does not say who has devices of %q: %v", def.Kind, err)
 }
 
-// kubeletAge returns how long the kubelet has served its socket. The device plugin notices a restart of the kubelet
-// only after the first answer; a kubelet that started shortly before the agent is young, too. A socket from the future,
-// after the clock was set, has no known age.
-func (u *users) kubeletAge() (age time.Duration, known bool) {
-	born := u.host.Born(path.Join(u.plugins.kubeletRoot(), "pod-resources/kubelet.sock"))
-	age = time.Since(born)
-	return age, !born.IsZero() && age >= 0
+// young says why the kubelet may not know all its pods yet; nil if it must. The device plugin notices a restart of the
+// kubelet only after the first answer; a kubelet that started shortly before the agent is young, too. It creates its
+// socket at its start.
+func (u *users) young() error {
+	socket, err := u.host.Stat(path.Join(u.plugins.kubeletRoot(), "pod-resources/kubelet.sock"))
+	if err != nil {
+		return fmt.Errorf("it is not known since when it runs: %w", err)
+	}
+	age := time.Since(socket.ModTime())
+	if age < 0 {
+		return errors.New("it is not known since when it runs: the time of its socket is in the future")
+	}
+	if age < deviceplugin.YoungKubelet {
+		return fmt.Errorf("it has started %s ago and may not know all its pods yet", age.Round(time.Second))
+	}
+	return nil
 }
 
 // claimed returns who has devices of a kind by claims. It returns a problem while that is not known yet.
@@ -81,7 +91,7 @@ func byDevice(refs map[string]deviceplugin.PodRef) map[string][]deviceplugin.Pod
 	for id, all := range out {
 		slices.SortFunc(all, func(a, b deviceplugin.PodRef) int {
 			return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod),
-				strings.Compare(a.Container, b.Container))
+				strings.Compare(a.UID, b.UID), strings.Compare(a.Container, b.Container))
 		})
 		out[id] = slices.Compact(all)
 	}
@@ -127,7 +137,7 @@ func (u *users) podsOn(ctx context.Context, def *accel.Definition, x accel.Accel
 		for id, all := range held {
 			for _, r := range all {
 				if ids[id] {
-					names = append(names, fmt.Sprintf("pod %s/%s", r.Namespace, r.Pod))
+					names = append(names, fmt.Sprintf("pod %s", r))
 				}
 			}
 		}
@@ -198,7 +208,9 @@ func nameHolders(
 		for _, ref := range held[id] {
 			if !seen[ref] {
 				seen[ref] = true
-				holders = append(holders, accel.Holder{Namespace: ref.Namespace, Pod: ref.Pod, Device: id})
+				holders = append(holders, accel.Holder{
+					PodUID: ref.UID, Namespace: ref.Namespace, Pod: ref.Pod, Device: id,
+				})
 			}
 		}
 	}

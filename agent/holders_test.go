@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -15,6 +17,7 @@ import (
 	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/deviceplugin"
 	"github.com/acceld/acceld/dra"
+	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/hosttest"
 )
 
@@ -110,34 +113,69 @@ func answering(t *testing.T, socket string, kubelet podresources.PodResourcesLis
 	t.Cleanup(server.Stop)
 }
 
+// usersOf returns who asks the kubelet of a machine.
+func usersOf(h *host.Host) *users {
+	machine := func() accel.Machine { return accel.Machine{Want: accel.Want{Kubernetes: true}} }
+	return &users{
+		host: h, machine: machine,
+		plugins: &plugins{Setup: &Setup{Host: h, Log: slog.New(slog.DiscardHandler)}, machine: machine},
+	}
+}
+
 // TestYoungKubelet: that a kubelet which has just started names no holder does not mean that there are none, even if
-// this agent has never asked another one.
+// this agent has never asked another one. Neither does it if nobody knows when the kubelet started.
 func TestYoungKubelet(t *testing.T) {
-	def := &accel.Definition{Kind: "example-npu"}
-	for young, want := range map[bool]accel.Reason{true: accel.ProbeUnanswered, false: ""} {
+	def := &accel.Definition{Kind: "example-npu", Resource: "example.com/npu"}
+	for age, want := range map[time.Duration]accel.Reason{
+		0: accel.ProbeUnanswered, 29 * time.Second: accel.ProbeUnanswered, time.Minute: "",
+		-time.Hour: accel.ProbeUnanswered,
+	} {
 		h := hosttest.New(t).Host
 		socket := filepath.Join(h.Root(), kubeletDir, "pod-resources/kubelet.sock")
-		if !young { // a socket whose age is not known
-			socket = filepath.Join(t.TempDir(), "kubelet.sock")
-		}
 		answering(t, socket, emptyKubelet{})
-		if young && h.Born(filepath.Join(kubeletDir, "pod-resources/kubelet.sock")).IsZero() {
-			t.Skip("the file system does not record when a file was created")
+		started := time.Now().Add(-age)
+		if err := os.Chtimes(socket, started, started); err != nil {
+			t.Fatal(err)
 		}
-		machine := func() accel.Machine { return accel.Machine{Want: accel.Want{Kubernetes: true}} }
-		u := &users{host: h, machine: machine, plugins: &plugins{
-			Setup: &Setup{Host: h}, machine: machine,
-			bySlot: map[string]*serving{devicesOf(def): {devices: deviceplugin.NewKind(deviceplugin.Config{
-				Resource: "example.com/npu", PodResources: socket, Definition: def,
-			})}},
-		}}
 		var got accel.Reason
-		if _, problem := u.held(t.Context(), def); problem != nil {
+		if _, problem := usersOf(h).held(t.Context(), def); problem != nil {
 			got = problem.Reason
 		}
 		if got != want {
-			t.Errorf("young: %t: %q, want %q", young, got, want)
+			t.Errorf("age %s: %q, want %q", age, got, want)
 		}
+	}
+}
+
+// TestIdlePod: a kubelet that has restarted does not know its pods until the API server has sent them, which may take
+// longer than any time limit. A pod that still runs holds what the kubelet's checkpoint says, though no process has the
+// device open.
+func TestIdlePod(t *testing.T) {
+	def := &accel.Definition{Kind: "example-npu", Resource: "example.com/npu"}
+	m := hosttest.New(t)
+	socket := filepath.Join(m.Host.Root(), kubeletDir, "pod-resources/kubelet.sock")
+	answering(t, socket, emptyKubelet{})
+	started := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(socket, started, started); err != nil {
+		t.Fatal(err)
+	}
+	m.File("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", `{"Data":{"PodDeviceEntries":[
+		{"PodUID":"u-1","ContainerName":"main","ResourceName":"example.com/npu","DeviceIDs":{"0":["a"]},"AllocResp":""},
+		{"PodUID":"u-2","ContainerName":"main","ResourceName":"example.com/npu","DeviceIDs":{"0":["b"]},"AllocResp":""}
+		],"RegisteredDevices":{}},"Checksum":1}`)
+	m.Dir("/sys/fs/cgroup/kubepods/burstable/podu-1")
+	u := usersOf(m.Host)
+	held, problem := u.held(t.Context(), def)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	got := nameHolders(nil, held, []accel.Accelerator{{ID: "a"}, {ID: "b"}})
+	if diff := cmp.Diff([]accel.Holder{{PodUID: "u-1", Device: "a"}}, got); diff != "" {
+		t.Error(diff)
+	}
+	m.Remove("/sys/fs/cgroup/kubepods/burstable/podu-1")
+	if held, problem := u.held(t.Context(), def); problem != nil || len(held) > 0 {
+		t.Errorf("after its end %v, %v", held, problem)
 	}
 }
 

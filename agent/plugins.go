@@ -16,6 +16,7 @@ import (
 	"github.com/acceld/acceld/deviceplugin"
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/guard"
+	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/runtime"
 	"github.com/acceld/acceld/systemd"
@@ -151,6 +152,7 @@ func (p *plugins) devicePlugin(def *accel.Definition, former []string) *devicepl
 	return deviceplugin.NewKind(deviceplugin.Config{
 		Resource: def.Offered(), Former: former, Dir: dir, PodResources: resources, CDI: p.Config.CDI,
 		Definition: def, Log: p.Log, Bound: p.bound,
+		Pods:        func() (host.Pods, error) { return p.Host.Pods(p.kubeletRoot()) },
 		Connections: p.sockets, OnChange: p.changed,
 	})
 }
@@ -273,7 +275,7 @@ func (p *plugins) heldDevices(def *accel.Definition) func(context.Context) (map[
 		}
 		held := map[string]string{}
 		for id, r := range refs {
-			held[deviceplugin.DeviceOf(id)] = fmt.Sprintf("pod %s/%s through the device plugin", r.Namespace, r.Pod)
+			held[deviceplugin.DeviceOf(id)] = fmt.Sprintf("pod %s through the device plugin", r)
 		}
 		return held, nil
 	}

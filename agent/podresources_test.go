@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -122,21 +123,21 @@ func TestPodResourcesFaults(t *testing.T) {
 		evicted bool
 		done    bool
 	}{
-		"well":                   {holder: "train", ill: func(*illKubelet) {}, evicted: true, says: holder, done: true},
-		"a second late":          {holder: "train", ill: func(k *illKubelet) { k.lag = time.Second }, evicted: true, says: holder},
-		"later than that":        {holder: "train", ill: func(k *illKubelet) { k.lag = 20 * time.Second }, says: "the kubelet does not say"},
-		"hangs":                  {holder: "train", ill: func(k *illKubelet) { k.hangs = true }, says: "the kubelet does not say"},
-		"hangs and nobody holds": {ill: func(k *illKubelet) { k.hangs = true }, says: "the kubelet does not say"},
-		"an old answer, of nobody": {
+		"well":            {holder: "train", ill: func(*illKubelet) {}, evicted: true, says: holder, done: true},
+		"a second late":   {holder: "train", ill: func(k *illKubelet) { k.lag = time.Second }, evicted: true, says: holder},
+		"later than that": {holder: "train", ill: func(k *illKubelet) { k.lag = 20 * time.Second }, says: "the kubelet does not say"},
+		"hangs":           {holder: "train", ill: func(k *illKubelet) { k.hangs = true }, says: "the kubelet does not say"},
+		"hangs, nobody":   {ill: func(k *illKubelet) { k.hangs = true }, says: "the kubelet does not say"},
+		"old, nobody": {
 			holder: "train", ill: func(k *illKubelet) { k.told = text("") },
 			processes: []accel.Holder{{PID: 7, Comm: "python3", PodUID: "u-1", Device: "/dev/npu0"}},
 			evicted:   true, says: "python3",
 		},
-		"an old answer, of a pod that has ended": {
+		"old, ended": {
 			ill:  func(k *illKubelet) { k.told, k.pods = text("train"), map[string]types.UID{} },
 			says: holder,
 		},
-		"an old answer, of a pod that another one has succeeded": {
+		"old, succeeded": {
 			ill:   func(k *illKubelet) { k.told, k.pods = text("train"), map[string]types.UID{} },
 			later: func(k *illKubelet) { k.pods["train"] = "u-2" },
 			says:  holder,
@@ -209,9 +210,13 @@ func (u *upgradeTest) State() accel.PluginHave {
 func upgradeBeside(t *testing.T, k *illKubelet, processes []accel.Holder) *upgradeTest {
 	t.Helper()
 	u := &upgradeTest{k: k, live: "1", processes: processes}
-	socket := filepath.Join(t.TempDir(), "kubelet.sock")
-	answering(t, socket, k)
 	h := hosttest.New(t).Host
+	socket := filepath.Join(h.Root(), kubeletDir, "pod-resources/kubelet.sock")
+	answering(t, socket, k)
+	started := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(socket, started, started); err != nil {
+		t.Fatal(err)
+	}
 	def := &accel.Definition{
 		Kind: "example-npu", Resource: "example.com/npu", Match: []accel.Match{{Vendor: "f00d", Device: "0001"}},
 	}

@@ -30,6 +30,7 @@ type process struct {
 	nested      bool   // it has a PID namespace below the machine's own
 	pod         string // "pod <UID>", or "a pod" if the UID is not known; empty outside pods
 	unit        string // its systemd service; empty if it has none
+	hosts       bool   // systemd has started it as a service, or it sees the file system of process 1
 }
 
 // readProcess reads what the kernel says about a process.
@@ -46,8 +47,11 @@ func readProcess(h *host.Host, pid int) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
-	p.pid, p.pod, p.unit = pid, podIn(groups), unitIn(groups)
-	return p, nil
+	p.pid, p.pod, p.unit, p.hosts = pid, podIn(groups), unitIn(groups), isService(groups)
+	if !p.hosts {
+		p.hosts, err = h.Processes().SeesMachine(pid)
+	}
+	return p, err
 }
 
 // parseStatus parses /proc/<pid>/status (proc_pid_status(5)). The kernel escapes the line feeds of the name in it. Its
@@ -95,6 +99,23 @@ func unitIn(groups string) string {
 	return ""
 }
 
+// isService reports whether a process is in the control group of a systemd service itself, below nothing but slices. That
+// of a container, which with the kubelet's --cgroups-per-qos=false may be below a service, is none: only systemd gives
+// such a name. If the reader is in a control group namespace, the path begins with a way up from there.
+func isService(groups string) bool {
+	for line := range strings.Lines(groups) {
+		_, rest, _ := strings.Cut(line, ":")
+		_, name, _ := strings.Cut(rest, ":")
+		elements := strings.Split(strings.Trim(strings.TrimSpace(name), "/"), "/")
+		last := len(elements) - 1
+		between := func(e string) bool { return e != ".." && !strings.HasSuffix(e, ".slice") }
+		if serviceName.MatchString(elements[last]) && !slices.ContainsFunc(elements[:last], between) {
+			return true
+		}
+	}
+	return false
+}
+
 // foreign says why a process is not a daemon of the host; empty if it can be one.
 func (p process) foreign() string {
 	switch {
@@ -104,6 +125,8 @@ func (p process) foreign() string {
 		return "it runs in a container"
 	case !p.root:
 		return "it does not run as root"
+	case !p.hosts:
+		return "it sees another file system"
 	}
 	return ""
 }

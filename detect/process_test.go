@@ -1,6 +1,9 @@
 package detect
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +61,46 @@ func TestDecoys(t *testing.T) {
 		l = &look{Host: machine(t, files)}
 		if k, _ := l.kubeletAndEngine(); k.Root != kubeletRoot {
 			t.Errorf("%s, alone: root %q", name, k.Root)
+		}
+	}
+}
+
+// TestDecoyWithoutControlGroup: with --cgroups-per-qos=false, a pod's process may be in any control group, and with the
+// host's PIDs it is in no namespace of PIDs below. What it does not have is the machine's file system, or a service's
+// control group.
+func TestDecoyWithoutControlGroup(t *testing.T) {
+	for cgroup, service := range map[string]bool{
+		"0::/k8s.io/0123\n": false, "0::/\n": false, "0::/system.slice/cri-containerd-0123.scope\n": false,
+		"0::/system.slice/containerd.service/0123\n": false, "0::/system.slice/containerd.service/x.service\n": false,
+		"0::/0123/system.slice/kubelet.service\n": false, "0::/../../../kubelet\n": false,
+		"0::/system.slice/kubelet.service\n": true, "0::/../../../system.slice/kubelet.service\n": true,
+		"4:pids:/\n1:name=systemd:/system.slice/snap.microk8s.daemon-kubelite.service\n": true,
+	} {
+		for _, same := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
+			h := machine(t, map[string]string{
+				"var/lib/kubelet/device-plugins/x": "", "proc/1/ns/mnt": "", "proc/20/ns/x": "", "bin/x": "",
+				"proc/20/comm": "kubelet\n", "proc/20/cmdline": "kubelet\x00--root-dir=/k\x00",
+				"proc/20/status": status("0", "20"), "proc/20/cgroup": cgroup,
+			})
+			proc := filepath.Join(h.Root(), "proc")
+			mounts, root := filepath.Join(proc, "20/ns/x"), proc
+			if same[0] {
+				mounts = filepath.Join(proc, "1/ns/mnt")
+			}
+			if same[1] {
+				root = h.Root()
+			}
+			if err := errors.Join(os.Link(mounts, filepath.Join(proc, "20/ns/mnt")),
+				os.Symlink(root, filepath.Join(proc, "20/root")), os.Symlink(h.Root(), filepath.Join(proc, "1/root")),
+			); err != nil {
+				t.Fatal(err)
+			}
+			l := &look{Host: h}
+			k, _ := l.kubeletAndEngine()
+			hosts := service || same[0] && same[1]
+			if (k.Root == "/k") != hosts || (len(l.notes) == 0) != hosts {
+				t.Errorf("%q, the machine's mounts and root: %v: root %q, notes %q", cgroup, same, k.Root, l.notes)
+			}
 		}
 	}
 }
@@ -192,6 +235,9 @@ func FuzzStatus(f *testing.F) {
 		}
 		if len(podIn(groups)) > 64 || len(unitIn(groups)) > 255 || strings.ContainsAny(unitIn(groups), "/\n") {
 			t.Errorf("pod %q, unit %q", podIn(groups), unitIn(groups))
+		}
+		if isService(groups) && unitIn(groups) == "" {
+			t.Errorf("a service without a name: %q", groups)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package deviceplugin
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -23,6 +25,16 @@ type PodRef struct {
 	Namespace string
 	Pod       string
 	Container string
+	// UID is set, and Namespace and Pod are empty, if the kubelet does not know the pod yet.
+	UID string
+}
+
+// String names the pod for people.
+func (r PodRef) String() string {
+	if r.UID != "" {
+		return r.UID
+	}
+	return r.Namespace + "/" + r.Pod
 }
 
 // kubelet is a client of the kubelet's PodResources service with one long-lived connection.
@@ -30,6 +42,8 @@ type kubelet struct {
 	resource string
 	former   []string // previous names of the resource
 	socket   string
+	dir      string                    // the directory of the checkpoint
+	pods     func() (host.Pods, error) // the pods that have containers; nil if the checkpoint is not looked at
 
 	// young is how long a kubelet that restarted may not know all its pods.
 	young time.Duration
@@ -116,16 +130,19 @@ func (k *kubelet) holders(ctx context.Context) (heldRefs, error) {
 	if err != nil {
 		return held, err
 	}
+	more, err := k.unlisted(held)
+	held = more.with(held)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	young := k.justRestarted()
-	if young {
+	if k.justRestarted() {
+		err = errors.New("the kubelet has just restarted and may not know all its pods yet")
+	}
+	if err != nil {
 		held = k.last.with(held)
 	}
 	k.last = held
-	if young {
-		return held, accel.Problemf(accel.ProbeUnanswered,
-			"the kubelet has just restarted and may not know all its pods yet")
+	if err != nil {
+		return held, accel.Problemf(accel.ProbeUnanswered, "it is not known who holds devices: %v", err)
 	}
 	return held, nil
 }

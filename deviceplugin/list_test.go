@@ -29,7 +29,7 @@ func TestTombstones(t *testing.T) {
 	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	const grace = 5 * time.Minute
 	at := t0.Add
-	held := map[string]PodRef{"b": {"ns", "pod", "main"}}
+	held := map[string]PodRef{"b": {Namespace: "ns", Pod: "pod", Container: "main"}}
 	inv := newInventory(&accel.Definition{})
 	step := func(what string, f func(), want ...string) {
 		t.Helper()
@@ -95,7 +95,7 @@ func TestRevision(t *testing.T) {
 // The tombstone of a held device reaches the kubelet over a restart of the plugin.
 func TestTombstoneOverRestart(t *testing.T) {
 	k := newFakeKubelet(t)
-	k.held = map[string]PodRef{"b": {"ns", "pod", "main"}}
+	k.held = map[string]PodRef{"b": {Namespace: "ns", Pod: "pod", Container: "main"}}
 	k.start()
 	defer k.stop()
 	p := newPlugin(k, nil)

@@ -1,7 +1,7 @@
 // Package deviceplugin offers one kind of accelerator to the kubelet: it is a device plugin (API v1beta1) whose
 // registration cannot get stuck. It renders the accelerators that [Plugin.Update] reports, and answers every call of
-// the kubelet from memory. It touches only sockets in the kubelet's directories. It may not inspect devices, and
-// makes no health decisions.
+// the kubelet from memory. It touches only sockets in the kubelet's directories, and reads the kubelet's checkpoint there.
+// It may not inspect devices, and makes no health decisions.
 package deviceplugin
 
 import (
@@ -12,6 +12,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/guard"
+	"github.com/acceld/acceld/host"
 )
 
 // Config says what a plugin serves and where the kubelet is.
@@ -25,6 +26,9 @@ type Config struct {
 	// "/var/lib/kubelet/pod-resources/kubelet.sock". If it is empty nothing can be checked: Allocatable stays
 	// unknown and tombstones stay permanently.
 	PodResources string
+	// Pods returns the pods that have containers. If it is set, they hold what the kubelet's checkpoint in Dir says,
+	// even if the kubelet does not list them.
+	Pods func() (host.Pods, error)
 	// Former are names that the resource had, or may have had, before. Devices that pods hold under them are not
 	// offered.
 	Former []string
@@ -127,7 +131,10 @@ func New(cfg Config) *Plugin {
 	cfg = cfg.complete()
 	cfg.Log = cfg.Log.With("resource", cfg.Resource)
 	t := defaultTiming()
-	k := &kubelet{resource: cfg.Resource, former: cfg.Former, socket: cfg.PodResources, young: YoungKubelet}
+	k := &kubelet{
+		resource: cfg.Resource, former: cfg.Former, socket: cfg.PodResources, dir: cfg.Dir, pods: cfg.Pods,
+		young: YoungKubelet,
+	}
 	return &Plugin{
 		cfg:     cfg,
 		timing:  t,
@@ -172,8 +179,8 @@ func (p *Plugin) Update(accelerators []accel.Accelerator) {
 }
 
 // Holders returns which container holds which device or replica, by the kubelet's id (see [DeviceOf]), according to
-// the kubelet's PodResources List. It includes what is held under previous names of the resource. With an error it
-// returns the last good answer, which may be empty.
+// the kubelet's PodResources List and its checkpoint. It includes what is held under previous names of the resource.
+// With an error it returns what is known, which may be nothing.
 func (p *Plugin) Holders(ctx context.Context) (map[string]PodRef, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timing.ask)
 	defer cancel()

@@ -303,7 +303,7 @@ func TestHolders(t *testing.T) {
 	k := newFakeKubelet(t)
 	k.start()
 	defer k.stop()
-	k.held = map[string]PodRef{"a": {"ns", "pod", "main"}}
+	k.held = map[string]PodRef{"a": {Namespace: "ns", Pod: "pod", Container: "main"}}
 	p := newPlugin(k, nil)
 	got, err := p.Holders(context.Background())
 	if diff := cmp.Diff(k.held, got); err != nil || diff != "" {

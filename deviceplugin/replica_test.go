@@ -224,7 +224,7 @@ func TestRedefined(t *testing.T) {
 		})
 	}
 	share(3, "a a::1 a::2 b b::1 b::2", 2)
-	k.set(func() { k.held = map[string]PodRef{"a::2": {"ns", "pod", "main"}} })
+	k.set(func() { k.held = map[string]PodRef{"a::2": {Namespace: "ns", Pod: "pod", Container: "main"}} })
 	share(1, "a! a::1! a::2 b b::1! b::2!", 1) // a itself is not offered while a pod has a replica of it
 	if n := p.State().Registrations; n != 1 {
 		t.Errorf("registered %d times", n)
@@ -278,7 +278,7 @@ func TestReplicasOverRestart(t *testing.T) {
 	}
 	stop()
 
-	k.set(func() { k.held = map[string]PodRef{"b::2": {"ns", "pod", "main"}}; k.messages = 0 })
+	k.set(func() { k.held = map[string]PodRef{"b::2": {Namespace: "ns", Pod: "pod", Container: "main"}}; k.messages = 0 })
 	p = share(1)
 	p.timing.grace = 0
 	p.Update(two())
@@ -304,7 +304,8 @@ func TestReplicasOverRestart(t *testing.T) {
 // A device that a pod holds under a previous name of the resource is not given to another pod.
 func TestRenamedResource(t *testing.T) {
 	k := newFakeKubelet(t)
-	k.held = map[string]PodRef{"x": {"ns", "pod", "main"}} // fakePods adds that the pod has "x" of example.com/other
+	// fakePods adds that the pod has "x" of example.com/other.
+	k.held = map[string]PodRef{"x": {Namespace: "ns", Pod: "pod", Container: "main"}}
 	k.start()
 	defer k.stop()
 	p := newPlugin(k, func(c *Config) { c.Former = []string{"example.com/other"} })
@@ -316,7 +317,7 @@ func TestRenamedResource(t *testing.T) {
 	if err != nil || holders["x"].Pod != "pod" {
 		t.Errorf("%v, %v", holders, err)
 	}
-	k.set(func() { k.held = map[string]PodRef{"a": {"ns", "pod", "main"}} })
+	k.set(func() { k.held = map[string]PodRef{"a": {Namespace: "ns", Pod: "pod", Container: "main"}} })
 	k.cut()
 	eventually(t, "x is not offered", func() bool { return slices.Equal(k.health(), []string{"a", "b", "x!"}) })
 }
@@ -325,7 +326,8 @@ func TestRenamedResource(t *testing.T) {
 // then what a pod holds under a previous name stays withheld.
 func TestHeldBeforePodsArrive(t *testing.T) {
 	k := newFakeKubelet(t)
-	k.held = map[string]PodRef{"a": {"ns", "pod", "main"}} // fakePods adds that the pod has "x" of example.com/other
+	// fakePods adds that the pod has "x" of example.com/other.
+	k.held = map[string]PodRef{"a": {Namespace: "ns", Pod: "pod", Container: "main"}}
 	k.start()
 	defer func() { k.stop() }()
 	p := newPlugin(k, func(c *Config) { c.Former = []string{"example.com/other"} })

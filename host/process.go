@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -47,6 +48,37 @@ func (p Processes) Peer(ctx context.Context, socket string) (int, error) {
 		return 0, fmt.Errorf("cannot ask who listens at %q: %w", socket, err)
 	}
 	return int(cred.Pid), nil
+}
+
+// SeesMachine reports whether a process has the mount namespace and the root directory of process 1. No process in a
+// container has both, unless it may do anything on the machine. A copy of a machine has no namespaces: all processes in
+// it are the machine's own.
+func (p Processes) SeesMachine(pid int) (bool, error) {
+	for _, what := range []string{"ns/mnt", "root"} {
+		first, err := p.at(1, what)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		its, err2 := p.at(pid, what)
+		if err := errors.Join(err, err2); err != nil {
+			return false, err
+		}
+		if !os.SameFile(first, its) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// at describes what a link of the kernel in the directory of a process leads to. It is no path, so it is not resolved.
+func (p Processes) at(pid int, link string) (fs.FileInfo, error) {
+	name := path.Join("/proc", strconv.Itoa(pid), link)
+	real, err := p.h.parent(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(real)
+	return info, Relabel(err, name)
 }
 
 // StartedAfterBoot returns the time between the boot and the start of a process, including time asleep. The process is

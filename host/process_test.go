@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -345,5 +347,28 @@ func TestTree(t *testing.T) {
 	}
 	if text, err := h.Readlink(dir + "/link"); err != nil || text != "file" {
 		t.Error(text, err)
+	}
+}
+
+// TestSeesMachine: a process with a mount namespace of its own does not see the machine.
+func TestSeesMachine(t *testing.T) {
+	h, err := New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sees, err := h.Processes().SeesMachine(1); err != nil || !sees {
+		t.Skip("process 1 may not be inspected here")
+	}
+	c := exec.Command("sleep", "60")
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	if err := c.Start(); err != nil {
+		t.Skip("mount namespaces may not be created here")
+	}
+	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
+	if sees, err := h.Processes().SeesMachine(c.Process.Pid); err != nil || sees {
+		t.Errorf("its own mounts are the machine's: %t, %v", sees, err)
+	}
+	if _, err := h.Processes().SeesMachine(1 << 30); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a process that is not there: %v", err)
 	}
 }

@@ -56,7 +56,7 @@ func (c *checker) amounts(list string, all []accel.Capacity, attribute func(fiel
 		case x.File != "":
 			attribute(field+".file", x.File)
 		default:
-			c.matches(field+".value", x.Value, amountForm)
+			c.matches(field+".value", x.Value, accel.AmountForm)
 			if x.Scale != 0 {
 				c.bad(field+".scale", "is for file alone")
 			}
@@ -66,7 +66,7 @@ func (c *checker) amounts(list string, all []accel.Capacity, attribute func(fiel
 				"default": s.Default, "min": s.Min, "max": s.Max,
 				"step": s.Step,
 			} {
-				c.matches(field+".share."+name, text, `(`+amountForm+`)?`)
+				c.matches(field+".share."+name, text, `(`+accel.AmountForm+`)?`)
 			}
 		}
 	}

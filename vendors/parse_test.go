@@ -157,6 +157,14 @@ func TestFaults(t *testing.T) {
 			`4: capacity[0].value: "8 GB" is not of the form`,
 		},
 		{
+			`resource: npu`, "resource: npu\ncapacity: [{name: memory, value: '" + strings.Repeat("9", 19) + "'}]",
+			`4: capacity[0].value: "` + strings.Repeat("9", 19) + `" is not of the form`,
+		},
+		{
+			`resource: npu`, "resource: npu\ncapacity: [{name: memory, value: '" + strings.Repeat("9", 60<<10) + "'}]",
+			`4: capacity[0].value: "` + strings.Repeat("9", 256) + `" is not of the form`,
+		},
+		{
 			`resource: npu`, "resource: npu\ncapacity: [{name: memory, file: ../mem}]",
 			`4: capacity[0].file: "../mem" leaves the directory`,
 		},

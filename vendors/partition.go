@@ -130,7 +130,7 @@ func (c *checker) profiles(d *accel.Partitions) {
 	}
 	for name, amount := range d.Counters {
 		c.matches("partitions.counters", name, counterForm)
-		c.matches("partitions.counters."+name, amount, amountForm)
+		c.matches("partitions.counters."+name, amount, accel.AmountForm)
 	}
 	seen := map[string]bool{}
 	for i, p := range d.Profiles {
@@ -151,7 +151,7 @@ func (c *checker) profiles(d *accel.Partitions) {
 			if _, known := d.Counters[name]; !known {
 				c.bad(field+".uses", "partitions.counters has no %q", name)
 			}
-			c.matches(field+".uses."+name, amount, amountForm)
+			c.matches(field+".uses."+name, amount, accel.AmountForm)
 		}
 		if len(d.Counters) > 0 && len(p.Uses) == 0 {
 			c.bad(field+".uses", "where there are counters, it is to be known what a partition takes of them")

@@ -22,7 +22,7 @@ func (c *checker) bad(field, format string, args ...any) {
 
 func (c *checker) matches(field, value, pattern string) {
 	if !regexp.MustCompile(`^(?:` + pattern + `)$`).MatchString(value) {
-		c.bad(field, "%q is not of the form %s", value, pattern)
+		c.bad(field, "%.256q is not of the form %s", value, pattern)
 	}
 }
 
@@ -77,7 +77,6 @@ const (
 	domainForm = `[a-z0-9]([a-z0-9.-]*[a-z0-9])?`
 	moduleForm = `[A-Za-z0-9_]+`
 	driverForm = `[A-Za-z0-9_-]+`
-	amountForm = `[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?`
 	envForm    = `[A-Za-z_][A-Za-z0-9_]*=[^\x00]*`
 )
 

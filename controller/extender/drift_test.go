@@ -305,11 +305,11 @@ func TestLostThenAgain(t *testing.T) {
 		p, q := five("p"), five("q")
 		l := leading(t, p, q)
 		l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}))
-		l.after = apierrors.NewTimeoutError("the answer was lost", 1)
+		l.before = apierrors.NewTimeoutError("the answer was lost, and the binding is on its way", 1)
 		if l.tryBind(p) == "" {
 			t.Fatal("a lost answer is taken for a good one")
 		}
-		l.after = nil
+		l.before = nil
 		l.passes(p) // the scheduler does not know either
 		if text := l.tryBind(p); !strings.Contains(text, "not known yet") {
 			t.Errorf("bound again: %q", text)

@@ -18,6 +18,31 @@ import (
 	"github.com/acceld/acceld/test/fleet"
 )
 
+// TestLateBinding: a replica may be stopped after its last check and send a binding when another one leads. The
+// scheduler has given it up by then and written so into the pod, so the API server refuses it.
+func TestLateBinding(t *testing.T) {
+	p := five("p")
+	p.ResourceVersion = "7"
+	l := leading(t, p)
+	l.list(twoCards())
+	if !l.passes(p) {
+		t.Fatal("the pod does not fit")
+	}
+	l.during = func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		given := p.DeepCopy()
+		given.ResourceVersion = "8"
+		l.pods["p"] = given
+	}
+	if text := l.tryBind(p); text == "" || len(l.bound) > 0 {
+		t.Errorf("%q, %d bound", text, len(l.bound))
+	}
+	if text := l.tryBind(p); text != "" || len(l.bound) != 1 {
+		t.Errorf("the next attempt: %q, %d bound", text, len(l.bound))
+	}
+}
+
 // TestTermOver: a binding that began before the term ended is refused after it.
 func TestTermOver(t *testing.T) {
 	p := five("p")

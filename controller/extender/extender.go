@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/acceld/acceld/controller/fit"
 	"github.com/acceld/acceld/controller/leader"
@@ -281,7 +280,7 @@ func (e *Extender) prioritize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// maxSeen is how many pods are remembered between filter and bind. A pod that is not remembered is looked up.
+// maxSeen is how many pods are remembered between filter and bind, to say which ones wait.
 const maxSeen = 10000
 
 func (e *Extender) remember(q fit.Request) {
@@ -319,12 +318,15 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// bindPod chooses the cards, reserves them, and writes choice and binding in one request.
+// bindPod chooses the cards, reserves them, and writes choice and binding in one request. The request is valid only for
+// the pod as it has just been read. So if this process is stopped before it sends the request, and goes on when another
+// replica leads, the API server refuses it: by then the scheduler has given up the binding, and written so into the pod.
 func (e *Extender) bindPod(ctx context.Context, b *Cache, a bindingArgs) error {
-	q, err := e.requestOf(ctx, a)
+	p, err := e.podOf(ctx, a)
 	if err != nil {
 		return err
 	}
+	q := e.requestFor(p)
 	record, cause, err := reserve(ctx, b, &q, a.Node)
 	if err != nil {
 		return err
@@ -334,7 +336,8 @@ func (e *Extender) bindPod(ctx context.Context, b *Cache, a bindingArgs) error {
 	}
 	err = e.api.Bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: a.PodNamespace, Name: a.PodName, UID: types.UID(q.UID), Annotations: e.annotations(record),
+			Namespace: a.PodNamespace, Name: a.PodName, UID: p.UID, ResourceVersion: p.ResourceVersion,
+			Annotations: e.annotations(record),
 		},
 		Target: corev1.ObjectReference{Kind: "Node", Name: a.Node},
 	})
@@ -388,25 +391,19 @@ func definite(err error) bool {
 		apierrors.IsAlreadyExists(err)
 }
 
-// requestOf returns what the pod of a binding asks for: as filter saw it, otherwise from the API server.
-func (e *Extender) requestOf(ctx context.Context, a bindingArgs) (fit.Request, error) {
-	e.seenMu.Lock()
-	q, ok := e.seen[a.PodUID]
-	e.seenMu.Unlock()
-	if ok && q.Namespace == a.PodNamespace && q.Name == a.PodName {
-		return q.Request, nil
-	}
+// podOf returns the pod of a binding as the API server has it.
+func (e *Extender) podOf(ctx context.Context, a bindingArgs) (*corev1.Pod, error) {
 	p, err := e.api.pod(ctx, a.PodNamespace+"/"+a.PodName)
 	switch {
 	case err != nil:
-		return fit.Request{}, fmt.Errorf("cannot look at pod %s/%s: %w", a.PodNamespace, a.PodName, err)
+		return nil, fmt.Errorf("cannot look at pod %s/%s: %w", a.PodNamespace, a.PodName, err)
 	case p == nil || a.PodUID != "" && string(p.UID) != a.PodUID:
-		return fit.Request{}, fmt.Errorf("cannot bind pod %s/%s: it is gone", a.PodNamespace, a.PodName)
+		return nil, fmt.Errorf("cannot bind pod %s/%s: it is gone", a.PodNamespace, a.PodName)
 	case p.Spec.NodeName != "":
-		return fit.Request{}, fmt.Errorf("cannot bind pod %s/%s: it is bound to node %q", a.PodNamespace, a.PodName,
+		return nil, fmt.Errorf("cannot bind pod %s/%s: it is bound to node %q", a.PodNamespace, a.PodName,
 			p.Spec.NodeName)
 	}
-	return e.requestFor(p), nil
+	return p, nil
 }
 
 func (e *Extender) requestFor(p *corev1.Pod) fit.Request {

@@ -124,7 +124,8 @@ func (l *lab) write(_ context.Context, b *corev1.Binding) error {
 	if l.before != nil {
 		return l.before
 	}
-	if p := l.pods[b.Name]; p.Spec.NodeName != "" || b.UID != p.UID {
+	if p := l.pods[b.Name]; p.Spec.NodeName != "" || b.UID != p.UID ||
+		b.ResourceVersion != "" && b.ResourceVersion != p.ResourceVersion {
 		return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, b.Name,
 			errors.New("it is another one, or bound"))
 	}

@@ -106,7 +106,11 @@ func TestTooManyOnOneNode(t *testing.T) {
 		facts Facts
 		cards int // 0: the node takes no pod
 	}{
-		"many":               {Facts{Labels: numbers(maxCards), Allocatable: resources(maxResources)}, maxCards},
+		"many cards": {Facts{Labels: numbers(maxCards), Allocatable: resources(maxCells / maxCards)}, maxCards},
+		"many resources": {
+			Facts{Labels: numbers(maxCells / maxResources), Allocatable: resources(maxResources)}, maxCells / maxResources,
+		},
+		"many of both":       {Facts{Labels: numbers(maxCards), Allocatable: resources(maxCells/maxCards + 1)}, 0},
 		"too many cards":     {Facts{Labels: numbers(maxCards + 1), Allocatable: resources(1)}, 0},
 		"too many resources": {Facts{Labels: numbers(1), Allocatable: resources(maxResources + 1)}, 0},
 	} {
@@ -127,6 +131,66 @@ func TestTooManyOnOneNode(t *testing.T) {
 	}
 	if len(s) > maxSchemas {
 		t.Errorf("%d schemas are kept", len(s))
+	}
+	if s = (Schemas{}); s.of([]string{strings.Repeat("r", maxSchemaNames+1)}, "") == nil || len(s) > 0 {
+		t.Error("names of any length are kept")
+	}
+}
+
+// largest returns an inventory of so many cards and resources, each card with as many of them as it may have.
+func largest(cards, resources int) string {
+	var all []string
+	for c := range cards {
+		var has []string
+		for i := range max(1, resources/cards, min(resources, maxAmounts, maxCells/cards)) {
+			has = append(has, fmt.Sprintf(`"r%d":"9"`, (c+i)%resources))
+		}
+		all = append(all, fmt.Sprintf(`{"name":"c%d","has":{%s}}`, c, strings.Join(has, ",")))
+	}
+	return "[" + strings.Join(all, ",") + "]"
+}
+
+// TestLargestInventory: a text that is allowed card by card, of as many cards and as many resources as there may be,
+// makes no table of their product.
+func TestLargestInventory(t *testing.T) {
+	cards, err := ParseInventory(largest(maxCards, maxResources))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := NewNode(edu(t), Schemas{}, Facts{Name: "n", Inventory: cards}, nil)
+	if len(n.capacity) > maxCells || n.Problem() == "" || n.broken != LabelUnclear {
+		t.Errorf("a table of %d numbers, %q", len(n.capacity), n.Problem())
+	}
+}
+
+// BenchmarkLargestInventory is the cost of a change of a node's annotation that is as large as it may be, with as many
+// pods as a kubelet takes by default: what one node can do to the cache of all.
+func BenchmarkLargestInventory(b *testing.B) {
+	r, err := Rules{Prefix: "a.example.com/", Cards: []string{"r0"}}.Complete()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, cards := range []int{maxCells / maxResources, maxCards} {
+		b.Run(fmt.Sprint(cards, " cards"), func(b *testing.B) {
+			inventory, err := ParseInventory(largest(cards, maxCells/cards))
+			if err != nil {
+				b.Fatal(err)
+			}
+			records := map[string]*Record{}
+			for i := range 110 {
+				uid := fmt.Sprint(i)
+				q := NewRequest(&r, uid, "team", uid, nil, []Asked{
+					{Name: "m", Amounts: map[string]int64{r.Prefix + "r0": 1}},
+					{Name: "i", When: Init, Amounts: map[string]int64{r.Prefix + "r0": 2}},
+				})
+				records[uid] = &Record{UID: uid, Shape: q.Shape, Cards: "c1", InitCards: "c1,c2"}
+			}
+			for b.Loop() {
+				if n := NewNode(&r, Schemas{}, Facts{Name: "n", Inventory: inventory}, records); n.Problem() != "" {
+					b.Fatal(n.Problem())
+				}
+			}
+		})
 	}
 }
 

@@ -14,8 +14,9 @@ import (
 const (
 	maxInventory = 128 << 10 // bytes; the API server takes 256 KiB of annotations
 	maxCards     = 1024
-	maxAmounts   = 64  // of a card or a container
-	maxResources = 256 // of all cards together
+	maxAmounts   = 64   // of a card or a container
+	maxResources = 256  // of all cards together
+	maxCells     = 4096 // cards times resources: each pod of a node is counted in tables of this size
 	maxName      = 253
 	maxNUMA      = 1 << 10 // MAX_NUMNODES of the kernel (include/linux/numa.h, NODES_SHIFT is at most 10)
 )

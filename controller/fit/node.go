@@ -61,11 +61,18 @@ type schema struct {
 type Schemas map[string]*schema
 
 // maxSchemas is how many schemas are kept. A cluster has a few; a node whose resources change all the time adds one
-// with each change.
-const maxSchemas = 4096
+// with each change. maxSchemaNames is how long the names in a schema are that other nodes may share, in bytes: 256 names
+// of 15 characters.
+const (
+	maxSchemas     = 4096
+	maxSchemaNames = 4 << 10
+)
 
 func (s Schemas) of(names []string, tiles string) *schema {
 	key := strings.Join(names, ",")
+	if len(key) > maxSchemaNames {
+		return &schema{names, slices.Index(names, tiles)}
+	}
 	if s[key] == nil {
 		if len(s) >= maxSchemas {
 			clear(s)
@@ -127,9 +134,9 @@ func (n *Node) readCards(facts *Facts) map[string]bool {
 			names[short] = true
 		}
 	}
-	if len(n.cards) > maxCards || len(names) > maxResources {
-		n.problem = fmt.Sprintf("%d cards with %d resources are more than %d with %d", len(n.cards), len(names),
-			maxCards, maxResources)
+	if len(n.cards) > maxCards || len(names) > maxResources || len(n.cards)*len(names) > maxCells {
+		n.problem = fmt.Sprintf("there are %d cards with %d resources; at most there may be %d, %d, and %d of both multiplied",
+			len(n.cards), len(names), maxCards, maxResources, maxCells)
 		n.cards, facts.Inventory = nil, nil
 		return nil
 	}

@@ -81,6 +81,7 @@ func (g *Gate) Handler(next http.Handler) http.Handler {
 		if status == http.StatusUnauthorized && g.o.Review != nil {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 		}
+		w.Header().Set("Connection", "close") // who may not ask does not keep a connection either
 		http.Error(w, text, status)
 	})
 }

@@ -226,7 +226,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestWithoutTLS: a gate that is served without TLS by mistake lets nobody in.
+// TestWithoutTLS: a gate that is served without TLS by mistake lets nobody in, and who is not let in keeps no connection.
 func TestWithoutTLS(t *testing.T) {
 	g, problem := New(Options{Name: "node-a", Review: reviews})
 	if problem != nil {
@@ -236,8 +236,8 @@ func TestWithoutTLS(t *testing.T) {
 	r.Header.Set("Authorization", "Bearer good")
 	w := httptest.NewRecorder()
 	g.Handler(http.NotFoundHandler()).ServeHTTP(w, r)
-	if w.Code != http.StatusUnauthorized {
-		t.Errorf("%d", w.Code)
+	if w.Code != http.StatusUnauthorized || w.Header().Get("Connection") != "close" {
+		t.Errorf("%d %v", w.Code, w.Header())
 	}
 }
 
