@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -83,6 +84,10 @@ func Firmware(def *accel.Definition, facts accel.Facts, m accel.Module) ([]strin
 		file, problem := Fill(def, facts, "driver.modules."+m.Name+".firmware", text)
 		if problem != nil {
 			return nil, problem
+		}
+		if path.IsAbs(file) || slices.Contains(strings.Split(file, "/"), "..") {
+			return nil, accel.Problemf(accel.DefinitionInvalid,
+				"the firmware %q of module %q leaves the directory of firmware", file, m.Name)
 		}
 		out = append(out, file)
 	}

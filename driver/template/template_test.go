@@ -28,3 +28,17 @@ func TestExpand(t *testing.T) {
 		t.Errorf("on CoreOS: %+v, %v", filled.Driver.Sources, problem)
 	}
 }
+
+// TestFirmwareInside: a template cannot lead out of the directory of firmware.
+func TestFirmwareInside(t *testing.T) {
+	def := &accel.Definition{Kind: "a-b"}
+	for text, ok := range map[string]bool{
+		"a/{{.HardwareResource}}.bin": true, "": true, `{{if eq .DriverVersion "2"}}a{{end}}`: true,
+		`{{print "." "."}}/shadow`: false, `a/{{print "." "."}}/{{print "." "."}}/b`: false, `{{print "/"}}etc/shadow`: false,
+	} {
+		_, problem := Firmware(def, accel.Facts{}, accel.Module{Name: "m", Firmware: []string{text}})
+		if (problem == nil) != ok {
+			t.Errorf("%q: %v", text, problem)
+		}
+	}
+}
