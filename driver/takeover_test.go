@@ -226,7 +226,7 @@ func (m *testMachine) disk() {
 		node := filepath.Base(dir + name)
 		m.Write(dir+name+"/dev", "259:"+minor+"\n")
 		m.Write(dir+name+"/uevent", "DEVNAME="+node+"\n")
-		m.link("/sys/class/block/"+node, dir+name)
+		m.link("/sys/class/block/"+node, strings.Replace(dir, "/sys", "../..", 1)+name)
 	}
 	m.Write("/proc/1/mountinfo", rootMount)
 }
@@ -236,7 +236,7 @@ func (m *testMachine) card() {
 	dir := "/sys/bus/pci/devices/" + ko.Device
 	m.Write(dir+"/class", "0x020000\n")
 	m.Write(dir+"/net/eth0/flags", "0x1002\n")
-	m.link("/sys/class/net/eth0", dir+"/net/eth0")
+	m.link("/sys/class/net/eth0", strings.Replace(dir, "/sys", "../..", 1)+"/net/eth0")
 }
 
 // TestTakeoverTakenBack: if the driver does not come up, the device goes back to the driver that had it.

@@ -145,6 +145,11 @@ func Parameters(def *accel.Definition, facts accel.Facts, m accel.Module) (map[s
 				"parameter %q of module %q is %q: quotes and line ends cannot be given to the kernel", name, m.Name,
 				value)
 		}
+		if def.Confined && strings.Contains(value, "/") { // some modules take the path of a program
+			return nil, accel.Problemf(accel.DefinitionInvalid,
+				"parameter %q of module %q is %q: a confined definition may not name a file of the host", name, m.Name,
+				value)
+		}
 		out[name] = value
 	}
 	return out, nil

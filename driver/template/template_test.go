@@ -42,3 +42,16 @@ func TestFirmwareInside(t *testing.T) {
 		}
 	}
 }
+
+// TestParametersConfined: a definition from the cluster gives a module no path of a program or a file.
+func TestParametersConfined(t *testing.T) {
+	for text, ok := range map[string]bool{"16": true, "{{.DriverVersion}}": true, "/bin/sh": false, `{{print "/"}}sh`: false} {
+		m := accel.Module{Name: "m", Parameters: map[string]string{"helper": text}}
+		for _, confined := range []bool{false, true} {
+			_, problem := Parameters(&accel.Definition{Kind: "a-b", Confined: confined}, accel.Facts{}, m)
+			if (problem == nil) != (ok || !confined) {
+				t.Errorf("%q, confined %v: %v", text, confined, problem)
+			}
+		}
+	}
+}
