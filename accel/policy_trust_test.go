@@ -57,13 +57,13 @@ func TestPrivileged(t *testing.T) {
 		"nodes[2].glob: gives out nodes of other devices", "container.mounts: mounts files of the host",
 		"container.nodes: gives out nodes of other devices", "container.optionalNodes: gives out nodes of other devices",
 		"check: writes to the device",
-		"steps.driver-container.before[0].run: runs a program",
-		"steps.driver-container.after[1].validate.argv: runs a program",
 		"steps.device-plugin.before[0].wait.file: looks for a file of the host",
 		"steps.device-plugin.before[1].wait.node: looks for a file of the host",
 		"steps.device-plugin.before[2].wait.socket: looks for a file of the host",
 		"steps.device-plugin.before[6].waitForLogs.file: reads a file of the host",
 		"steps.device-plugin.before[7].waitForLogs.unit: reads a log of the host",
+		"steps.driver-container.before[0].run: runs a program",
+		"steps.driver-container.after[1].validate.argv: runs a program",
 		"capacity[0].file: reads a file of the host", "partitions.find: looks for files of the host",
 		"partitions.numberFrom: reads a file of the host", "partitions.of.file: reads a file of the host",
 		"partitions.of.device: reads a file of the host", "partitions.of.domain: reads a file of the host",
@@ -189,34 +189,47 @@ func TestPins(t *testing.T) {
 // Whoever adds a field decides whether it needs the tag "privileged", and then changes the number. A field with the tag
 // "unless" is decided by its text.
 func TestEveryFieldIsDecided(t *testing.T) {
-	got := map[string]int{}
-	undecided(got, reflect.TypeFor[Definition]())
-	undecided(got, reflect.TypeFor[KindConfig]())
+	got, rules := map[string]int{}, map[string]string{}
+	undecided(got, rules, reflect.TypeFor[Definition]())
+	undecided(got, rules, reflect.TypeFor[KindConfig]())
 	want := map[string]int{
-		"Belonging": 5, "Capacity": 5, "CustomStep": 6, "Definition": 28, "DriverDefinition": 8,
-		"Edits": 4, "HealthSource": 6, "KindConfig": 7, "KindDriverOverride": 4, "Layout": 2,
-		"Libraries": 3, "Limit": 7, "LogRule": 4, "LogStep": 4, "Match": 4, "MetricSource": 8,
-		"Module": 6, "NodeSource": 4, "Partitions": 14, "Profile": 5, "Share": 4, "Sharing": 3,
-		"StateSteps": 2, "UpgradePolicy": 6, "ValidateStep": 4, "Verdict": 4, "WaitStep": 4,
+		"Belonging": 2, "Capacity": 4, "CustomStep": 6, "Definition": 25, "DriverDefinition": 6,
+		"Edits": 2, "HealthSource": 5, "KindConfig": 7, "KindDriverOverride": 3, "Layout": 2,
+		"Libraries": 3, "Limit": 7, "LogRule": 4, "LogStep": 2, "Match": 4, "MetricSource": 7,
+		"Module": 6, "NodeSource": 2, "Partitions": 11, "Profile": 5, "Share": 4, "Sharing": 3,
+		"StateSteps": 2, "UpgradePolicy": 6, "ValidateStep": 3, "Verdict": 4, "WaitStep": 1,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fields without privileges, by type (-decided +there are):\n%s", diff)
 	}
+	byText := map[string]string{
+		"Belonging.device": "own", "Belonging.domain": "own", "Belonging.file": "own", "Capacity.file": "own",
+		"Definition.fabric": "own", "Definition.model": "own", "Definition.serial": "own", "Definition.uuid": "own",
+		"HealthSource.file": "own", "MetricSource.file": "own", "NodeSource.glob": "own",
+		"NodeSource.siblings": "numbered", "Partitions.find": "own", "Partitions.numberFrom": "own",
+		"Partitions.profile": "own", "ValidateStep.file": "own", "WaitStep.node": "dev",
+	}
+	if diff := cmp.Diff(byText, rules); diff != "" {
+		t.Errorf("fields whose text decides (-decided +there are):\n%s", diff)
+	}
 }
 
-func undecided(into map[string]int, t reflect.Type) {
+func undecided(into map[string]int, rules map[string]string, t reflect.Type) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
-		undecided(into, t.Elem())
+		undecided(into, rules, t.Elem())
 	case reflect.Struct:
 		if _, done := into[t.Name()]; done || t.PkgPath() != reflect.TypeFor[Definition]().PkgPath() {
 			return
 		}
 		into[t.Name()] = 0
-		for i := range t.NumField() {
-			if t.Field(i).Tag.Get("privileged") == "" {
+		for f := range t.Fields() {
+			switch rule := f.Tag.Get("unless"); {
+			case f.Tag.Get("privileged") == "":
 				into[t.Name()]++
-				undecided(into, t.Field(i).Type)
+				undecided(into, rules, f.Type)
+			case rule != "":
+				rules[t.Name()+"."+FieldName(f)] = rule
 			}
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// mountTable is the table of mounts of process 1 (proc_pid_mountinfo(5)), and mountTableLimit how much of it is read, in
-// bytes: a node with a thousand pods has ten thousand mounts of a few hundred bytes each.
+// mountTable is the table of mounts of process 1 (proc_pid_mountinfo(5)), and mountTableLimit how much of it is read,
+// in bytes: a node with a thousand pods has ten thousand mounts of a few hundred bytes each.
 const (
 	mountTable      = "/proc/1/mountinfo"
 	mountTableLimit = 16 << 20

@@ -137,15 +137,14 @@ func (p *Policies) read(ctx context.Context) (generations map[string]string, ver
 			Name: x.Metadata.Name, Created: x.Metadata.CreationTimestamp, Spec: content.Spec,
 			Named: content.Status.Definitions,
 		}
-		before := p.last(asked.Name)
 		switch {
 		case x.Metadata.DeletionTimestamp != nil:
 		case problem != nil:
 			p.Log.Warn("cannot read a policy; the last version that could be read holds", "policy", x.Metadata.Name,
 				"problem", problem)
-			all = append(all, before...)
-		case len(before) > 0 && !asked.Settled(): // the controller has not copied yet what the policy names now
-			all = append(all, before...)
+			all = append(all, p.last(x.Metadata.Name)...)
+		case !asked.Settled() && len(p.last(asked.Name)) > 0: // the controller has not copied what it names now
+			all = append(all, p.last(asked.Name)...)
 		default:
 			all = append(all, asked)
 		}

@@ -279,7 +279,8 @@ func TestPolicyThatIsNotSettled(t *testing.T) {
 	} {
 		var reported []accel.Policy
 		p := &Policies{
-			API: &shelf{items: []string{pinned(c.digest)}}, Log: slog.New(slog.DiscardHandler), Kept: true, Last: c.last,
+			API: &shelf{items: []string{pinned(c.digest)}}, Log: slog.New(slog.DiscardHandler),
+			Kept: true, Last: c.last,
 			Tell: func(all []accel.Policy) { reported = all },
 		}
 		if _, _, err := p.read(t.Context()); err != nil || len(reported) != 1 || reported[0].Spec.Priority != c.want {

@@ -78,7 +78,9 @@ func (s *Devices) diskUse(id string) (string, error) {
 	if err != nil || len(disks) == 0 {
 		return "", err
 	}
-	for _, look := range []func([]accel.DeviceNode) (string, error){s.mounted, s.swap, s.stacked, s.backing, s.claimed} {
+	for _, look := range []func([]accel.DeviceNode) (string, error){
+		s.mounted, s.swap, s.stacked, s.backing, s.claimed,
+	} {
 		if use, err := look(disks); use != "" || err != nil {
 			return use, err
 		}
