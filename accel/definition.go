@@ -32,8 +32,8 @@ type Definition struct {
 	Except []Match `json:"except,omitempty"`
 	// Confined keeps acceld to the functions that the kind recognises: it reads attributes and gives out device nodes
 	// only of these functions and their virtual functions, no raw disks, and it recognises no storage, no network card,
-	// no bridge and nothing else that a host needs for itself. Definitions from the cluster are always confined, unless
-	// the host takes everything from them.
+	// no bridge and nothing else that a host needs for itself. It has no privileged field. Definitions from the cluster
+	// are always confined, unless the host takes everything from them.
 	Confined bool `json:"confined,omitempty"`
 	// Driver says which modules the kind needs and where they come from.
 	Driver DriverDefinition `json:"driver"`

@@ -24,11 +24,12 @@ func (d Devices) Has(name, address string) bool {
 	if rest, ok := strings.CutPrefix(real, "/proc/driver/"); ok {
 		return slices.Contains(strings.Split(path.Dir(rest), "/"), address)
 	}
-	function := path.Join(pciDevices, address)
-	return slices.ContainsFunc(append(d.h.Glob(function, "virtfn*"), function), func(link string) bool {
+	below := func(link string) bool {
 		dir, err := d.h.Follow(link)
 		return err == nil && strings.HasPrefix(dir, "/sys/") && strings.HasPrefix(real+"/", dir+"/")
-	})
+	}
+	function := path.Join(pciDevices, address)
+	return below(function) || slices.ContainsFunc(d.h.Glob(function, "virtfn*"), below)
 }
 
 // gives reports whether the node of a directory in sysfs may be given to containers: to a confined definition, only one
