@@ -2,10 +2,12 @@ package host
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -48,7 +50,7 @@ func FuzzMounts(f *testing.F) {
 	})
 }
 
-// TestClaimed asks the running machine about a disk that is mounted, and about what is no disk.
+// TestClaimed asks the running machine about a loop device that this test holds, and about what is no disk.
 func TestClaimed(t *testing.T) {
 	h, err := New("/")
 	if err != nil {
@@ -61,23 +63,30 @@ func TestClaimed(t *testing.T) {
 			t.Errorf("%s: claimed %v, %v", name, claimed, err)
 		}
 	}
-	all, err := h.Processes().Mounts()
-	if err != nil {
-		t.Skip("the mounts of process 1 cannot be read here")
-	}
-	for _, m := range all {
-		f, err := os.Open(m.Source)
-		if !strings.HasPrefix(m.Source, "/dev/") || err != nil {
-			continue
+	for _, name := range h.Glob("/sys/class/block", "loop*") {
+		n, err := h.Devices().Disk(filepath.Base(name))
+		if err != nil {
+			t.Fatal(err)
 		}
-		closeQuietly(f)
-		n := accel.DeviceNode{Path: m.Source, Major: m.Major, Minor: m.Minor}
-		if claimed, err := h.Devices().Claimed(n); err != nil || !claimed {
-			t.Errorf("%q is mounted at %q: claimed %v, %v", m.Source, m.Target, claimed, err)
+		held, err := os.OpenFile(n.Path, unix.O_RDONLY|unix.O_EXCL, 0)
+		if err != nil {
+			continue // somebody uses it, or this process may not
+		}
+		claimed, err := h.Devices().Claimed(n)
+		closeQuietly(held)
+		if !claimed || err != nil {
+			t.Errorf("%q is open exclusively: claimed %v, %v", n.Path, claimed, err)
+		}
+		if claimed, err := h.Devices().Claimed(n); claimed || err != nil {
+			t.Errorf("nobody has %q: claimed %v, %v", n.Path, claimed, err)
+		}
+		n.Minor++
+		if _, err := h.Devices().Claimed(n); err == nil {
+			t.Error("another disk than sysfs says is believed")
 		}
 		return
 	}
-	t.Skip("no disk of this machine is mounted that may be opened")
+	t.Skip("no loop device of this machine may be opened")
 }
 
 func TestAddresses(t *testing.T) {
