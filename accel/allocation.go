@@ -32,7 +32,7 @@ type Capacity struct {
 	// Value is the amount, such as "8Gi".
 	Value string `json:"value,omitempty"`
 	// File is an attribute (see HealthSource.File) that holds the amount as a number.
-	File string `json:"file,omitempty" template:"device"`
+	File string `json:"file,omitempty" template:"device" privileged:"reads a file of the host" unless:"own"`
 	// Scale multiplies the number in File to get whole units, such as bytes; 0 means 1.
 	Scale float64 `json:"scale,omitempty"`
 	// Share lets several claims share the device, each with a part of the amount. Nothing enforces the parts on the

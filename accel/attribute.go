@@ -13,7 +13,7 @@ type HealthSource struct {
 	// "aer_dev_fatal#TOTAL_ERR_FATAL"; a ":" after the word is not part of the value. A "|" separates alternatives;
 	// the first one that exists and has a value is used, such as
 	// "hwmon/hwmon*/power1_average|hwmon/hwmon*/power1_input".
-	File string `json:"file" template:"device"`
+	File string `json:"file" template:"device" privileged:"reads a file of the host" unless:"own"`
 	// Match is a regular expression (RE2). Its group "value" is compared, or the whole match if it has no such group.
 	// Without Match, or if it does not match, the whole content is compared.
 	Match string `json:"match,omitempty"`
@@ -50,7 +50,7 @@ type MetricSource struct {
 	// Name is a row of the exporter's metric table, such as "accelerator_temperature_celsius".
 	Name string `json:"name"`
 	// File is like HealthSource.File, such as "hwmon/hwmon*/temp1_input".
-	File string `json:"file" template:"device"`
+	File string `json:"file" template:"device" privileged:"reads a file of the host" unless:"own"`
 	// Match is a regular expression (RE2) that is applied to each line. Its group "value" is the number, or the whole
 	// match if it has no such group; '(?P<value>[0-9]+)Mhz \*' finds the current entry in a list that marks it with
 	// an asterisk. Without Match the content is the number.

@@ -30,6 +30,11 @@ type Definition struct {
 	Match []Match `json:"match"`
 	// Except excludes functions that Match recognises, such as those assigned to virtual machines.
 	Except []Match `json:"except,omitempty"`
+	// Confined keeps acceld to the functions that the kind recognises: it reads attributes and gives out device nodes
+	// only of these functions and their virtual functions, no raw disks, and it recognises no storage, no network card,
+	// no bridge and nothing else that a host needs for itself. It has no privileged field. Definitions from the cluster
+	// are always confined, unless the host takes everything from them.
+	Confined bool `json:"confined,omitempty"`
 	// Driver says which modules the kind needs and where they come from.
 	Driver DriverDefinition `json:"driver"`
 	// Nodes say which device nodes belong to an accelerator.
@@ -50,16 +55,16 @@ type Definition struct {
 	// Sharing gives a device to several containers at a time, by time slicing; nil gives it to one.
 	Sharing *Sharing `json:"sharing,omitempty"`
 	// Serial is an attribute (see HealthSource.File) that holds the serial number.
-	Serial string `json:"serial,omitempty" template:"device"`
+	Serial string `json:"serial,omitempty" template:"device" privileged:"reads a file of the host" unless:"own"`
 	// UUID is an attribute (see HealthSource.File) that holds the name by which the vendor's own tools identify the
 	// device.
-	UUID string `json:"uuid,omitempty" template:"device"`
+	UUID string `json:"uuid,omitempty" template:"device" privileged:"reads a file of the host" unless:"own"`
 	// Model is an attribute (see HealthSource.File) that holds the product name, if the device reports it itself.
-	Model string `json:"model,omitempty" template:"device"`
+	Model string `json:"model,omitempty" template:"device" privileged:"reads a file of the host" unless:"own"`
 	// Fabric is an attribute (see HealthSource.File) that is the same on devices that have direct links to each
 	// other, apart from the bus, and differs between others. Containers that ask for several devices get devices of
 	// one fabric if possible.
-	Fabric string `json:"fabric,omitempty" template:"device"`
+	Fabric string `json:"fabric,omitempty" template:"device" privileged:"reads a file of the host" unless:"own"`
 	// Health lists attributes that show the health of a device.
 	Health []HealthSource `json:"health,omitempty"`
 	// Log lists rules for the kernel log: which lines say something about a device.
@@ -112,12 +117,12 @@ type DriverDefinition struct {
 	// Binds is the name of the PCI driver that must be bound to every device, such as "edu".
 	Binds string `json:"binds"`
 	// Conflicts are modules or PCI drivers that must not own a device of this kind, such as "nouveau".
-	Conflicts []string `json:"conflicts,omitempty"`
+	Conflicts []string `json:"conflicts,omitempty" privileged:"takes devices from other drivers"`
 	// MakeNodes are device nodes that the devices share and that neither the driver nor udev creates.
 	MakeNodes []MadeNode `json:"makeNodes,omitempty" privileged:"makes device nodes"`
 	// Takeover allows acceld to take devices from the drivers in Conflicts: it unbinds them and sets driver_override.
 	// Without it acceld only reports them.
-	Takeover bool `json:"takeover,omitempty"`
+	Takeover bool `json:"takeover,omitempty" privileged:"takes devices from other drivers"`
 	// KABI is "weak" to accept installed modules of another kernel release if the version of every symbol that they
 	// need is the running kernel's (RHEL's weak-updates). Empty: the release must be the running one.
 	KABI string `json:"kabi,omitempty"`
@@ -251,10 +256,10 @@ type Runtime struct {
 type NodeSource struct {
 	// Glob is relative to the PCI function's sysfs directory, such as "accel/edu*", or begins with "/sys/". Every
 	// directory that it matches and that has a "dev" file is one device node, named by DEVNAME in its uevent file.
-	Glob string `json:"glob,omitempty"`
+	Glob string `json:"glob,omitempty" privileged:"gives out nodes of other devices" unless:"own"`
 	// Siblings are the sysfs directories of further nodes of the same device that are not below the device, such as
 	// "/sys/class/accel/accel_controlD{{.Number}}". The number is the trailing number of the name that Glob matched.
-	Siblings []string `json:"siblings,omitempty" template:"device"`
+	Siblings []string `json:"siblings,omitempty" template:"device" privileged:"gives out nodes of other devices" unless:"numbered"`
 	// Make describes a node that sysfs does not show at all.
 	Make *MadeNode `json:"make,omitempty" privileged:"makes device nodes"`
 	// Permissions are for the device cgroup; "rw" when empty.
@@ -309,9 +314,9 @@ type Edits struct {
 	// Libraries are user-space libraries of the driver that come from the host.
 	Libraries []Libraries `json:"libraries,omitempty"`
 	// Nodes are device nodes that every accelerator of the kind shares, such as "/dev/kfd".
-	Nodes []string `json:"nodes,omitempty"`
+	Nodes []string `json:"nodes,omitempty" privileged:"gives out nodes of other devices"`
 	// OptionalNodes are like Nodes, but are left out if the host does not have them.
-	OptionalNodes []string `json:"optionalNodes,omitempty"`
+	OptionalNodes []string `json:"optionalNodes,omitempty" privileged:"gives out nodes of other devices"`
 }
 
 // Mount is a bind mount from the host.
@@ -378,7 +383,7 @@ type Verdict struct {
 // Recognises reports whether the definition describes the PCI function d. If the kind has partitions, a virtual
 // function is at most a partition, never a device.
 func (def *Definition) Recognises(d PCIDevice) bool {
-	if def.Partitions != nil && d.SRIOV.PhysFn != "" {
+	if def.Partitions != nil && d.SRIOV.PhysFn != "" || def.Confined && ofTheHost(d.Class) {
 		return false
 	}
 	row := func(m Match) bool { return m.matches(d) }

@@ -33,7 +33,7 @@ type KindDriverOverride struct {
 	Parameters map[string]map[string]string `json:"parameters,omitempty"`
 	// Upgrade, Takeover and Sign replace those fields of the definition.
 	Upgrade  *UpgradePolicy `json:"upgrade,omitempty"`
-	Takeover *bool          `json:"takeover,omitempty"`
+	Takeover *bool          `json:"takeover,omitempty" privileged:"takes devices from other drivers"`
 	Sign     *Signer        `json:"sign,omitempty" privileged:"signs with a key of the host"`
 }
 

@@ -13,7 +13,7 @@ type Partitions struct {
 	// Find is a glob pattern that matches once for each existing partition: relative to the PCI function's sysfs
 	// directory, such as "virtfn*", or below "/sys/", "/proc/driver/" or "/dev/". In it {{.Address}} is the
 	// function's address and {{.Number}} is the number from NumberFrom.
-	Find string `json:"find,omitempty" template:"device"`
+	Find string `json:"find,omitempty" template:"device" privileged:"looks for files of the host" unless:"own"`
 	// Told means that the definition's probe program reports partitions, their profiles and nodes; no other field
 	// describes how to find them.
 	Told bool `json:"told,omitempty"`
@@ -21,7 +21,7 @@ type Partitions struct {
 	// default it is the resource of the kind, a dash and the profile.
 	Rename string `json:"rename,omitempty" template:"partition"`
 	// NumberFrom is an attribute of the device (see HealthSource.File) that holds its driver's number for it.
-	NumberFrom string `json:"numberFrom,omitempty" template:"device"`
+	NumberFrom string `json:"numberFrom,omitempty" template:"device" privileged:"reads a file of the host" unless:"own"`
 	// Of selects the matches of Find that belong to the device, if the path does not show that.
 	Of *Belonging `json:"of,omitempty"`
 	// Form is a regular expression (RE2) for a part of the path that Find matched; a path that it does not match is
@@ -31,7 +31,7 @@ type Partitions struct {
 	// those of its device, from 0. The group "profile" is the profile.
 	Form string `json:"form,omitempty"`
 	// Profile is a file that holds the name of the profile, like HealthSource.File but relative to the match of Find.
-	Profile string `json:"profile,omitempty" template:"device"`
+	Profile string `json:"profile,omitempty" template:"device" privileged:"reads a file of the host" unless:"own"`
 	// Whole is the profile of an undivided device, if Find matches on such a device, too.
 	Whole string `json:"whole,omitempty"`
 	// Nodes describes the device nodes of a partition like those of a device, but relative to the match of Find; the
@@ -55,10 +55,10 @@ type Partitions struct {
 // device also holds, or by the device's location on the bus.
 type Belonging struct {
 	// File is an attribute, relative to the match, such as "properties#unique_id".
-	File string `json:"file" template:"device"`
+	File string `json:"file" template:"device" privileged:"reads a file of the host" unless:"own"`
 	// Device is an attribute of the device (see HealthSource.File) that holds the same number. Either Device or Place
 	// is required.
-	Device string `json:"device,omitempty" template:"device"`
+	Device string `json:"device,omitempty" template:"device" privileged:"reads a file of the host" unless:"own"`
 	// Hex says that Device is written in hexadecimal digits without "0x".
 	Hex bool `json:"hex,omitempty"`
 	// Place says that File holds the location on the bus: the bus in bits 15 to 8, the device in bits 7 to 3. The
@@ -66,7 +66,7 @@ type Belonging struct {
 	Place bool `json:"place,omitempty"`
 	// Domain is an attribute, relative to the match, that holds the PCI domain, for Place. Without it the domain is
 	// ignored.
-	Domain string `json:"domain,omitempty" template:"device"`
+	Domain string `json:"domain,omitempty" template:"device" privileged:"reads a file of the host" unless:"own"`
 }
 
 // Profile is a kind of partition.

@@ -54,6 +54,54 @@ type DefinitionSource struct {
 	ConfigMap string `json:"configMap"`
 	// Key is the key that holds the definition. If it is empty, every key that ends with ".yaml" holds one.
 	Key string `json:"key,omitempty"`
+	// Digest pins the text of the key: "sha256:" and 64 hexadecimal digits. Nodes take no other text, whoever writes
+	// it into the status of the policy.
+	Digest string `json:"digest,omitempty"`
+}
+
+// names reports whether the source names the definition.
+func (f DefinitionSource) names(definition string) bool {
+	of, key, _ := strings.Cut(definition, "/")
+	return of == f.ConfigMap && (f.Key == key || f.Key == "")
+}
+
+// Refuses says why the text of a named definition is not what the source names; empty if it is, as far as can be
+// known.
+func (f DefinitionSource) Refuses(n NamedDefinition) string {
+	sum := sha256.Sum256([]byte(n.Text))
+	if is := "sha256:" + hex.EncodeToString(sum[:]); f.Digest != "" && f.Digest != is {
+		return fmt.Sprintf("it has the digest %s, and the policy pins %s", is, f.Digest)
+	}
+	return ""
+}
+
+// Names reports whether the policy names a definition, "<config map>/<key>".
+func (s PolicySpec) Names(definition string) bool {
+	return slices.ContainsFunc(s.DefinitionsFrom, func(f DefinitionSource) bool { return f.names(definition) })
+}
+
+// Pins reports whether the policy itself decides the text of a definition that it names, or says why the text cannot be
+// the one that it means. If several sources name the definition, each of them must accept it.
+func (s PolicySpec) Pins(n NamedDefinition) (pinned bool, why string) {
+	for _, f := range s.DefinitionsFrom {
+		if !f.names(n.Name) {
+			continue
+		}
+		if why = f.Refuses(n); why != "" {
+			return false, why
+		}
+		pinned = pinned || f.Digest != ""
+	}
+	return pinned, ""
+}
+
+// Settled reports whether the named definitions have the text that the policy pins. After a digest has changed, they
+// do not until the controller has copied the new text.
+func (p Policy) Settled() bool {
+	return !slices.ContainsFunc(p.Named, func(n NamedDefinition) bool {
+		_, why := p.Spec.Pins(n)
+		return why != ""
+	})
 }
 
 // NamedDefinition is a definition that was found by name, in its original text.

@@ -56,13 +56,13 @@ type RunStep struct {
 // WaitStep waits for one thing. Exactly one field is set.
 type WaitStep struct {
 	// File is the absolute path of a file of any type.
-	File string `json:"file,omitempty" template:"runtime"`
+	File string `json:"file,omitempty" template:"runtime" privileged:"looks for a file of the host"`
 	// Node is the path of a device node.
-	Node string `json:"node,omitempty" template:"runtime"`
+	Node string `json:"node,omitempty" template:"runtime" privileged:"looks for a file of the host" unless:"dev"`
 	// Unit is a systemd unit that must be active.
 	Unit string `json:"unit,omitempty" template:"runtime"`
 	// Socket is the path of a unix socket that a process must listen on.
-	Socket string `json:"socket,omitempty" template:"runtime"`
+	Socket string `json:"socket,omitempty" template:"runtime" privileged:"looks for a file of the host"`
 }
 
 // LogStep waits for a line in a log. Lines since the last boot count. Exactly one of Kernel, Unit and File is set.
@@ -72,9 +72,9 @@ type LogStep struct {
 	// Kernel reads the kernel's log.
 	Kernel bool `json:"kernel,omitempty"`
 	// Unit reads the journal of a systemd unit.
-	Unit string `json:"unit,omitempty" template:"runtime"`
+	Unit string `json:"unit,omitempty" template:"runtime" privileged:"reads a log of the host"`
 	// File reads a text file.
-	File string `json:"file,omitempty" template:"runtime"`
+	File string `json:"file,omitempty" template:"runtime" privileged:"reads a file of the host"`
 }
 
 // ValidateStep compares a result with the expected one: what a program prints (Argv, Output) or what an attribute
@@ -88,7 +88,7 @@ type ValidateStep struct {
 	// empty accepts any output.
 	Output string `json:"output,omitempty" template:"runtime"`
 	// File is an attribute (see HealthSource.File) that is read for every accelerator that is present.
-	File string `json:"file,omitempty" template:"device"`
+	File string `json:"file,omitempty" template:"device" privileged:"reads a file of the host" unless:"own"`
 	// Want is a regular expression (RE2) that must match the whole content, trimmed.
 	Want string `json:"want,omitempty" template:"runtime"`
 }

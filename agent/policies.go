@@ -79,21 +79,33 @@ func (p Policies) selecting() map[string]string {
 	return asked
 }
 
-// Definitions returns the definitions of the policies that select the node, as they were written, with names for
-// messages. The policy with the highest precedence comes last.
-func (p Policies) Definitions() []accel.NamedDefinition {
-	var all []accel.NamedDefinition
+// policyDefinition is a definition of a policy as it was written, with a name for messages.
+type policyDefinition struct {
+	accel.NamedDefinition
+	// Pinned means that the policy itself decides the text. Why says why it is not taken; empty if it is.
+	Pinned bool
+	Why    string
+}
+
+// Definitions returns the definitions of the policies that select the node. The policy with the highest precedence
+// comes last.
+func (p Policies) Definitions() []policyDefinition {
+	var all []policyDefinition
 	for _, x := range slices.Backward(accel.Precedence(p.All)) {
 		if x.Spec.DryRun || !x.Spec.Selects(p.Labels) {
 			continue
 		}
 		for _, named := range x.Named {
-			name := fmt.Sprintf("the policy %q: definition %q", x.Name, named.Name)
-			all = append(all, accel.NamedDefinition{Name: name, Text: named.Text})
+			if !x.Spec.Names(named.Name) {
+				continue // no longer
+			}
+			pinned, why := x.Spec.Pins(named)
+			named.Name = fmt.Sprintf("the policy %q: definition %q", x.Name, named.Name)
+			all = append(all, policyDefinition{named, pinned, why})
 		}
 		for i, raw := range x.Spec.Definitions {
 			name := fmt.Sprintf("the policy %q: definitions[%d]", x.Name, i)
-			all = append(all, accel.NamedDefinition{Name: name, Text: string(raw)})
+			all = append(all, policyDefinition{accel.NamedDefinition{Name: name, Text: string(raw)}, true, ""})
 		}
 	}
 	return all

@@ -1,7 +1,11 @@
 package agent
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,6 +75,9 @@ func TestPolicyTrust(t *testing.T) {
 		text := strings.Replace(form, "%q", `"`+kind+`"`, 1)
 		return strings.Replace(text, "%s", more, 1)
 	}
+	stepped := definition("example-step",
+		`, "steps": {"device-plugin": {"before": [{"name": "x", "run": {"argv": ["sh"]}}]}}`)
+	sum := sha256.Sum256([]byte(stepped))
 	kept := Policies{All: []accel.Policy{{
 		Name: "fleet",
 		Spec: accel.PolicySpec{
@@ -78,6 +85,10 @@ func TestPolicyTrust(t *testing.T) {
 				[]byte(definition("example-plain", "")),
 				[]byte(definition("example-probe", `, "probe": {"argv": ["/tmp/x"]}`)),
 			},
+			DefinitionsFrom: []accel.DefinitionSource{{
+				ConfigMap: "definitions", Key: "step.yaml",
+				Digest: "sha256:" + hex.EncodeToString(sum[:]),
+			}, {ConfigMap: "loose"}, {ConfigMap: "changed", Key: "x.yaml", Digest: "sha256:0"}},
 			Kinds: map[string]accel.KindConfig{
 				"qemu-edu": {Driver: accel.KindDriverOverride{Version: "2.0.0"}},
 				"amd-gpu": {Driver: accel.KindDriverOverride{
@@ -85,24 +96,39 @@ func TestPolicyTrust(t *testing.T) {
 				}},
 			},
 		},
-		Named: []accel.NamedDefinition{{
-			Name: "definitions/step.yaml",
-			Text: definition("example-step",
-				`, "steps": {"device-plugin": {"before": [{"name": "x", "run": {"argv": ["sh"]}}]}}`),
-		}},
+		Named: []accel.NamedDefinition{
+			{Name: "definitions/step.yaml", Text: stepped},
+			{Name: "loose/probe.yaml", Text: definition("example-loose", `, "probe": {"argv": ["/tmp/x"]}`)},
+			{Name: "loose/plain.yaml", Text: definition("example-free", "")},
+			{Name: "changed/x.yaml", Text: definition("example-changed", "")},
+			{Name: "unnamed/x.yaml", Text: definition("example-unnamed", "")},
+		},
 	}}}
-	const step, probe = `the policy "fleet": definition "definitions/step.yaml": this host`,
-		`the policy "fleet": definitions[1]: this host`
-	const plain, source = `the policy "fleet": definitions[0]: this host`, `the policy "fleet": kinds.amd-gpu: this host`
+	const (
+		step    = `the policy "fleet": definition "definitions/step.yaml": this host`
+		loose   = `the policy "fleet": definition "loose/probe.yaml": this host`
+		free    = `the policy "fleet": definition "loose/plain.yaml": this host`
+		digest  = `the policy "fleet": definition "loose/probe.yaml": without a digest in definitionsFrom this host`
+		changed = `the policy "fleet": definition "changed/x.yaml": it has the digest`
+		probe   = `the policy "fleet": definitions[1]: this host`
+		plain   = `the policy "fleet": definitions[0]: this host`
+		source  = `the policy "fleet": kinds.amd-gpu: this host`
+	)
 	for _, c := range []struct {
 		config  string
 		kinds   []string
 		refused []string
 	}{
-		{"", []string{"example-plain"}, []string{step, probe, source}},
-		{"policies: {definitions: data}", []string{"example-plain"}, []string{step, probe, source}},
-		{"policies: {definitions: off}", nil, []string{step, plain, probe, source}},
-		{"policies: {definitions: all}", []string{"example-plain", "example-probe", "example-step"}, nil},
+		{"", []string{"example-free", "example-plain"}, []string{step, loose, changed, probe, source}},
+		{
+			"policies: {definitions: data}", []string{"example-free", "example-plain"},
+			[]string{step, loose, changed, probe, source},
+		},
+		{"policies: {definitions: off}", nil, []string{step, loose, free, changed, plain, probe, source}},
+		{
+			"policies: {definitions: all}",
+			[]string{"example-free", "example-plain", "example-probe", "example-step"}, []string{digest, changed},
+		},
 	} {
 		root := t.TempDir()
 		if problem := kept.Keep(opened(t, root, "").Host, "/var/lib/acceld"); problem != nil {
@@ -110,14 +136,16 @@ func TestPolicyTrust(t *testing.T) {
 		}
 		s := opened(t, root, "kubernetes: {kubeconfig: /k}\n"+c.config)
 		var kinds, refused []string
-		for _, kind := range []string{"example-plain", "example-probe", "example-step"} {
-			if s.Kinds[kind] != nil {
+		for _, kind := range slices.Sorted(maps.Keys(s.Kinds)) {
+			if strings.HasPrefix(kind, "example-") {
 				kinds = append(kinds, kind)
 			}
 		}
 		for _, p := range s.Unfit {
-			if before, _, ok := strings.Cut(p.Message, "this host"); ok && p.Reason == accel.PolicyRefused {
-				refused = append(refused, before+"this host")
+			for _, end := range []string{"this host", "the digest"} {
+				if before, _, ok := strings.Cut(p.Message, end); ok && p.Reason == accel.PolicyRefused {
+					refused = append(refused, before+end)
+				}
 			}
 		}
 		if diff := cmp.Diff(c.kinds, kinds); diff != "" {
@@ -126,8 +154,14 @@ func TestPolicyTrust(t *testing.T) {
 		if diff := cmp.Diff(c.refused, refused); diff != "" || len(s.Unfit) != len(refused) {
 			t.Errorf("%q: refused (-want +got):\n%s\nof %v", c.config, diff, s.Unfit)
 		}
-		if sources := s.Kinds["amd-gpu"].Driver.Version == "2.0.0"; sources != (c.refused == nil) {
+		if sources := s.Kinds["amd-gpu"].Driver.Version == "2.0.0"; sources == slices.Contains(c.refused, source) {
 			t.Errorf("%q: an override with a source is in force: %v", c.config, sources)
+		}
+		if d := s.Kinds["example-free"]; d != nil && !d.Confined {
+			t.Errorf("%q: what the policy does not pin is not confined", c.config)
+		}
+		if d := s.Kinds["example-plain"]; d != nil && d.Confined == strings.HasSuffix(c.config, "all}") {
+			t.Errorf("%q: confined %v", c.config, d.Confined)
 		}
 		if s.Kinds["qemu-edu"].Driver.Version != "2.0.0" {
 			t.Errorf("%q: the rest of the policy is not in force", c.config)

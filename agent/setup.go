@@ -187,7 +187,7 @@ func (s *Setup) addPolicyDefinitions(defs map[string]*accel.Definition) []*accel
 		def, problem := s.catalog.Parse(named.Name, []byte(named.Text))
 		if problem != nil {
 			problem.Reason = accel.PolicyInvalid
-		} else if why := s.Config.PolicyTrust.Definition(def); why != "" {
+		} else if why := cmp.Or(named.Why, s.Config.PolicyTrust.Definition(def, named.Pinned)); why != "" {
 			problem = accel.Problemf(accel.PolicyRefused, "%s: %s", named.Name, why)
 		}
 		if problem != nil {

@@ -23,7 +23,7 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 			a.Nodes = nodes(h, def, a.ID)
 		}
 		a.Ports, _ = accel.PortsAbove(a.ID, pci) // as far up as known
-		from := h.Devices().Attributes(a.ID)
+		from := h.Devices().Of(def).Attributes(a.ID)
 		a.Serial, a.UUID, a.Model, a.Fabric = word(from, def.Serial), word(from, def.UUID), word(from, def.Model),
 			word(from, def.Fabric)
 		a.Capacity = amounts(def.Capacity, from.Read)
@@ -94,7 +94,7 @@ func clean(s string) string {
 
 // nodes finds the device nodes of one accelerator, ordered by path.
 func nodes(h *host.Host, def *accel.Definition, id string) []accel.DeviceNode {
-	found, _ := h.Devices().Nodes(id, def.Nodes)
+	found, _ := h.Devices().Of(def).Nodes(id, def.Nodes)
 	var list []accel.DeviceNode
 	for _, n := range found {
 		list = append(list, n.DeviceNode)

@@ -28,7 +28,7 @@ type attributes interface {
 // A suspended device is not woken: Collect reads only what the bus knows about it and keeps the fixed values of
 // a.Metrics.
 func Collect(h *host.Host, def *accel.Definition, a accel.Accelerator) (map[string]float64, error) {
-	return collect(h.Devices().Attributes(a.ID), def.AllMetrics(), a)
+	return collect(h.Devices().Of(def).Attributes(a.ID), def.AllMetrics(), a)
 }
 
 func collect(from attributes, metrics []accel.MetricSource, a accel.Accelerator) (map[string]float64, error) {

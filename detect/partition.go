@@ -18,16 +18,16 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []acce
 	if d == nil || d.Told {
 		return nil
 	}
-	fixed := ""
+	devices, fixed := h.Devices().Of(def), ""
 	if path.IsAbs(d.Profile) { // the profile of the whole device: an undivided device needs no more reads
 		var err error
-		if fixed, err = h.Devices().Attribute(a.ID, d.Profile); err != nil || fixed == "" || fixed == d.Whole {
+		if fixed, err = devices.Attribute(a.ID, d.Profile); err != nil || fixed == "" || fixed == d.Whole {
 			return nil
 		}
 	}
 	number := -1
 	if d.NumberFrom != "" {
-		text, err := h.Devices().Attribute(a.ID, d.NumberFrom)
+		text, err := devices.Attribute(a.ID, d.NumberFrom)
 		if err != nil {
 			return nil
 		}
@@ -49,7 +49,7 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []acce
 	own := 0
 	for _, found := range all {
 		m := form.FindStringSubmatch(found)
-		if m == nil || !belongs(h, d.Of, found, a.ID) {
+		if m == nil || !devices.Has(found, a.ID) || !belongs(devices, d.Of, found, a.ID) {
 			continue
 		}
 		name, profile := patterned(pattern, found), fixed
@@ -64,7 +64,7 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []acce
 			profile = m[i]
 		}
 		if d.Profile != "" && fixed == "" {
-			if profile, err = h.Devices().AttributeAt(found, a.ID, d.Profile); err != nil {
+			if profile, err = devices.AttributeAt(found, a.ID, d.Profile); err != nil {
 				continue
 			}
 		}
@@ -91,10 +91,10 @@ func partition(h *host.Host, def *accel.Definition, a accel.Accelerator, found, 
 		ID: accel.PartitionID(a.ID, profile, name), Parent: a.ID, Profile: profile,
 		NUMANode: a.NUMANode, Ports: a.Ports, Fabric: a.Fabric, Bound: a.Bound, Serial: a.Serial, Model: a.Model,
 		Capacity: amounts(def.Profile(profile).Capacity, func(file string) (string, error) {
-			return h.Devices().AttributeAt(found, a.ID, file)
+			return h.Devices().Of(def).AttributeAt(found, a.ID, file)
 		}),
 	}
-	nodes, missing := h.Devices().NodesAt(found, a.ID, d.Nodes)
+	nodes, missing := h.Devices().Of(def).NodesAt(found, a.ID, d.Nodes)
 	for _, n := range nodes {
 		p.Nodes = append(p.Nodes, n.DeviceNode)
 		if !h.Exists(n.Path) {
@@ -131,18 +131,18 @@ func patterned(pattern, found string) string {
 }
 
 // belongs reports whether what was found at a path belongs to the device.
-func belongs(h *host.Host, of *accel.Belonging, found, id string) bool {
+func belongs(devices host.Devices, of *accel.Belonging, found, id string) bool {
 	if of == nil {
 		return true
 	}
-	theirs, err := h.Devices().AttributeAt(found, id, of.File)
+	theirs, err := devices.AttributeAt(found, id, of.File)
 	if err != nil {
 		return false
 	}
 	if of.Place {
-		return placed(h, of, found, id, theirs)
+		return placed(devices, of, found, id, theirs)
 	}
-	ours, err := h.Devices().Attribute(id, of.Device)
+	ours, err := devices.Attribute(id, of.Device)
 	if err != nil {
 		return false
 	}
@@ -156,7 +156,7 @@ func belongs(h *host.Host, of *accel.Belonging, found, id string) bool {
 
 // placed reports whether a number encodes the device's address on the bus: bus and device number, with the domain in
 // another file.
-func placed(h *host.Host, of *accel.Belonging, found, id, text string) bool {
+func placed(devices host.Devices, of *accel.Belonging, found, id, text string) bool {
 	place, err := strconv.ParseUint(text, 0, 64)
 	if err != nil || !isAddress(id) {
 		return false
@@ -172,7 +172,7 @@ func placed(h *host.Host, of *accel.Belonging, found, id, text string) bool {
 	if of.Domain == "" {
 		return true
 	}
-	if text, err = h.Devices().AttributeAt(found, id, of.Domain); err != nil {
+	if text, err = devices.AttributeAt(found, id, of.Domain); err != nil {
 		return false
 	}
 	domain, err := strconv.ParseUint(text, 0, 64)

@@ -58,7 +58,8 @@ func (t takeover) wanted(def *accel.Definition, accs []accel.Accelerator) ([]dev
 }
 
 // mayTake says why a device is left to the driver that it is bound to. It never takes a device that somebody assigned
-// elsewhere on purpose (to a virtual machine, or by driver_override), that shows the console, or that is in use.
+// elsewhere on purpose (to a virtual machine, or by driver_override), that shows the console, or that is in use: by
+// processes, or by the host itself as a disk or a network interface.
 func (t takeover) mayTake(def *accel.Definition, v devices.Device) *accel.Problem {
 	is := fmt.Sprintf("device %q is bound to driver %q, not to %q", v.ID, v.Bound, def.Driver.Binds)
 	listed := slices.ContainsFunc(def.Driver.Conflicts,
@@ -77,6 +78,12 @@ func (t takeover) mayTake(def *accel.Definition, v devices.Device) *accel.Proble
 	case t.devices.ShowsConsole(v.ID):
 		return accel.Problemf(accel.ConflictDriver, "%s, and shows the machine's console, which would be lost: use %s",
 			is, blacklist)
+	}
+	switch use, err := t.devices.HostUse(v.ID); {
+	case err != nil:
+		return accel.Problemf(accel.ConflictDriver, "%s, and whether this host itself uses it is not known: %v", is, err)
+	case use != "":
+		return accel.Problemf(accel.InUse, "%s, and this host itself uses it: %s", is, use)
 	}
 	if problem := accel.HoldersProblem(def.Kind, t.devices.Processes(t.devices.ForeignNodes(v.ID))); problem != nil {
 		problem.Message = is + ": " + problem.Message

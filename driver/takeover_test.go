@@ -97,6 +97,12 @@ func TestTakeoverRefused(t *testing.T) {
 			m.T.Fatal(err)
 		}
 	}
+	disk := func(file, text string) func(*testMachine, *accel.Definition) {
+		return func(m *testMachine, _ *accel.Definition) { m.disk(); m.Write(file, text) }
+	}
+	card := func(file, text string) func(*testMachine, *accel.Definition) {
+		return func(m *testMachine, _ *accel.Definition) { m.card(); m.Write(file, text) }
+	}
 	rebind := func(driver string) func(*testMachine, *accel.Definition) {
 		return func(m *testMachine, def *accel.Definition) {
 			_ = os.Remove(m.Path("/sys/bus/pci/devices/" + ko.Device + "/driver"))
@@ -129,6 +135,41 @@ func TestTakeoverRefused(t *testing.T) {
 			m.Write("/sys/bus/pci/devices/"+ko.Device+"/graphics/fb0/dev", "29:0\n")
 		}, accel.ConflictDriver, "console"},
 		{"held", func(m *testMachine, _ *accel.Definition) { hold(m) }, accel.InUse, "Xorg"},
+		{"a mounted partition", disk("/proc/1/mountinfo", rootMount+
+			"30 1 259:1 / /boot\\040x rw shared:2 - ext4 /dev/root rw\n"), accel.InUse, `"/dev/nvme0n1p1" is mounted at "/boot x"`},
+		{"a file system on several disks", disk("/proc/1/mountinfo", rootMount+
+			"30 1 0:44 / /data rw - btrfs /dev/nvme0n1 rw\n"), accel.InUse, `"/dev/nvme0n1" is mounted at "/data"`},
+		{"swap", disk("/proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n/dev/nvme0n1p1 partition 1 0 -2\n"),
+			accel.InUse, `"/dev/nvme0n1p1" is swap`},
+		{"device mapper", disk("/sys/class/block/nvme0n1p1/holders/dm-0", ""), accel.InUse, `is part of "dm-0"`},
+		{"a loop device", disk("/sys/class/block/loop3/loop/backing_file", "/dev/nvme0n1\n"), accel.InUse, `behind "loop3"`},
+		{"compressed memory", disk("/sys/class/block/zram0/backing_dev", "/dev/nvme0n1p1\n"), accel.InUse, `behind "zram0"`},
+		{"an open disk", func(m *testMachine, _ *accel.Definition) {
+			m.disk()
+			m.Write("/proc/78/comm", "dd\n")
+			m.link("/proc/78/fd/3", "/dev/nvme0n1p1")
+		}, accel.InUse, "dd"},
+		{"mounts that cannot be read", disk("/proc/1/mountinfo", "?\n"), accel.ConflictDriver, "not known"},
+		{"no mounts to be seen", func(m *testMachine, _ *accel.Definition) {
+			m.disk()
+			_ = os.Remove(m.Path("/proc/1/mountinfo"))
+		}, accel.ConflictDriver, "not known"},
+		{"one path of several", disk("/sys/class/block/nvme0n1/hidden", "1\n"), accel.ConflictDriver, "not known"},
+		{"a disk without numbers", disk("/sys/class/block/nvme0n1/dev", "?\n"), accel.ConflictDriver, "not known"},
+		{"a network card that is up", card("/sys/class/net/eth0/flags", "0x1003\n"), accel.InUse, `"eth0" is up`},
+		{"a network card without flags", card("/sys/class/net/eth0/flags", "\n"), accel.ConflictDriver, "not known"},
+		{"a network card of a bond", func(m *testMachine, _ *accel.Definition) {
+			m.card()
+			m.link("/sys/class/net/eth0/master", "../../bond0")
+		}, accel.InUse, `"eth0" is part of "bond0"`},
+		{"a network card with a VLAN", func(m *testMachine, _ *accel.Definition) {
+			m.card()
+			m.link("/sys/class/net/eth0/upper_eth0.7", "../../eth0.7")
+		}, accel.InUse, `"eth0" is part of "eth0.7"`},
+		{"a network card of a container", func(m *testMachine, _ *accel.Definition) {
+			m.card()
+			_ = os.RemoveAll(m.Path("/sys/class/net"))
+		}, accel.ConflictDriver, "not known"},
 		{"no driver to be had", func(m *testMachine, _ *accel.Definition) {
 			_ = os.RemoveAll(m.Path("/lib/modules"))
 		}, accel.NoDriverSource, ""},
@@ -151,6 +192,51 @@ func TestTakeoverRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTakeoverOfIdle: disks and network cards that nobody uses are taken.
+func TestTakeoverOfIdle(t *testing.T) {
+	m, def := contested(t)
+	m.disk()
+	m.card()
+	m.Write("/sys/class/block/vda/dev", "254:0\n") // not of the device
+	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil ||
+		m.bound(ko.Device) != "edu" {
+		t.Error(problem, m.bound(ko.Device))
+	}
+}
+
+// rootMount is a line of the table of mounts.
+const rootMount = "1 0 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+
+func (m *testMachine) link(name, target string) {
+	m.T.Helper()
+	if err := os.MkdirAll(filepath.Dir(m.Path(name)), 0o755); err != nil {
+		m.T.Fatal(err)
+	}
+	if err := os.Symlink(target, m.Path(name)); err != nil {
+		m.T.Fatal(err)
+	}
+}
+
+// disk puts a disk with a partition below the device.
+func (m *testMachine) disk() {
+	dir := "/sys/bus/pci/devices/" + ko.Device + "/nvme/nvme0/nvme0n1"
+	for name, minor := range map[string]string{"": "0", "/nvme0n1p1": "1"} {
+		node := filepath.Base(dir + name)
+		m.Write(dir+name+"/dev", "259:"+minor+"\n")
+		m.Write(dir+name+"/uevent", "DEVNAME="+node+"\n")
+		m.link("/sys/class/block/"+node, strings.Replace(dir, "/sys", "../..", 1)+name)
+	}
+	m.Write("/proc/1/mountinfo", rootMount)
+}
+
+// card puts a network interface that is down below the device.
+func (m *testMachine) card() {
+	dir := "/sys/bus/pci/devices/" + ko.Device
+	m.Write(dir+"/class", "0x020000\n")
+	m.Write(dir+"/net/eth0/flags", "0x1002\n")
+	m.link("/sys/class/net/eth0", strings.Replace(dir, "/sys", "../..", 1)+"/net/eth0")
 }
 
 // TestTakeoverTakenBack: if the driver does not come up, the device goes back to the driver that had it.

@@ -16,7 +16,7 @@ import (
 // Attributes reads attributes of one PCI function, or of a part of it, as of one moment: a directory is listed once
 // and a file is read once, however many rows of a definition need it. It is not safe for concurrent use.
 type Attributes struct {
-	h            *Host
+	d            Devices
 	dir, address string
 	listed       map[string][]string // by directory
 	answers      map[string]Answer   // by file
@@ -34,7 +34,7 @@ func (d Devices) Attributes(address string) *Attributes {
 }
 
 func (d Devices) attributesAt(dir, address string) *Attributes {
-	return &Attributes{d.h, dir, address, map[string][]string{}, map[string]Answer{}}
+	return &Attributes{d, dir, address, map[string][]string{}, map[string]Answer{}}
 }
 
 // Attribute reads an attribute of the PCI function at address. The form of file is that of
@@ -162,7 +162,7 @@ func (a *Attributes) list(dir string) []string {
 	if names, known := a.listed[dir]; known {
 		return names
 	}
-	names, _ := a.h.Names(dir)
+	names, _ := a.d.h.Names(dir)
 	a.listed[dir] = names
 	return names
 }
@@ -172,7 +172,9 @@ func (a *Attributes) answer(name string) Answer {
 		return got
 	}
 	got := Answer{Name: name}
-	got.Text, got.Err = a.h.ReadAttribute(name)
+	if got.Err = errOutside; a.d.Has(name, a.address) {
+		got.Text, got.Err = a.d.h.ReadAttribute(name)
+	}
 	a.answers[name] = got
 	return got
 }

@@ -2,7 +2,6 @@ package host
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -22,10 +21,20 @@ import (
 const pciDevices = "/sys/bus/pci/devices"
 
 // Devices are the PCI functions of the machine: their attributes in sysfs and their nodes below /dev.
-type Devices struct{ h *Host }
+type Devices struct {
+	h        *Host
+	confined bool
+}
 
 // Devices returns the machine's devices.
-func (h *Host) Devices() Devices { return Devices{h} }
+func (h *Host) Devices() Devices { return Devices{h: h} }
+
+// Of returns the devices as a definition may see them: if it is confined, only what belongs to the function that is
+// asked about, wherever links lead.
+func (d Devices) Of(def *accel.Definition) Devices {
+	d.confined = def.Confined
+	return d
+}
 
 // Node is a device node that sysfs or a definition describes, whether or not it exists in /dev.
 type Node struct {
@@ -71,14 +80,14 @@ func (d Devices) sourceNodes(base, address string, s accel.NodeSource) (nodes []
 	}
 	for _, match := range matches {
 		n, err := d.nodeOf(match)
-		if err != nil {
+		if err != nil || !d.gives(match, address) {
 			continue
 		}
 		nodes = append(nodes, n)
 		for _, sibling := range s.Siblings {
 			name := accel.DeviceText(sibling, address, endNumber(match))
 			n, err := d.sysfsNode(name)
-			if err != nil {
+			if err != nil || d.confined && d.subsystem(name) != d.subsystem(match) {
 				missing = append(missing, name)
 				continue
 			}
@@ -124,10 +133,8 @@ func (d Devices) sysfsNode(dir string) (Node, error) {
 	if err != nil {
 		return Node{}, err
 	}
-	first, second, _ := strings.Cut(dev, ":")
-	major, err1 := strconv.ParseUint(first, 10, 32)
-	minor, err2 := strconv.ParseUint(second, 10, 32)
-	if err := errors.Join(err1, err2); err != nil {
+	major, minor, err := numbers(dev)
+	if err != nil {
 		return Node{}, err
 	}
 	text, err := d.h.ReadAttribute(path.Join(dir, "uevent"))
@@ -135,7 +142,7 @@ func (d Devices) sysfsNode(dir string) (Node, error) {
 		return Node{}, err
 	}
 	name, _ := Line(text, "DEVNAME")
-	n := accel.DeviceNode{Path: path.Join("/dev", name), Major: uint32(major), Minor: uint32(minor)}
+	n := accel.DeviceNode{Path: path.Join("/dev", name), Major: major, Minor: minor}
 	if !strings.HasPrefix(n.Path, "/dev/") || !printable(name) {
 		return Node{}, fmt.Errorf("no DEVNAME in %s/uevent", dir)
 	}

@@ -96,6 +96,29 @@ func askInterfaces(names []string) (map[string]accel.NetworkInterface, error) {
 	return out, nil
 }
 
+// Addresses returns the IP addresses of a network interface in the network namespace of process 1. A copy of a machine
+// has none.
+func (k Kernel) Addresses(name string) (out []string, err error) {
+	if !k.h.Live() {
+		return nil, nil
+	}
+	err = k.inNetwork(func() error {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		all, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		for _, a := range all {
+			out = append(out, a.IPNet.String())
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask for the addresses of network interface %q: %w", name, err)
+	}
+	return out, nil
+}
+
 // rdmaPortGet is RDMA_NLDEV_CMD_PORT_GET (include/uapi/rdma/rdma_netlink.h), which the netlink library lacks.
 const rdmaPortGet = 5
 

@@ -133,17 +133,20 @@ func (p *Policies) read(ctx context.Context) (generations map[string]string, ver
 		}
 		problem := json.Unmarshal(raw, &content)
 		generations[x.Metadata.UID] = x.Metadata.asked()
+		asked := accel.Policy{
+			Name: x.Metadata.Name, Created: x.Metadata.CreationTimestamp, Spec: content.Spec,
+			Named: content.Status.Definitions,
+		}
 		switch {
 		case x.Metadata.DeletionTimestamp != nil:
 		case problem != nil:
 			p.Log.Warn("cannot read a policy; the last version that could be read holds", "policy", x.Metadata.Name,
 				"problem", problem)
 			all = append(all, p.last(x.Metadata.Name)...)
+		case !asked.Settled() && len(p.last(asked.Name)) > 0: // the controller has not copied what it names now
+			all = append(all, p.last(asked.Name)...)
 		default:
-			all = append(all, accel.Policy{
-				Name: x.Metadata.Name, Created: x.Metadata.CreationTimestamp, Spec: content.Spec,
-				Named: content.Status.Definitions,
-			})
+			all = append(all, asked)
 		}
 	}
 	p.Last = all

@@ -259,6 +259,36 @@ func TestPolicyThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// TestPolicyThatIsNotSettled: while the status of a policy has another text than the policy pins, the version from
+// before stays; a policy from which nothing is known is taken as it is.
+func TestPolicyThatIsNotSettled(t *testing.T) {
+	const right = "sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881" // of "x"
+	pinned := func(digest string) string {
+		return strings.TrimSuffix(strings.Replace(aPolicy("a", 9, 20, ""), `"spec":{`,
+			`"spec":{"definitionsFrom":[{"configMap":"m","key":"k","digest":"`+digest+`"}],`, 1), "}") +
+			`,"status":{"definitions":[{"name":"m/k","text":"x"}]}}`
+	}
+	for _, c := range []struct {
+		digest string
+		last   []accel.Policy
+		want   int
+	}{
+		{right, []accel.Policy{{Name: "a", Spec: accel.PolicySpec{Priority: 3}}}, 9},
+		{"sha256:0", []accel.Policy{{Name: "a", Spec: accel.PolicySpec{Priority: 3}}}, 3},
+		{"sha256:0", nil, 9},
+	} {
+		var reported []accel.Policy
+		p := &Policies{
+			API: &shelf{items: []string{pinned(c.digest)}}, Log: slog.New(slog.DiscardHandler),
+			Kept: true, Last: c.last,
+			Tell: func(all []accel.Policy) { reported = all },
+		}
+		if _, _, err := p.read(t.Context()); err != nil || len(reported) != 1 || reported[0].Spec.Priority != c.want {
+			t.Errorf("%s after %v: %+v, %v", c.digest, c.last, reported, err)
+		}
+	}
+}
+
 type item struct {
 	Meta Meta `json:"metadata"`
 	Spec struct {

@@ -383,3 +383,23 @@ func TestLoad(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestConfinedHasNoPrivilege: what a confined definition may not have is an error with its line.
+func TestConfinedHasNoPrivilege(t *testing.T) {
+	const text = "kind: a-b\nresource: a.b/c\nmatch: [{vendor: f00d, device: \"0001\"}]\ndriver: {binds: m, modules: [{name: m}]}\n" +
+		"nodes: [{glob: accel/a*}]\nserial: serial\n%s"
+	for more, want := range map[string]string{
+		"": "", "confined: true\n": "", "container: {nodes: [/dev/sda]}\n": "",
+		"confined: true\ncontainer: {nodes: [/dev/sda]}\n": "8 container.nodes: gives out nodes of other devices, and the definition is confined",
+		"confined: true\nmodel: /sys/x\n":                  "8 model: reads a file of the host, and the definition is confined",
+	} {
+		got := ""
+		_, faults := Read(fmt.Appendf(nil, text, more))
+		for _, f := range faults {
+			got += fmt.Sprintf("%d %s", f.Line, f)
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", more, got, want)
+		}
+	}
+}

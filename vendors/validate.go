@@ -107,6 +107,12 @@ func Validate(def *accel.Definition) []Fault {
 	c.templates(def)
 	c.signals(def)
 	c.probe(def)
+	if def.Confined {
+		for _, text := range def.Privileged() {
+			field, does, _ := strings.Cut(text, ": ")
+			c.bad(field, "%s, and the definition is confined", does)
+		}
+	}
 	optional(c, "hotplug", def.Hotplug, "safe")
 	optional(c, "reset", def.Reset, accel.ResetFunction, accel.ResetRebind, accel.ResetNever)
 	return c.faults

@@ -3,6 +3,7 @@ package policy
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -53,6 +54,9 @@ func (c *Controller) define(p *Policy, texts map[string]*configMap) defined {
 			kind, err := c.parse(x.Text)
 			if size += len(x.Text); err == nil && size > maxDefinitions {
 				err = fmt.Errorf("the definitions have more than %d bytes together", maxDefinitions)
+			}
+			if why := from.Refuses(x); err == nil && why != "" {
+				err = errors.New(why)
 			}
 			if err == nil && kinds[kind] {
 				err = fmt.Errorf("the kind %q has another definition in this policy", kind)

@@ -87,6 +87,13 @@ func TestDefinitionsByName(t *testing.T) {
 		s.put(mapPath, "DELETED", s.objects[mapPath])
 		s.mu.Unlock()
 		check("the config map is gone", `has no config map "defs"`, again)
+		s.edit(policyPath, object{"spec": object{"definitionsFrom": []any{object{
+			"configMap": "defs", "key": "one.yaml", "digest": "sha256:0",
+		}}}})
+		s.edit(mapPath, object{
+			"metadata": object{"namespace": "acceld-system"}, "data": object{"one.yaml": one.Text},
+		})
+		check("another text than is pinned", "and the policy pins sha256:0", again)
 		s.edit(policyPath, object{"spec": object{"definitionsFrom": nil}})
 		check("none is named", "")
 		if len(marks) != 4 { // none, one, two, and the later ones

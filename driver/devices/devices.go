@@ -59,7 +59,7 @@ func (s *Devices) Observe(def *accel.Definition, accs []accel.Accelerator) []Dev
 		if v.Bound != "" {
 			v.Below = s.unserved(a.ID, drivers)
 		}
-		s.findNodes(&v, def.Nodes)
+		s.findNodes(&v, def)
 		out = append(out, v)
 	}
 	return out

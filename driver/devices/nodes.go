@@ -11,8 +11,8 @@ import (
 )
 
 // findNodes fills in the nodes that match the definition's rows. The node of an optional row may never be created.
-func (s *Devices) findNodes(v *Device, sources []accel.NodeSource) {
-	found, missing := s.h.Devices().Nodes(v.ID, sources)
+func (s *Devices) findNodes(v *Device, def *accel.Definition) {
+	found, missing := s.h.Devices().Of(def).Nodes(v.ID, def.Nodes)
 	if len(missing) > 0 {
 		v.Missing = missing[0]
 	}
@@ -107,12 +107,13 @@ func (s *Devices) NodeAt(name string) accel.DeviceNode {
 	return n
 }
 
-// ForeignNodes are the nodes of a device that any driver made, such as drm/card0.
+// ForeignNodes are the nodes of a device that any driver made, such as drm/card0 or the node of a disk.
 func (s *Devices) ForeignNodes(id string) []accel.DeviceNode {
 	found, _ := s.h.Devices().Nodes(id, []accel.NodeSource{{Glob: "*/*"}, {Glob: "*/*/*"}})
 	var out []accel.DeviceNode
 	for _, n := range found {
 		out = append(out, n.DeviceNode)
 	}
-	return out
+	disks, _ := s.disks(id) // if they are not known, HostUse says why
+	return append(out, disks...)
 }

@@ -38,7 +38,7 @@ func (r *Steps) Run(ctx context.Context, def *accel.Definition, facts accel.Fact
 			continue
 		}
 		started := time.Now()
-		if err := r.runStep(ctx, s, accs); err != nil {
+		if err := r.runStep(ctx, expanded, s, accs); err != nil {
 			return accel.Problemf(accel.StepFailed, "step %q %s %s of %q: %v", s.Name, moment, state, def.Kind, err)
 		}
 		r.log.Info("step done", "kind", def.Kind, "state", state, "moment", moment, "step", s.Name, "took",
@@ -53,21 +53,25 @@ func holds(when string) bool {
 }
 
 // runStep runs one step within its timeout. Whatever the step has begun ends with its context.
-func (r *Steps) runStep(ctx context.Context, s accel.CustomStep, accs []accel.Accelerator) error {
+func (r *Steps) runStep(ctx context.Context, def *accel.Definition, s accel.CustomStep,
+	accs []accel.Accelerator,
+) error {
 	limit, err := time.ParseDuration(cmp.Or(s.Timeout, stepTimeout))
 	if err != nil {
 		return fmt.Errorf("timeout: %w", err)
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err = r.stepForm(limited, s, accs)
+	err = r.stepForm(limited, def, s, accs)
 	if err != nil && ctx.Err() == nil && errors.Is(limited.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("not done after %v: %w", limit, err)
 	}
 	return err
 }
 
-func (r *Steps) stepForm(ctx context.Context, s accel.CustomStep, accs []accel.Accelerator) error {
+func (r *Steps) stepForm(ctx context.Context, def *accel.Definition, s accel.CustomStep,
+	accs []accel.Accelerator,
+) error {
 	switch {
 	case s.Run != nil:
 		_, err := r.runProgram(ctx, s.Run.Argv, s.Run.User)
@@ -77,7 +81,7 @@ func (r *Steps) stepForm(ctx context.Context, s accel.CustomStep, accs []accel.A
 	case s.WaitForLogs != nil:
 		return r.waitForLogs(ctx, *s.WaitForLogs)
 	case s.Validate != nil:
-		return r.validate(ctx, *s.Validate, accs)
+		return r.validate(ctx, def, *s.Validate, accs)
 	}
 	return errors.New("it says nothing to do")
 }
@@ -123,7 +127,9 @@ func (r *Steps) program(ctx context.Context, argv []string, user string) (*exec.
 }
 
 // validate compares a result with the expected one.
-func (r *Steps) validate(ctx context.Context, v accel.ValidateStep, accs []accel.Accelerator) error {
+func (r *Steps) validate(ctx context.Context, def *accel.Definition, v accel.ValidateStep,
+	accs []accel.Accelerator,
+) error {
 	if len(v.Argv) > 0 {
 		return r.validateOutput(ctx, v, accs)
 	}
@@ -137,7 +143,7 @@ func (r *Steps) validate(ctx context.Context, v accel.ValidateStep, accs []accel
 		}
 		var text string
 		err := r.operations.Do(ctx, "validate "+a.ID, func() (err error) {
-			text, err = r.h.Devices().Attribute(a.ID, v.File)
+			text, err = r.h.Devices().Of(def).Attribute(a.ID, v.File)
 			return err
 		})
 		if err != nil {

@@ -226,3 +226,23 @@ func TestValidateEachDevice(t *testing.T) {
 		t.Error(problem)
 	}
 }
+
+// TestValidateConfined: a step of a confined definition reads attributes of the device only.
+func TestValidateConfined(t *testing.T) {
+	m := hosttest.New(t)
+	const id = "0000:00:04.0"
+	m.AddPCI(accel.PCIDevice{Address: id, Class: "00ff00"})
+	m.File("/sys/class/iscsi_session/session1/password", "secret\n")
+	def := withSteps(accel.CustomStep{Name: "x", Validate: &accel.ValidateStep{
+		File: "/sys/class/iscsi_session/session1/password", Want: "secret",
+	}})
+	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{})
+	for _, def.Confined = range []bool{false, true} {
+		problem := d.Run(t.Context(), def, accel.Facts{}, []accel.Accelerator{{
+			ID: id, Health: accel.Health{State: accel.Healthy},
+		}}, accel.DriverContainer, accel.After)
+		if (problem != nil) != def.Confined {
+			t.Errorf("confined %v: %v", def.Confined, problem)
+		}
+	}
+}

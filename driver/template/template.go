@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -84,6 +85,10 @@ func Firmware(def *accel.Definition, facts accel.Facts, m accel.Module) ([]strin
 		if problem != nil {
 			return nil, problem
 		}
+		if path.IsAbs(file) || slices.Contains(strings.Split(file, "/"), "..") {
+			return nil, accel.Problemf(accel.DefinitionInvalid,
+				"the firmware %q of module %q leaves the directory of firmware", file, m.Name)
+		}
 		out = append(out, file)
 	}
 	return out, nil
@@ -138,6 +143,11 @@ func Parameters(def *accel.Definition, facts accel.Facts, m accel.Module) (map[s
 		if strings.ContainsAny(value, "\x00\n\"") {
 			return nil, accel.Problemf(accel.DefinitionInvalid,
 				"parameter %q of module %q is %q: quotes and line ends cannot be given to the kernel", name, m.Name,
+				value)
+		}
+		if def.Confined && strings.Contains(value, "/") { // some modules take the path of a program
+			return nil, accel.Problemf(accel.DefinitionInvalid,
+				"parameter %q of module %q is %q: a confined definition may not name a file of the host", name, m.Name,
 				value)
 		}
 		out[name] = value

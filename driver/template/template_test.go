@@ -28,3 +28,30 @@ func TestExpand(t *testing.T) {
 		t.Errorf("on CoreOS: %+v, %v", filled.Driver.Sources, problem)
 	}
 }
+
+// TestFirmwareInside: a template cannot lead out of the directory of firmware.
+func TestFirmwareInside(t *testing.T) {
+	def := &accel.Definition{Kind: "a-b"}
+	for text, ok := range map[string]bool{
+		"a/{{.HardwareResource}}.bin": true, "": true, `{{if eq .DriverVersion "2"}}a{{end}}`: true,
+		`{{print "." "."}}/shadow`: false, `a/{{print "." "."}}/{{print "." "."}}/b`: false, `{{print "/"}}etc/shadow`: false,
+	} {
+		_, problem := Firmware(def, accel.Facts{}, accel.Module{Name: "m", Firmware: []string{text}})
+		if (problem == nil) != ok {
+			t.Errorf("%q: %v", text, problem)
+		}
+	}
+}
+
+// TestParametersConfined: a definition from the cluster gives a module no path of a program or a file.
+func TestParametersConfined(t *testing.T) {
+	for text, ok := range map[string]bool{"16": true, "{{.DriverVersion}}": true, "/bin/sh": false, `{{print "/"}}sh`: false} {
+		m := accel.Module{Name: "m", Parameters: map[string]string{"helper": text}}
+		for _, confined := range []bool{false, true} {
+			_, problem := Parameters(&accel.Definition{Kind: "a-b", Confined: confined}, accel.Facts{}, m)
+			if (problem == nil) != (ok || !confined) {
+				t.Errorf("%q, confined %v: %v", text, confined, problem)
+			}
+		}
+	}
+}

@@ -99,6 +99,8 @@ rules:
 - {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], verbs: ["*"]}
 - {apiGroups: [acceld.dev], resources: [acceleratorpolicies, acceleratorpolicies/status], verbs: ["*"]}
 - {apiGroups: [acceld.dev], resources: [extendedresources], resourceNames: [` + Granted + `], verbs: [use]}
+- {apiGroups: [acceld.dev], resources: [validationimages], resourceNames: [` + Image + `], verbs: [use]}
+- {apiGroups: [acceld.dev], resources: [validationresources], resourceNames: [` + Resource + `], verbs: [use]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

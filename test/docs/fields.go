@@ -87,7 +87,7 @@ func definitionFields(root string) string {
 		"# The fields of a definition\n\nGenerated from the comments of package accel; do not edit. How a definition is written and tried is told in\n" +
 			"[definitions.md](definitions.md).\n\nWhat is marked \"template\" is filled with the facts of the host, see [Runtime](#runtime). In what is marked \"device\",\n" +
 			"`{{.Address}}` stands for the PCI address of the device and `{{.Number}}` for its number.\n" +
-			"What is marked \"privileged\" a host takes from its own files only, unless it\n[trusts policies](trust.md#what-a-policy-may-bring).\n")
+			"What is marked \"privileged\" a host takes from its own files only, unless it\n[trusts policies](trust.md#what-a-policy-may-bring). What is marked \"privileged if\" depends on the text.\n")
 	todo, done := []string{"Definition"}, map[string]bool{"Definition": true}
 	for len(todo) > 0 {
 		name := todo[0]
@@ -129,7 +129,10 @@ func (v *vocabulary) section(b *strings.Builder, name string) (next []string) {
 			}[kind]
 		}
 		if tag.Get("privileged") != "" {
-			meaning += " *Privileged.*"
+			meaning += map[string]string{
+				"": " *Privileged.*", "own": " *Privileged if absolute and without `{{.Address}}`.*",
+				"numbered": " *Privileged if without `{{.Number}}`.*", "dev": " *Privileged if not below `/dev`.*",
+			}[tag.Get("unless")]
 		}
 		text, used := v.typeText(f.Type)
 		next = append(next, used...)

@@ -30,6 +30,21 @@ spec:
 `, image, args, alone)
 }
 
+// validationGrant lets the controller run an image, with the resource.
+const validationGrant = `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: edu-check}
+rules:
+- {apiGroups: [acceld.dev], resources: [validationimages], resourceNames: [%q], verbs: [use]}
+- {apiGroups: [acceld.dev], resources: [validationresources], resourceNames: [qemu.org/edu], verbs: [use]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: edu-check}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edu-check}
+subjects: [{kind: ServiceAccount, name: acceld-controller, namespace: acceld-system}]
+`
+
 // outcomeOf waits for the outcome of a validation and returns what the node says of it.
 func outcomeOf(t *testing.T, n *bed.Node, outcome, why string) {
 	t.Helper()
@@ -83,6 +98,11 @@ func TestValidation(t *testing.T) {
 	text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/validation"))
 	stage.Check(t, err)
 	apply(t, n, []byte(text))
+	t.Run("without a grant of the image", func(t *testing.T) {
+		apply(t, n, provenPolicy(image, `"-expect", "1", "-hold", "0ms"`, false))
+		outcomeOf(t, n, "skipped", "no image for validations")
+	})
+	apply(t, n, fmt.Appendf(nil, validationGrant, image))
 	t.Run("not privileged", func(t *testing.T) {
 		apply(t, n, provenPolicy(image, `"-expect", "1", "-hold", "0s"`, true))
 		outcomeOf(t, n, "passed", "violates PodSecurity")

@@ -88,10 +88,12 @@ func (p compiled) matches(c corpus.Case) bool {
 	})
 }
 
-// grants lets everybody use the one name that the corpus has as granted.
+// grants lets everybody use the names that the corpus has as granted.
 func grants(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if a.GetAPIGroup() == "acceld.dev" && a.GetResource() == "extendedresources" && a.GetVerb() == "use" &&
-		a.GetName() == corpus.Granted {
+	name := map[string]string{
+		"extendedresources": corpus.Granted, "validationimages": corpus.Image, "validationresources": corpus.Resource,
+	}[a.GetResource()]
+	if a.GetAPIGroup() == "acceld.dev" && a.GetVerb() == "use" && name != "" && a.GetName() == name {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
