@@ -28,6 +28,8 @@ func tools() []need {
 	return []need{
 		{pkg: "mmdebstrap", program: "mmdebstrap"},
 		{pkg: "e2fsprogs", file: "/usr/sbin/mke2fs"},
+		{pkg: "kmod", file: "/usr/sbin/depmod"},
+		{pkg: "xz-utils", program: "xz"},
 		{pkg: "gcc", program: "gcc"},
 		{pkg: "libc6-dev", file: "/usr/lib/x86_64-linux-gnu/libc.a"},
 		{pkg: "pkg-config", program: "pkg-config"},
