@@ -15,13 +15,13 @@ const (
 	adapterDefinition = `kind: example-adapter
 resource: example.com/adapter
 match: [{vendor: "8086", device: "10d3"}]
-driver: {binds: vfio-pci, conflicts: [e1000e], takeover: true, modules: [{name: vfio-pci}]}
+driver: {binds: vfio-pci, conflicts: [e1000e], takeover: true, modules: [{name: vfio_pci}]}
 container: {env: [EXAMPLE_GIVES=the adapter]}
 `
 	assignedDefinition = `kind: example-assigned
 resource: example.com/assigned
 match: [{vendor: "8086", device: "10ca"}]
-driver: {binds: vfio-pci, conflicts: [igbvf], takeover: true, modules: [{name: vfio-pci}]}
+driver: {binds: vfio-pci, conflicts: [igbvf], takeover: true, modules: [{name: vfio_pci}]}
 container: {env: [EXAMPLE_GIVES=a function]}
 `
 )
@@ -36,7 +36,7 @@ func Test31_SharedModule(t *testing.T) {
 	c := light(t, bed.Options{Cmdline: "intel_iommu=on", Devices: []string{
 		"-device", "intel-iommu", "-device", "igb,bus=slot0,romfile=", "-device", "e1000e,bus=slot1,romfile=",
 	}})
-	c.define(adapterDefinition, assignedDefinition)
+	c.define(map[string]string{"adapter": adapterDefinition, "assigned": assignedDefinition})
 	c.sh(`modprobe -a igb igbvf e1000e; echo 2 > /sys/bus/pci/devices/0000:01:00.0/sriov_numvfs`)
 	const own = "0000:01:00.0 igb (null)\n0000:01:10.0 igbvf (null)\n0000:01:10.2 igbvf (null)\n" +
 		"0000:02:00.0 e1000e (null)"
