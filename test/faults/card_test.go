@@ -215,7 +215,7 @@ func (c *rack) errors() {
 		"not allocatable at the kubelet": c.allocatable(0),
 		"tainted in its slice":           c.sliced(string(accel.BusErrors)),
 	})
-	c.Logf("the kernel:\n%s", c.sh(`dmesg | grep -E 'AER|PCIe Bus Error'`))
+	c.Logf("the kernel:\n%s", c.sh(`dmesg | grep -E 'Uncorrect|recover|link has been reset'`))
 	c.Logf("acceld status:\n%s", c.sh("acceld status || true"))
 	if m := c.machine(); !ready(m, "example-port", 1) || !ready(m, "example-function", 2) {
 		c.Errorf("the other card is %+v and %+v", m.Have["example-port"], m.Have["example-function"])
