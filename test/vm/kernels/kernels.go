@@ -1,8 +1,8 @@
-// Package kernels has the two kernels of the guests' disk: an older one for which NVIDIA's driver of Debian 12 compiles,
-// and a newer one for which it does not (test/nvidia). The distribution's archive forgets kernels, so their packages are
-// kept in the cache once they have been fetched, and are installed from there. Without both of them a broken kernel
-// upgrade cannot be shown; this package says so and does not take others in their place. A third kernel, the next
-// Debian's, is for what newer kernels say and do differently.
+// Package kernels has the two kernels of the guests' disk: an older one for which NVIDIA's driver of Debian 12
+// compiles, and a newer one for which it does not (test/nvidia). The distribution's archive forgets kernels, so their
+// packages are kept in the cache once they have been fetched, and are installed from there. Without both of them a
+// broken kernel upgrade cannot be shown; this package says so and does not take others in their place. A third kernel,
+// the next Debian's, is for what newer kernels say and do differently.
 package kernels
 
 import (
