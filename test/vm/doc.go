@@ -14,6 +14,7 @@
 //	host    systemd, container runtime installed but not started. Units, upgrades, reboots
 //	node    host + container runtime + kubelet + control plane: a Ready node
 //
+// Options.Kernel chooses the kernel: one of the two of the disk, or the next Debian's, for which nothing can be built.
 // Options.Engine chooses the container runtime; the other one is not in the guest. StartPair starts two nodes of one
 // cluster. image.Serve is a registry that a test can make refuse, lie, dawdle or hang up.
 //

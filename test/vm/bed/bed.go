@@ -257,7 +257,7 @@ func (b *Bed) probe(ctx context.Context) error {
 	kernel := b.Kernels()[0]
 	dir, err := b.cache.Entry(ctx, "accel", cache.NewKey("2", b.accel.QEMU, string(boot), kernel),
 		func(tmp string) error {
-			initrd, err := b.writeInitrd(tmp, kernel, nil)
+			initrd, err := b.writeInitrd(tmp, Options{Kernel: kernel}, nil)
 			if err != nil {
 				return err
 			}
@@ -276,8 +276,9 @@ func (b *Bed) probe(ctx context.Context) error {
 	return nil
 }
 
-// writeInitrd writes the initramfs of a kernel with the files to lay over the guest's disk.
-func (b *Bed) writeInitrd(dir, kernel string, overlay map[string]initramfs.File) (string, error) {
+// writeInitrd writes the initramfs of a kernel with the files to lay over the guest's disk. Of the options it takes the
+// kernel.
+func (b *Bed) writeInitrd(dir string, o Options, overlay map[string]initramfs.File) (string, error) {
 	script, err := seed.Init()
 	if err != nil {
 		return "", err
@@ -292,7 +293,7 @@ func (b *Bed) writeInitrd(dir, kernel string, overlay map[string]initramfs.File)
 		"bin/sh":      {Link: "busybox"},
 		"seed":        {Mode: 0o755, Dir: true},
 	}
-	modules, err := b.supply.Debian.Modules(kernel)
+	modules, err := b.bootModules(o)
 	if err != nil {
 		return "", err
 	}
@@ -310,7 +311,7 @@ func (b *Bed) writeInitrd(dir, kernel string, overlay map[string]initramfs.File)
 	if err := initramfs.Write(&archive, files); err != nil {
 		return "", err
 	}
-	out := filepath.Join(dir, "initrd-"+kernel)
+	out := filepath.Join(dir, "initrd-"+o.Kernel)
 	if err := os.WriteFile(out, archive.Bytes(), 0o600); err != nil {
 		return "", fmt.Errorf("cannot write initramfs: %w", err)
 	}

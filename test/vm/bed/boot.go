@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/test/vm/cluster"
+	"github.com/acceld/acceld/test/vm/disk"
 	"github.com/acceld/acceld/test/vm/initramfs"
 	"github.com/acceld/acceld/test/vm/qemu"
 	"github.com/acceld/acceld/test/vm/seed"
@@ -22,7 +23,8 @@ import (
 type Options struct {
 	// Accelerators are put into the first slots.
 	Accelerators int
-	// Kernel is one of the disk's, see Kernels; empty means the first of them, Oldest the last.
+	// Kernel is one of the disk's, see Kernels; empty means the first of them, Oldest the last. Later is one that the
+	// disk does not have, and implies FreshBoot.
 	Kernel string
 	// FreshBoot boots from power-on instead of going on from a snapshot.
 	FreshBoot bool
@@ -43,10 +45,16 @@ type Options struct {
 
 	// member is the index of the guest's place in the cluster.
 	member int
+	// later is there for Later.
+	later disk.Later
 }
 
-// Oldest is the oldest kernel that the disk has, so that the newest can be an upgrade.
-const Oldest = "oldest"
+const (
+	// Oldest is the oldest kernel that the disk has, so that the newest can be an upgrade.
+	Oldest = "oldest"
+	// Later is the kernel of the next Debian, without headers, for what newer kernels say and do differently.
+	Later = "later"
+)
 
 func (b *Bed) withDefaults(o Options) Options {
 	switch kernels := b.Kernels(); o.Kernel {
@@ -61,7 +69,7 @@ func (b *Bed) withDefaults(o Options) Options {
 	if o.MemoryMiB == 0 {
 		o.MemoryMiB = 2048
 	}
-	if o.Cmdline != "" || len(o.Devices) > 0 || o.LosesCache {
+	if o.Cmdline != "" || len(o.Devices) > 0 || o.LosesCache || o.Kernel == Later {
 		o.FreshBoot = true
 	}
 	return o
@@ -74,11 +82,19 @@ func (b *Bed) Kernels() []string { return b.supply.Debian.Kernels() }
 // Kernels are the releases that this guest can be rebooted into.
 func (g *Guest) Kernels() []string { return g.bed.Kernels() }
 
+// bootModules are the files of the modules that a guest needs before it has its disk.
+func (b *Bed) bootModules(o Options) ([]string, error) {
+	if o.Kernel == Later {
+		return o.later.Modules()
+	}
+	return b.supply.Debian.Modules(o.Kernel)
+}
+
 func (b *Bed) check(o Options) error {
 	if o.Accelerators < 0 || o.Accelerators > qemu.Slots {
 		return fmt.Errorf("cannot plug %d accelerators: there are %d slots", o.Accelerators, qemu.Slots)
 	}
-	if !slices.Contains(b.Kernels(), o.Kernel) {
+	if o.Kernel != Later && !slices.Contains(b.Kernels(), o.Kernel) {
 		return fmt.Errorf("cannot boot kernel %q: the disk has %q", o.Kernel, b.Kernels())
 	}
 	return nil
@@ -110,9 +126,18 @@ func (b *Bed) newGuest(kind seed.Kind, o Options) (*Guest, error) {
 		return nil, fmt.Errorf("cannot make QEMU's log: %w", err)
 	}
 	g.config = qemu.Config{
-		Accel: b.accel, Kernel: b.supply.Debian.Kernel(o.Kernel), Append: commandLine(kind, o.Cmdline),
+		Accel: b.accel, Append: commandLine(kind, o.Cmdline),
 		Disk: g.file("root.qcow2"), Programs: b.programs, Console: g.file("console.log"),
 		MemoryMiB: o.MemoryMiB, CPUs: cpus, Extra: o.Devices,
+	}
+	if o.Kernel != Later {
+		g.config.Kernel = b.supply.Debian.Kernel(o.Kernel)
+	} else {
+		g.config.Kernel = o.later.Kernel()
+		g.config.Extra = append([]string{
+			"-drive", "if=none,id=modules,format=raw,readonly=on,file=" + o.later.Disk(),
+			"-device", "virtio-blk-pci,drive=modules,addr=07.0",
+		}, o.Devices...)
 	}
 	if o.LosesCache {
 		return g, g.serveDisk()
@@ -147,7 +172,7 @@ func (g *Guest) boot(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if g.config.Initrd, err = g.bed.writeInitrd(g.dir, o.Kernel, files); err != nil {
+	if g.config.Initrd, err = g.bed.writeInitrd(g.dir, o, files); err != nil {
 		return err
 	}
 	for slot := range o.Accelerators {
@@ -197,7 +222,7 @@ func (g *Guest) Reboot(ctx context.Context, r Reboot) error {
 		if err != nil {
 			return err
 		}
-		if g.config.Initrd, err = g.bed.writeInitrd(g.dir, r.Kernel, files); err != nil {
+		if g.config.Initrd, err = g.bed.writeInitrd(g.dir, Options{Kernel: r.Kernel}, files); err != nil {
 			return err
 		}
 		g.config.Kernel = g.bed.supply.Debian.Kernel(r.Kernel)

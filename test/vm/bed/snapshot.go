@@ -15,6 +15,7 @@ import (
 
 	"github.com/acceld/acceld/test/vm/cache"
 	"github.com/acceld/acceld/test/vm/cluster"
+	"github.com/acceld/acceld/test/vm/disk"
 	"github.com/acceld/acceld/test/vm/initramfs"
 	"github.com/acceld/acceld/test/vm/seed"
 )
@@ -59,6 +60,12 @@ func (b *Bed) startIn(ctx context.Context, kind seed.Kind, o Options) (*Node, er
 	o = b.withDefaults(o)
 	if err := b.check(o); err != nil {
 		return nil, err
+	}
+	if o.Kernel == Later {
+		var err error
+		if o.later, err = disk.MakeLater(ctx, b.cache, b.log); err != nil {
+			return nil, err
+		}
 	}
 	if o.FreshBoot {
 		return b.boot(ctx, kind, o)

@@ -64,9 +64,13 @@ func (d Debian) Busybox() string { return filepath.Join(d.dir, "busybox") }
 
 // Modules are the files of the modules that a guest needs before it has its disk, in load order.
 func (d Debian) Modules(release string) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(d.dir, "boot-"+release, "*.ko"))
+	return modulesIn(filepath.Join(d.dir, "boot-"+release))
+}
+
+func modulesIn(dir string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.ko"))
 	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("cannot find boot modules of kernel %q: %v", release, err)
+		return nil, fmt.Errorf("cannot find boot modules in %q: %v", dir, err)
 	}
 	sort.Strings(files)
 	return files, nil
@@ -144,7 +148,7 @@ func pack(ctx context.Context, root, dir string) error {
 		if err := copyFile(filepath.Join(root, "boot", "vmlinuz-"+k), filepath.Join(dir, "vmlinuz-"+k)); err != nil {
 			return err
 		}
-		if err := copyBootModules(filepath.Join(root, "lib", "modules", k), filepath.Join(dir, "boot-"+k)); err != nil {
+		if err := copyBootModules(ctx, filepath.Join(root, "lib", "modules", k), filepath.Join(dir, "boot-"+k)); err != nil {
 			return err
 		}
 	}

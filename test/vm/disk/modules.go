@@ -1,8 +1,10 @@
 package disk
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -15,12 +17,16 @@ func bootModules() []string {
 }
 
 // copyBootModules copies the boot modules and what they depend on; the file names begin with the load order.
-func copyBootModules(from, to string) error {
+func copyBootModules(ctx context.Context, from, to string) error {
 	content, err := os.ReadFile(filepath.Join(from, "modules.dep"))
 	if err != nil {
 		return fmt.Errorf("cannot read module dependencies: %w", err)
 	}
-	order, err := loadOrder(string(content), bootModules())
+	builtin, err := os.ReadFile(filepath.Join(from, "modules.builtin"))
+	if err != nil {
+		return fmt.Errorf("cannot read what is built into the kernel: %w", err)
+	}
+	order, err := loadOrder(string(content), string(builtin), bootModules())
 	if err != nil {
 		return err
 	}
@@ -28,28 +34,48 @@ func copyBootModules(from, to string) error {
 		return fmt.Errorf("cannot make the folder of boot modules: %w", err)
 	}
 	for i, file := range order {
-		if err := copyFile(filepath.Join(from, file),
-			filepath.Join(to, fmt.Sprintf("%02d-%s", i, path.Base(file)))); err != nil {
+		name := fmt.Sprintf("%02d-%s", i, strings.TrimSuffix(path.Base(file), packed))
+		if err := copyModule(ctx, filepath.Join(from, file), filepath.Join(to, name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// packed ends the name of a module that is compressed, as those of Debian 13 are.
+const packed = ".xz"
+
+// copyModule copies a module, and unpacks it: what loads the boot modules cannot.
+func copyModule(ctx context.Context, from, to string) error {
+	if !strings.HasSuffix(from, packed) {
+		return copyFile(from, to)
+	}
+	content, err := exec.CommandContext(ctx, "xz", "-dc", from).Output()
+	if err != nil {
+		return fmt.Errorf("cannot unpack module %q: %w", from, err)
+	}
+	if err := os.WriteFile(to, content, 0o644); err != nil {
+		return fmt.Errorf("cannot write module %q: %w", to, err)
+	}
+	return nil
+}
+
 // loadOrder reads modules.dep (modules.dep(5)): each line names a file and all that it needs, the last one to be loaded
-// first. Modules that are built into the kernel are not in it.
-func loadOrder(dep string, modules []string) ([]string, error) {
+// first. Modules that are built into the kernel are not in it but in modules.builtin, a file on each line.
+func loadOrder(dep, builtin string, modules []string) ([]string, error) {
 	needs := map[string][]string{}
 	for line := range strings.Lines(dep) {
 		file, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
-		name := strings.ReplaceAll(strings.TrimSuffix(path.Base(file), ".ko"), "-", "_")
-		needs[name] = append([]string{file}, strings.Fields(rest)...)
+		needs[moduleName(file)] = append([]string{file}, strings.Fields(rest)...)
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(builtin) {
+		seen[moduleName(strings.TrimSpace(line))] = true
 	}
 	var order []string
-	seen := map[string]bool{}
 	for _, m := range modules {
 		files := needs[m]
-		if len(files) == 0 {
+		if len(files) == 0 && !seen[m] {
 			return nil, fmt.Errorf("cannot find module %q in modules.dep", m)
 		}
 		for i := len(files) - 1; i >= 0; i-- {
@@ -60,4 +86,9 @@ func loadOrder(dep string, modules []string) ([]string, error) {
 		}
 	}
 	return order, nil
+}
+
+// moduleName is the name that the kernel gives to the module in a file.
+func moduleName(file string) string {
+	return strings.ReplaceAll(strings.TrimSuffix(strings.TrimSuffix(path.Base(file), packed), ".ko"), "-", "_")
 }

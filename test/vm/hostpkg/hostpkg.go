@@ -28,6 +28,8 @@ func tools() []need {
 	return []need{
 		{pkg: "mmdebstrap", program: "mmdebstrap"},
 		{pkg: "e2fsprogs", file: "/usr/sbin/mke2fs"},
+		{pkg: "kmod", file: "/usr/sbin/depmod"},
+		{pkg: "xz-utils", program: "xz"},
 		{pkg: "gcc", program: "gcc"},
 		{pkg: "libc6-dev", file: "/usr/lib/x86_64-linux-gnu/libc.a"},
 		{pkg: "pkg-config", program: "pkg-config"},
@@ -67,7 +69,7 @@ func EnsureTools(ctx context.Context, log *progress.Log) error {
 
 // EnsureQEMU installs QEMU, from the distribution's backports where they have a newer one: QEMU 10.0 emulates a quarter
 // to a third quicker than the 7.2 of Debian 12 (a build of the edu driver in a guest: 21 s instead of 29). Where it
-// cannot be had, the old one does it.
+// cannot be had, the old one does it, except for the faults that need a device of QEMU 8, igb.
 func EnsureQEMU(ctx context.Context, log *progress.Log) error {
 	old := len(missing(machine())) > 0
 	if !old {

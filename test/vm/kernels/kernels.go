@@ -1,7 +1,8 @@
-// Package kernels has the two kernels of the guests: an older one for which NVIDIA's driver of Debian 12 compiles, and
-// a newer one for which it does not (test/nvidia). The distribution's archive forgets kernels, so their packages are
-// kept in the cache once they have been fetched, and are installed from there. Without both of them a broken kernel
-// upgrade cannot be shown; this package says so and does not take others in their place.
+// Package kernels has the two kernels of the guests' disk: an older one for which NVIDIA's driver of Debian 12
+// compiles, and a newer one for which it does not (test/nvidia). The distribution's archive forgets kernels, so their
+// packages are kept in the cache once they have been fetched, and are installed from there. Without both of them a
+// broken kernel upgrade cannot be shown; this package says so and does not take others in their place. A third kernel,
+// the next Debian's, is for what newer kernels say and do differently.
 package kernels
 
 import (
@@ -151,16 +152,14 @@ func missing(p Pair) [][]string {
 	return out
 }
 
-// fetch downloads, of each list, the packages of the first release that the archive has, by apt with the archive's own
-// keys: mmdebstrap prepares it for the suite, its updates and its security updates.
+// fetch downloads, of each list, the packages of the first release that the archive has.
 func fetch(ctx context.Context, c cache.Dir, dir string, lists [][]string) error {
 	tmp := c.Path("kernels.tmp")
 	defer os.RemoveAll(tmp)
 	if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o755)); err != nil {
 		return fmt.Errorf("cannot fetch kernels: %w", err)
 	}
-	script := `set -eu; export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
-first() {
+	script := `first() {
 	for k; do
 		packages="linux-image-$k linux-headers-$k linux-headers-${k%-*}-common"
 		for p in $packages; do apt-cache show "$p" >/dev/null 2>&1 || continue 2; done
@@ -174,17 +173,44 @@ to=` + quoted(tmp) + "\n"
 	for _, list := range lists {
 		script += "first " + strings.Join(list, " ") + "\n"
 	}
+	if err := apt(ctx, "bookworm", tmp, script); err != nil {
+		return err
+	}
+	return take(ctx, tmp, dir)
+}
+
+// Later downloads the package of the newest kernel of the next Debian into a folder and returns its file.
+func Later(ctx context.Context, dir string) (string, error) {
+	script := "cd " + quoted(dir) + `
+p=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
+test -n "$p"
+apt-get -q download "$p"
+`
+	if err := apt(ctx, "trixie", dir, script); err != nil {
+		return "", err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "linux-image-*.deb"))
+	if err != nil || len(files) != 1 {
+		return "", fmt.Errorf("cannot fetch a later kernel: %q, %v", files, err)
+	}
+	return files[0], nil
+}
+
+// apt runs a script that uses apt, with the archive's own keys: mmdebstrap prepares it for a suite, its updates and its
+// security updates. The folder is for what mmdebstrap needs meanwhile.
+func apt(ctx context.Context, suite, dir, script string) error {
+	root := filepath.Join(dir, "root")
 	cmd := exec.CommandContext(ctx, "unshare", "--mount", "mmdebstrap", "--variant=extract",
-		"--include=base-files", "--extract-hook="+script,
-		"bookworm", filepath.Join(tmp, "root"))
+		"--include=base-files", `--extract-hook=set -eu; export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"`+"\n"+script,
+		suite, root)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		const most = 4000
 		return fmt.Errorf("cannot fetch kernels: %w\n%s", err, out[max(0, len(out)-most):])
 	}
-	if err := os.RemoveAll(filepath.Join(tmp, "root")); err != nil {
+	if err := os.RemoveAll(root); err != nil {
 		return fmt.Errorf("cannot fetch kernels: %w", err)
 	}
-	return take(ctx, tmp, dir)
+	return nil
 }
 
 // take moves what was fetched to what is kept, and writes the index of all that.

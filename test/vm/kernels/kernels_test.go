@@ -59,8 +59,9 @@ func archive(t *testing.T, releases ...string) {
 	for name, script := range map[string]string{
 		"mmdebstrap": `test -z "$DOWN" || exit 1
 for a; do case "$a" in --extract-hook=*) MMDEBSTRAP_APT_CONFIG=/dev/null sh -c "${a#*=}" sh "$4";; esac; done`,
-		"unshare":   `shift; exec "$@"`,
-		"apt-cache": has + "esac; exit 100",
+		"unshare": `shift; exec "$@"`,
+		"apt-cache": `if [ "$1" = depends ]; then printf '%s\n  Depends: linux-image-6.12.9+deb13-amd64\n' "$2"; exit; fi
+` + has + "esac; exit 100",
 		"apt-get": `shift 2; for p; do
 mkdir -p package/DEBIAN; printf 'Package: %s\nVersion: 1\nArchitecture: all\nMaintainer: m <m@example.com>\nDescription: d\n' "$p" >package/DEBIAN/control
 dpkg-deb -b package "${p}_1_all.deb" >/dev/null; done; rm -r package`,
@@ -70,6 +71,24 @@ dpkg-deb -b package "${p}_1_all.deb" >/dev/null; done; rm -r package`,
 		}
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+}
+
+// TestLater: the package that the newest kernel's name stands for is fetched.
+func TestLater(t *testing.T) {
+	if _, err := exec.LookPath("dpkg-deb"); err != nil {
+		t.Skip("dpkg-deb is not installed")
+	}
+	archive(t)
+	t.Setenv("DOWN", "")
+	dir := t.TempDir()
+	file, err := Later(t.Context(), dir)
+	if want := filepath.Join(dir, "linux-image-6.12.9+deb13-amd64_1_all.deb"); err != nil || file != want {
+		t.Errorf("%q %v, want %q", file, err, want)
+	}
+	t.Setenv("DOWN", "1")
+	if file, err := Later(t.Context(), t.TempDir()); err == nil {
+		t.Errorf("an archive that does not answer gave %q", file)
+	}
 }
 
 // TestGet: what was fetched once is there when the archive has forgotten it; what cannot be had is said.
