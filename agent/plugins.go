@@ -148,7 +148,7 @@ func (p *plugins) devicePlugin(def *accel.Definition, former []string) *devicepl
 	return deviceplugin.NewKind(deviceplugin.Config{
 		Resource: def.Offered(), Former: former, Dir: dir, PodResources: resources, CDI: p.Config.CDI,
 		Definition: def, Log: p.Log, Bound: p.bound,
-		Connections: p.sockets, OnChange: p.changed,
+		Connections: p.sockets, Inherited: p.sockets.Inherited, OnChange: p.changed,
 	})
 }
 
