@@ -18,13 +18,14 @@ import (
 // GetDevicePluginOptions (PluginConnected in pkg/kubelet/cm/devicemanager/manager.go, Kubernetes 1.37).
 const listStream = 3
 
-// inherit takes over the calls on the previous process's connections, until these end: a pod that the kubelet was
-// admitting stays with the plugin that it began with, and a call that fails refuses the pod permanently. No process can
-// answer on a connection whose beginning it does not know. So inherit listens where the previous process did, and tells
-// the kubelet to make its calls there, including those that nobody has answered (GOAWAY, RFC 9113, section 6.8; the
-// kubelet's client repeats them: https://github.com/grpc/proposal/blob/master/A6-client-retries.md#transparent-retries).
-// The stream of the list stays open. Once this process has registered, only such pods are left there: if it is killed
-// now, the kubelet has a connection that waits for the next one.
+// inherit takes over the calls on the previous process's connections until these end. A pod that the kubelet is
+// admitting stays with the plugin that it began with, and a call that fails refuses the pod permanently. But no process
+// can answer on a connection whose beginning it does not know. So inherit listens where the previous process did, and
+// tells the kubelet to make its calls there, including those that nobody has answered (GOAWAY, RFC 9113, section 6.8).
+// The kubelet's client repeats these, as gRPC's proposal A6 has it under "Transparent Retries". The stream of the list
+// stays open.
+//
+// It is for a process that has registered: all other pods are with it, so a kill from then on costs only these.
 func (s *service) inherit() {
 	if s.cfg.Inherited == nil {
 		return

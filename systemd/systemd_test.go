@@ -369,8 +369,8 @@ func TestConnectionOutlivesProcess(t *testing.T) {
 }
 
 // TestHandedOverForAWhile: an inherited connection that nobody ends does so by itself after its time, so that the other
-// end connects again, and is not inherited any more. If this process leaves it to the next one, the next process starts its own
-// time.
+// end connects again, and is not inherited any more. If this process leaves it to the next one, the next process starts
+// its own time.
 func TestHandedOverForAWhile(t *testing.T) {
 	for _, leaving := range []bool{false, true} {
 		ours, theirs := pair(t) // ours stays open, as the manager also holds it

@@ -219,7 +219,7 @@ func (c *changing) change(t *testing.T) map[string]int {
 	t.Helper()
 	changes, err := strconv.Atoi(os.Getenv("ACCELD_CHANGES"))
 	if err != nil {
-		changes = 60
+		changes = 20
 	}
 	sorts := c.sorts()
 	names := slices.Sorted(maps.Keys(sorts))

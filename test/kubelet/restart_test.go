@@ -313,7 +313,7 @@ func TestPluginIsKilledAndKept(t *testing.T) {
 	ts.settle(t, time.Now(), settled, say)
 	dips, refusals := dipsOf(k), admitting(t, k)
 	for i := range max(*restarts/5, 5) {
-		// A pod that the kubelet admits during a registration stays with the plugin of before, which ends after a while.
+		// A pod that the kubelet was admitting stays with the previous plugin, which ends after a while.
 		wait(t, "one connection is kept", func() bool { return len(m.Held()) == 1 })
 		messages, _ := m.Messages()
 		registered = len(messages)
