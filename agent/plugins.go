@@ -153,7 +153,7 @@ func (p *plugins) devicePlugin(def *accel.Definition, former []string) *devicepl
 		Resource: def.Offered(), Former: former, Dir: dir, PodResources: resources, CDI: p.Config.CDI,
 		Definition: def, Log: p.Log, Bound: p.bound,
 		Pods:        func() (host.Pods, error) { return p.Host.Pods(p.kubeletRoot()) },
-		Connections: p.sockets, OnChange: p.changed,
+		Connections: p.sockets, Inherited: p.sockets.Inherited, OnChange: p.changed,
 	})
 }
 

@@ -3,6 +3,8 @@ package deviceplugin
 import (
 	"context"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -20,11 +22,28 @@ type estate struct {
 	held map[string][]*net.UnixConn
 }
 
-// process is one process of the agent. It gets what the previous processes kept.
+// process is one process of the agent. It gets what the previous processes kept. One that is dead reads nothing.
 type process struct {
 	*estate
-	leaving bool
-	handed  map[string][]*net.UnixConn
+	leaving, dead bool
+	handed        map[string][]*net.UnixConn
+}
+
+// Inherited returns what the previous process kept.
+func (p *process) Inherited(name string) []net.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []net.Conn
+	for _, c := range p.handed[name] {
+		all = append(all, c)
+	}
+	return all
+}
+
+func (p *process) die() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dead = true
 }
 
 func (e *estate) process() *process {
@@ -79,6 +98,18 @@ func (p *process) leave() {
 type held struct {
 	*net.UnixConn
 	p *process
+}
+
+func (h held) Read(b []byte) (int, error) {
+	n, err := h.UnixConn.Read(b)
+	h.p.mu.Lock()
+	dead := h.p.dead
+	h.p.mu.Unlock()
+	if dead {
+		<-h.p.t.Context().Done()
+		return 0, net.ErrClosed
+	}
+	return n, err
 }
 
 func (h held) Close() error {
@@ -144,6 +175,93 @@ func TestNextProcessGoesOn(t *testing.T) {
 	}
 	stop() // this one does not leave
 	eventually(t, "the stream has ended with the plugin", func() bool { return len(k.health()) == 0 })
+}
+
+// The kubelet calls while there is no process, and again while it has two plugins: it gets answers, though no process
+// can read what it sent.
+func TestCallsBetweenProcesses(t *testing.T) {
+	k := newFakeKubelet(t)
+	k.start()
+	defer k.stop()
+	e := &estate{t: t}
+	first := e.process()
+	p := newPlugin(k, func(c *Config) { c.Connections = first })
+	p.Update(two())
+	stop := run(t, p)
+	eventually(t, "registered and counted", settled(p, 1, 2))
+	before := k.plugin()
+	first.leave()
+	stop()
+	first.die()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	call := func() error {
+		_, err := before.Allocate(ctx, &pluginapi.AllocateRequest{
+			ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: []string{"a"}}},
+		})
+		return err
+	}
+	answers := make(chan error, 2)
+	for range cap(answers) {
+		go func() { answers <- call() }()
+	}
+	select {
+	case err := <-answers:
+		t.Fatalf("a process that is dead answers: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	next := e.process()
+	p = newPlugin(k, func(c *Config) { c.Connections, c.Inherited = next, next.Inherited })
+	p.timing.overlap = time.Second
+	p.Update(two())
+	run(t, p)
+	for range cap(answers) {
+		if err := <-answers; err != nil {
+			t.Errorf("a call while there was no process: %v", err)
+		}
+	}
+	eventually(t, "registered and counted by the next process", settled(p, 1, 2))
+	if err := call(); err != nil {
+		t.Errorf("a call of who began with the previous process: %v", err)
+	}
+	eventually(t, "the stream of the process before has ended", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.open == 1
+	})
+	sockets, err := filepath.Glob(filepath.Join(k.dir, "acceld-*.sock"))
+	if err != nil || len(sockets) != 1 {
+		t.Errorf("sockets: %q, %v", sockets, err)
+	}
+}
+
+// A path that is none of this plugin's is left alone.
+func TestListensOnlyWhereItsOwnSocketsAre(t *testing.T) {
+	dir := sockets(t)
+	for name, own := range map[string]bool{
+		"acceld-example-thing-0123abcd.sock":       true,
+		"acceld-example-other-0123abcd.sock":       false,
+		"kubelet.sock":                             false,
+		"more/acceld-example-thing-0123abcd.sock":  false,
+		"../acceld-example-thing-0123abcd.sock":    false,
+		"acceld-example-thing-0123abcd.sock/../it": false,
+	} {
+		path := dir + "/" + name
+		left, _ := os.Create(path)
+		l, err := listenAgain(path, dir, "example-thing")
+		if (err == nil) != own {
+			t.Errorf("%s: %v", name, err)
+		}
+		if l != nil {
+			l.Close()
+		}
+		if left != nil && !own {
+			if _, err := os.Lstat(path); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			os.Remove(path)
+		}
+	}
 }
 
 // A failed registration ends what was offered before. So does a stream that this process ends while it keeps

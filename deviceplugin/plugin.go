@@ -8,6 +8,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -48,6 +49,8 @@ type Config struct {
 	Bound func(resource string) (all []Bound, changed <-chan struct{}, known bool)
 	// Connections keeps the kubelet's connections when this process ends. Nil means that they end too.
 	Connections Connections
+	// Inherited returns the connections that the previous process kept for a resource; nil if none ever are.
+	Inherited func(resource string) []net.Conn
 	// Log gets one record per transition. If nil, nothing is logged.
 	Log *slog.Logger
 	// OnChange is called after each change of [Plugin.State] or [Plugin.Problem], from one goroutine and without
@@ -91,6 +94,7 @@ type timing struct {
 	// (plugin/v1beta1/client.go)
 	register time.Duration
 	open     time.Duration // from Register to the kubelet's ListAndWatch
+	overlap  time.Duration // how long the previous process's connections stay beside a new registration
 	ask      time.Duration // deadline of one call to PodResources
 	askFirst time.Duration // from a new list to the first check; doubles up to askMax while the answer differs
 	askMax   time.Duration
@@ -109,6 +113,7 @@ func defaultTiming() timing {
 	return timing{
 		register: 12 * time.Second,
 		open:     5 * time.Second,
+		overlap:  callDeadline,
 		ask:      2 * time.Second,
 		askFirst: 3 * time.Millisecond,
 		askMax:   250 * time.Millisecond,

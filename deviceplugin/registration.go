@@ -136,9 +136,15 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	case <-ctx.Done():
 		return outcome{}
 	}
-	// For a moment the kubelet has two plugins for the resource. Since 1.37 it continues with the one that is left.
-	// An older kubelet ends both, and this plugin registers again as after any other end.
-	p.cfg.Connections.End(p.cfg.Resource)
+	// For a while the kubelet has two plugins for the resource, the previous one for pods that it was admitting. Since
+	// 1.37 it continues with the one that is left. An older kubelet ends both, and this plugin registers again as after
+	// any other end.
+	s.inherit()
+	alone := time.AfterFunc(p.timing.overlap, func() {
+		p.cfg.Connections.End(p.cfg.Resource)
+		s.disinherit()
+	})
+	defer alone.Stop()
 	p.pluginState.set(nil, func(h *accel.PluginHave) {
 		h.Registered, h.Allocatable = true, accel.Answer[int]{}
 		h.Registrations++

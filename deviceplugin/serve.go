@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -37,11 +36,13 @@ type service struct {
 
 	path     string
 	listener net.Listener
-	server   *grpc.Server
-	opened   chan struct{} // closed when the kubelet has the first list
-	ended    chan struct{} // closed when that stream has ended
-	closing  chan struct{} // closed to end the stream from this side
-	streamed atomic.Bool   // there was a ListAndWatch
+	// inherited listen where the previous process did, see inherit.
+	inherited []net.Listener
+	server    *grpc.Server
+	opened    chan struct{} // closed when the kubelet has the first list
+	ended     chan struct{} // closed when that stream has ended
+	closing   chan struct{} // closed to end the stream from this side
+	streamed  atomic.Bool   // there was a ListAndWatch
 }
 
 // serve listens on a new socket. Serving starts before registering, because the kubelet dials back during Register.
@@ -54,13 +55,9 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 		ended:   make(chan struct{}),
 		closing: make(chan struct{}),
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.path, Net: "unix"})
+	l, err := listen(s.path)
 	if err != nil {
-		return nil, accel.ProblemOr(err, accel.RegistrationFailed, "cannot listen on %q", s.path)
-	}
-	if err := os.Chmod(s.path, 0o600); err != nil {
-		_ = l.Close() // the error of Chmod is the one that matters
-		return nil, accel.ProblemOr(err, accel.RegistrationFailed, "cannot protect %q", s.path)
+		return nil, accel.ProblemOr(err, accel.RegistrationFailed, "cannot serve %q", p.cfg.Resource)
 	}
 	s.server = grpc.NewServer(grpc.UnaryInterceptor(bounded), grpc.StreamInterceptor(caught))
 	pluginapi.RegisterDevicePluginServer(s.server, s)
@@ -75,6 +72,7 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 func (s *service) stop(patience time.Duration) {
 	if s.cfg.Connections.Leaving() {
 		_ = s.listener.Close() // unlinks the socket; nobody could act on an error
+		s.disinherit()
 		s.list.quiet(patience)
 		return
 	}
@@ -172,7 +170,7 @@ const leftover = time.Second
 
 // removeLeftovers removes the sockets of a killed agent: those of this kind on which nobody listens any more.
 func removeLeftovers(dir, kind string, now time.Time) {
-	ours := regexp.MustCompile(`^acceld-` + regexp.QuoteMeta(kind) + `-[0-9a-f]{8}\.sock$`)
+	ours := socketName(kind)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return // registering reports what is wrong with the directory

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -18,8 +19,9 @@ import (
 )
 
 // handedFor is how long a connection inherited from the previous process stays open until its name is served again. A
-// kind that is not served by then will not be served soon, and the other end should notice.
-const handedFor = 10 * time.Second
+// kind that is not served by then will not be served soon, and the other end should notice. On a busy machine of two
+// emulated processors, an agent was seen to need 20 s.
+const handedFor = time.Minute
 
 // Sockets are what the service manager holds for the service: the listeners that it opened (socket activation), and
 // connections that outlive one process of the service (the file descriptor store: sd_notify(3), FDSTORE=1, and
@@ -76,10 +78,21 @@ func (s *Sockets) receive(f *os.File) error {
 		return errors.Join(fmt.Errorf("%s: a connection to %s, which no process of this service left", f.Name(),
 			c.RemoteAddr()), c.Close())
 	}
-	k := &kept{UnixConn: u, leaving: s.Leaving}
-	s.handed[f.Name()] = append(s.handed[f.Name()], k)
-	guard.Go(func() { k.await(s.patience) })
+	s.hand(f.Name(), &kept{UnixConn: u, leaving: s.Leaving})
 	return nil
+}
+
+// hand keeps a connection of the previous process under a name until it has ended.
+func (s *Sockets) hand(name string, k *kept) {
+	s.mu.Lock()
+	s.handed[name] = append(s.handed[name], k)
+	s.mu.Unlock()
+	guard.Go(func() {
+		k.await(s.patience)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.handed[name] = slices.DeleteFunc(s.handed[name], func(c net.Conn) bool { return c == k })
+	})
 }
 
 // Listeners returns the stream sockets that systemd opened under one of the names (FileDescriptorName= of a socket
@@ -123,8 +136,16 @@ func (s *Sockets) Keep(name string, c *net.UnixConn) net.Conn {
 	return &kept{UnixConn: c, leaving: s.Leaving}
 }
 
+// Inherited returns the connections that the previous process kept under a name and that have not ended. What arrives
+// on them is lost, because only the previous process knew how they began. They may be written to.
+func (s *Sockets) Inherited(name string) []net.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.handed[name])
+}
+
 // End ends the connections that the previous process kept under a name, because their service is available again or
-// no longer exists. No process can answer on them: each ends by itself when data arrives on it, or after a while.
+// no longer exists. If nobody calls it, each ends by itself after a while.
 func (s *Sockets) End(name string) {
 	s.mu.Lock()
 	ending := s.handed[name]
@@ -167,11 +188,11 @@ func (k *kept) Close() error {
 	return nil
 }
 
-// await ends a connection inherited from the previous process when data arrives on it, when its other end is closed,
-// or after patience.
+// await ends a connection inherited from the previous process when its other end is closed, or after patience. Data
+// that arrives on it does not end it: the other end may be told to send it again elsewhere.
 func (k *kept) await(patience time.Duration) {
 	if err := k.SetReadDeadline(time.Now().Add(patience)); err == nil {
-		_, _ = k.Read(make([]byte, 1)) // data or an error: either way it must end
+		_, _ = io.Copy(io.Discard, k.UnixConn) // until an error: either way it must end
 	}
 	_ = k.Close()
 }

@@ -292,91 +292,85 @@ func TestKeepUntilClosed(t *testing.T) {
 	}
 }
 
+// TestConnectionOutlivesProcess: the other end of a connection does not notice that one process has ended and the next
+// one has started. What it sends meanwhile ends nothing; the next process can tell it something, and ends it.
 func TestConnectionOutlivesProcess(t *testing.T) {
 	const mark = "ACCELD_TEST_SUCCESSOR"
-	switch os.Getenv(mark) {
-	case "takes":
+	if os.Getenv(mark) != "" {
 		s, err := ReceiveSockets(t.Context(), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.End("example.com/other")
 		_, _ = fmt.Scanln() // until the test has looked
-		s.End("example.com/thing")
-		s.End("example.com/thing")
-		_, _ = fmt.Scanln()
-		return
-	case "waits":
-		if _, err := ReceiveSockets(t.Context(), slog.New(slog.DiscardHandler)); err != nil {
-			t.Fatal(err)
+		for _, c := range s.Inherited("example.com/thing") {
+			_, _ = c.Write([]byte("!"))
 		}
+		s.End("example.com/thing")
+		s.End("example.com/thing")
 		_, _ = fmt.Scanln()
 		return
 	}
-	for name, test := range map[string]struct {
-		mode   string
-		before bool // the connection ends before the successor continues
-	}{
-		"closed by who serves again":             {"takes", false},
-		"ended when somebody asks for an answer": {"waits", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := manager.New(t)
-			t.Setenv("NOTIFY_SOCKET", m.Socket())
-			ctx, cancel := context.WithCancel(t.Context())
-			s, err := ReceiveSockets(ctx, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
-			ours, theirs := pair(t)
-			c := s.Keep("example.com/thing", ours)
-			holds(t, m, "example.com/thing")
-			cancel()
-			if !s.Leaving() {
-				t.Error("it does not leave")
-			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
-			if ended(t, theirs, blink) {
-				t.Fatal("it ended with the process")
-			}
-			next := again(t, m, "TestConnectionOutlivesProcess", mark+"="+test.mode, nil)
-			var out bytes.Buffer
-			next.Stdout, next.Stderr = &out, &out
-			goOn, err := next.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := next.Start(); err != nil {
-				t.Fatal(err)
-			}
-			if ended(t, theirs, blink) {
-				t.Error("it ended with the start of the next process")
-			}
-			if test.before {
-				if _, err := theirs.Write([]byte("?")); err != nil {
-					t.Error(err)
-				}
-			} else if _, err := goOn.Write([]byte("\n")); err != nil {
-				t.Error(err)
-			}
-			if !ended(t, theirs, 10*time.Second) {
-				t.Error("it did not end, though this process and the manager have it too")
-			}
-			if _, err := goOn.Write([]byte("\n")); err != nil {
-				t.Error(err)
-			}
-			if err := next.Wait(); err != nil {
-				t.Errorf("%v: %s", err, out.String())
-			}
-		})
+	m := manager.New(t)
+	t.Setenv("NOTIFY_SOCKET", m.Socket())
+	ctx, cancel := context.WithCancel(t.Context())
+	s, err := ReceiveSockets(ctx, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := pair(t)
+	c := s.Keep("example.com/thing", ours)
+	holds(t, m, "example.com/thing")
+	cancel()
+	if !s.Leaving() {
+		t.Error("it does not leave")
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if ended(t, theirs, blink) {
+		t.Fatal("it ended with the process")
+	}
+	next := again(t, m, "TestConnectionOutlivesProcess", mark+"=1", nil)
+	var out bytes.Buffer
+	next.Stdout, next.Stderr = &out, &out
+	goOn, err := next.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := theirs.Write([]byte("?")); err != nil {
+		t.Error(err)
+	}
+	if ended(t, theirs, 10*blink) {
+		t.Error("it ended with the start of the next process")
+	}
+	if _, err := goOn.Write([]byte("\n")); err != nil {
+		t.Error(err)
+	}
+	said := make([]byte, 1)
+	if err := theirs.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Error(err)
+	}
+	if _, err := theirs.Read(said); err != nil || said[0] != '!' {
+		t.Errorf("the next process says %q, %v", said, err)
+	}
+	if !ended(t, theirs, 10*time.Second) {
+		t.Error("it did not end, though this process and the manager have it too")
+	}
+	if _, err := goOn.Write([]byte("\n")); err != nil {
+		t.Error(err)
+	}
+	if err := next.Wait(); err != nil {
+		t.Errorf("%v: %s", err, out.String())
 	}
 }
 
-// TestHandedOverForAWhile: an inherited connection that nobody ends and on which no data arrives ends after its time,
-// so that the other end connects again. If this process leaves it to the next one, the next process starts its own
-// time.
+// TestHandedOverForAWhile: an inherited connection that nobody ends does so by itself after its time, so that the other
+// end connects again, and is not inherited any more. If this process leaves it to the next one, the next process starts
+// its own time.
 func TestHandedOverForAWhile(t *testing.T) {
 	for _, leaving := range []bool{false, true} {
 		ours, theirs := pair(t) // ours stays open, as the manager also holds it
@@ -403,6 +397,11 @@ func TestHandedOverForAWhile(t *testing.T) {
 		}
 		if ended(t, theirs, within) == leaving {
 			t.Errorf("leaving %t: after its time it has ended: %t", leaving, leaving)
+		}
+		for began := time.Now(); !leaving && len(s.Inherited(f.Name())) > 0; time.Sleep(blink / 10) {
+			if time.Since(began) > 10*time.Second {
+				t.Fatal("a connection that has ended is inherited")
+			}
 		}
 	}
 	if s, err := ReceiveSockets(t.Context(), slog.New(slog.DiscardHandler)); err != nil || s.patience != handedFor {

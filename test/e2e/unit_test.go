@@ -80,13 +80,18 @@ func killUnderPod(t *testing.T, n *bed.Node, image string) {
 }
 
 // offered holds that the kubelet had a plugin at every moment since a place in its journal, where it had one: each
-// process of the agent registered before the kubelet heard of the end of the one before.
-func offered(t *testing.T, g *bed.Guest, since string) {
+// process of the agent registered before the kubelet heard of the end of the one before, which it does a moment later.
+// It returns how many ended.
+func offered(t *testing.T, g *bed.Guest, since string) (ends int) {
 	t.Helper()
-	log := sh(t, g,
-		`journalctl -u kubelet -o cat --after-cursor="$1" | grep -o 'Got registration request\|ListAndWatch ended'`,
-		since)
-	plugins, ends := 1, 0
+	log := sh(t, g, `for i in $(seq 50); do
+  log=$(journalctl -u kubelet -o cat --after-cursor="$1" | grep -o 'Got registration request\|ListAndWatch ended')
+  test $(systemctl show -P NFileDescriptorStore acceld.service) = 1 &&
+    test $(echo "$log" | grep -c Got) = $(echo "$log" | grep -c ended) && break
+  sleep 0.5
+done
+echo "$log"`, since)
+	plugins := 1
 	for line := range strings.Lines(log) {
 		if strings.HasPrefix(line, "Got") {
 			plugins++
@@ -104,6 +109,7 @@ func offered(t *testing.T, g *bed.Guest, since string) {
 			held)
 	}
 	t.Logf("the kubelet had a plugin all the time, over %d processes", ends+1)
+	return ends
 }
 
 // resetBesidePod: a device that a pod has is not reset, and the pod is named; the other one is, when the kubelet has

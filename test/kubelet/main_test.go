@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		p := newPlugin(func(c *deviceplugin.Config) { c.Connections = sockets })
+		p := newPlugin(func(c *deviceplugin.Config) { c.Connections, c.Inherited = sockets, sockets.Inherited })
 		p.Update(two())
 		p.Run(ctx)
 	}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -273,7 +274,8 @@ func TestPluginIsKilled(t *testing.T) {
 }
 
 // A service manager that keeps the plugin's connections: however its process ends, the kubelet has its devices until
-// the next one has registered, and never learns that there was another.
+// the next one has registered, and never learns that there was another. It refuses no pod, and one that comes while
+// there is no process waits for the next one.
 func TestPluginIsKilledAndKept(t *testing.T) {
 	need(t)
 	k := startKubelet(t, NewPods())
@@ -300,7 +302,7 @@ func TestPluginIsKilledAndKept(t *testing.T) {
 	}
 	settled := func() bool {
 		messages, _ := m.Messages()
-		return len(messages) > registered && len(m.Held()) == 1 && k.Allocatable(thing) == 2
+		return len(messages) > registered && k.Allocatable(thing) == 2
 	}
 	say := func() string {
 		return fmt.Sprintf("the kubelet counts %d, connections %v", k.Allocatable(thing), m.Held())
@@ -309,8 +311,10 @@ func TestPluginIsKilledAndKept(t *testing.T) {
 	defer func() { end(os.Kill) }()
 	var ts times
 	ts.settle(t, time.Now(), settled, say)
-	dips := dipsOf(k)
+	dips, refusals := dipsOf(k), admitting(t, k)
 	for i := range max(*restarts/5, 5) {
+		// A pod that the kubelet was admitting stays with the previous plugin, which ends after a while.
+		wait(t, "one connection is kept", func() bool { return len(m.Held()) == 1 })
 		messages, _ := m.Messages()
 		registered = len(messages)
 		began := time.Now()
@@ -328,10 +332,44 @@ func TestPluginIsKilledAndKept(t *testing.T) {
 	} else {
 		t.Logf("%d dips of allocatable", n)
 	}
+	if admitted, refused := refusals(); len(refused) > 0 && newest {
+		t.Errorf("%d pods were admitted, and refused: %q", admitted, refused)
+	} else {
+		t.Logf("%d pods were admitted, %d refused", admitted, len(refused))
+	}
+	wait(t, "one connection is kept", func() bool { return len(m.Held()) == 1 })
 	// Nobody comes: a service that is stopped has nothing kept.
 	end(syscall.SIGTERM)
 	m.Release()
 	wait(t, "no devices without a plugin", func() bool { return k.Allocatable(thing) == 0 })
+}
+
+// admitting admits one pod after the other until stop is called, which returns how many there were and why some were
+// refused.
+func admitting(t *testing.T, k *Kubelet) (stop func() (admitted int, refused []string)) {
+	t.Helper()
+	var over atomic.Bool
+	var refused []string
+	admitted := 0
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; !over.Load(); i++ {
+			name := fmt.Sprint("short-", i)
+			if err := k.Admit(name, thing, 1); err != nil {
+				refused = append(refused, err.Error())
+			} else {
+				admitted++
+			}
+			k.pods.End(name)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return func() (int, []string) {
+		over.Store(true)
+		<-done
+		return admitted, refused
+	}
 }
 
 func TestKubeletIsKilled(t *testing.T) {
