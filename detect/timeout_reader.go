@@ -48,7 +48,8 @@ func newTimeoutReader(
 	}
 }
 
-// Read is Probes.Read of package agent/loop. If reading a device panics, Read panics with that once the others are read.
+// Read is Probes.Read of package agent/loop. If reading a device panics, Read panics with that when the others are
+// read.
 func (r *TimeoutReader) Read(def *accel.Definition, pci []accel.PCIDevice) {
 	done := make(chan error, len(pci))
 	waiting := 0

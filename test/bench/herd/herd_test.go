@@ -1,5 +1,5 @@
-// Package herd measures how the watches of a whole cluster's agents come back to a real API server after its restart: the
-// true client of each agent, on a connection of its own, with its watches of the node, of the pods and of the policies.
+// Package herd measures how the watches of a whole cluster's agents come back to a real API server after its restart:
+// the true client of each agent, on a connection of its own, with its watches of the node, its pods and the policies.
 package herd
 
 import (
