@@ -188,6 +188,9 @@ func panicOf(t *testing.T, sick string) {
 		if s := m.Status[wellKind]; s.State != accel.Ready || offered == nil || offered.Err() != nil {
 			t.Errorf("%s: the other kind is %q: %s", at, s.State, s.Sentence)
 		}
+		if old := time.Since(m.Taken); old > time.Minute {
+			t.Errorf("%s: the last pass was %v ago", at, old)
+		}
 		if f := m.Status[illKind].Blocked; f != nil {
 			note(illKind, &f.Problem)
 		}
