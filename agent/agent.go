@@ -298,8 +298,8 @@ func (a *Agent) effects() loop.Effects {
 	return loop.Effects{
 		Steps:  a.driver.Steps().Run,
 		Ensure: a.driver.Ensure, Prove: a.driver.Prove, Apply: a.runtime.Apply, Withdraw: a.plugins.withdraw,
-		Prepare: a.driver.Prepare, Upgrade: a.upgrade, Holders: a.users.of, AwaitHolder: a.users.await, Evictor: a.evictor,
-		Publish: a.publish, Plugin: a.plugins.start, Redefine: a.plugins.redefine,
+		Prepare: a.driver.Prepare, Upgrade: a.upgrade, Holders: a.users.of, AwaitHolder: a.users.await,
+		Evictor: a.evictor, Publish: a.publish, Plugin: a.plugins.start, Redefine: a.plugins.redefine,
 		Early: a.plugins.early,
 	}
 }

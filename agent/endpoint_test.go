@@ -21,8 +21,8 @@ import (
 	"github.com/acceld/acceld/host/hosttest"
 )
 
-// TestOccupiedPort: a port that another program has is a problem of the whole agent with a reason, and is taken when it is
-// free. The other tasks go on.
+// TestOccupiedPort: a port that another program has is a problem of the whole agent with a reason, and is taken when it
+// is free. The other tasks go on.
 func TestOccupiedPort(t *testing.T) {
 	squatter, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -111,8 +111,8 @@ func descriptors(t *testing.T) int {
 	return len(all)
 }
 
-// TestIdleConnections: a thousand connections to the agent's port that send nothing, or half a request, or nothing after
-// a request, keep no client out and cost few descriptors. When they are gone, all is as before.
+// TestIdleConnections: a thousand connections to the agent's port that send nothing, or half a request, or nothing
+// after a request, keep no client out and cost few descriptors. When they are gone, all is as before.
 func TestIdleConnections(t *testing.T) {
 	const crowded = 1000
 	address := freePort(t)

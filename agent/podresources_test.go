@@ -104,9 +104,9 @@ func (k *illKubelet) set(change func()) {
 	change()
 }
 
-// TestPodResourcesFaults: an upgrade that evicts asks a kubelet that is slow, repeats an old answer or hangs. The driver
-// is not replaced under a holder, no pod is evicted but a holder, the node says why it waits, and goes on when the
-// kubelet is well.
+// TestPodResourcesFaults: an upgrade that evicts asks a kubelet that is slow, repeats an old answer or hangs. The
+// driver is not replaced under a holder, no pod is evicted but a holder, the node says why it waits, and goes on when
+// the kubelet is well.
 func TestPodResourcesFaults(t *testing.T) {
 	text := func(s string) *string { return &s }
 	const holder = "pod team/train"
@@ -251,7 +251,9 @@ func upgradeBeside(t *testing.T, k *illKubelet, processes []accel.Holder) *upgra
 				defer u.mu.Unlock()
 				return append(holders, u.processes...), problem
 			},
-			Evictor: func() func(context.Context, func() []accel.Holder) *accel.Problem { return api.NewEvictor().Evict },
+			Evictor: func() func(context.Context, func() []accel.Holder) *accel.Problem {
+				return api.NewEvictor().Evict
+			},
 			Publish: func(m accel.Machine) {
 				up := m.Have[def.Kind].Driver.Upgrade
 				u.mu.Lock()

@@ -79,7 +79,8 @@ func newTimeoutReader(
 	}
 }
 
-// Read is Probes.Read of package agent/loop. If reading a device panics, Read panics with that once the others are read.
+// Read is Probes.Read of package agent/loop. If reading a device panics, Read panics with that once the others are
+// read.
 func (r *TimeoutReader) Read(def *accel.Definition, lost map[string]bool) {
 	pci := r.of(def, lost)
 	done := make(chan error, len(pci))

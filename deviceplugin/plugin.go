@@ -200,7 +200,7 @@ func (p *Plugin) Holders(ctx context.Context) (map[string]PodRef, error) {
 // the kubelet never gets an empty list that means "not known yet". It returns only when ctx ends, always nil. Call
 // it once.
 func (p *Plugin) Run(ctx context.Context) error {
-	beside, cancel := context.WithCancel(context.WithoutCancel(ctx)) // they outlive ctx until the last change is reported
+	beside, cancel := context.WithCancel(context.WithoutCancel(ctx)) // until the last change is reported
 	var wg guard.Group
 	defer wg.Wait()
 	defer cancel()

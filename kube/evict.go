@@ -57,8 +57,8 @@ func (k *Kube) NewEvictor() *Evictor { return &Evictor{kube: k} }
 // ask again. It ignores holders that are not pods. A pod that is gone is no problem.
 //
 // The kubelet knows holders by name, and what it says may be old. Evict therefore lists the pods of the node before it
-// calls look, and evicts only those that were there at its first call: a pod that was created since, under the name of a
-// holder, has got no device and is not evicted.
+// calls look, and evicts only those that were there at its first call: a pod that was created since, under the name of
+// a holder, has got no device and is not evicted.
 func (e *Evictor) Evict(ctx context.Context, look func() []accel.Holder) *accel.Problem {
 	k := e.kube
 	listed, problem := k.podsOfNode(ctx)

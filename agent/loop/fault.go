@@ -17,24 +17,24 @@ func (l *Loop) attempt(k *kind, part func()) {
 }
 
 // readFacts reads the facts of the host. If that panics, the kinds go on with the last ones.
-func (l *Loop) readFacts() {
-	err := guard.Try(func() error { l.facts = l.o.Probes.Facts(); return nil })
-	if err != nil && !l.known {
+func (w *worker) readFacts() {
+	err := guard.Try(func() error { w.facts = w.o.Probes.Facts(); return nil })
+	if err != nil && !w.known {
 		panic(err) // no device would be a lie
 	}
-	l.known = true
-	l.note("facts of the host", err)
+	w.known = true
+	w.o.note("facts of the host", err)
 }
 
 // try does a part of the work that is not for one kind, or not in a pass.
-func (l *Loop) try(part string, do func()) {
-	l.note(part, guard.Try(func() error { do(); return nil }))
+func (o *Options) try(part string, do func()) {
+	o.note(part, guard.Try(func() error { do(); return nil }))
 }
 
 // note tells why a part of the work has failed; nil if it has not.
-func (l *Loop) note(part string, err error) {
-	if l.o.Note != nil {
-		l.o.Note(part, err)
+func (o *Options) note(part string, err error) {
+	if o.Note != nil {
+		o.Note(part, err)
 	}
 }
 
@@ -47,7 +47,7 @@ func (l *Loop) conclude(k *kind, now time.Time) {
 		k.faults++
 		k.again = now.Add(pace.Backoff{First: time.Second, Max: time.Minute}.After(k.faults))
 	}
-	l.note("kind "+k.def.Kind, k.fault)
+	l.o.note("kind "+k.def.Kind, k.fault)
 }
 
 // forget drops what an earlier call of Run had in progress: it has ended.

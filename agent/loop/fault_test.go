@@ -113,7 +113,24 @@ func TestPanicOfOneKind(t *testing.T) {
 			t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { panicOf(t, name) }) })
 		}
 	}
+	// This one ends the loop itself, once. What it has started goes on.
+	t.Run(theLog, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { panicOf(t, theLog) }) })
 }
+
+const theLog = "Log"
+
+// Handle panics at a line that the loop logs outside of the work for one kind. It makes w a handler of the log.
+func (w *two) Handle(_ context.Context, r slog.Record) error {
+	if w.sick == theLog && r.Message == "definition changed" && w.panics.Add(1) == 1 {
+		panic("an error in " + theLog)
+	}
+	return nil
+}
+
+// Enabled, WithAttrs and WithGroup implement slog.Handler.
+func (w *two) Enabled(context.Context, slog.Level) bool { return true }
+func (w *two) WithAttrs([]slog.Attr) slog.Handler       { return w }
+func (w *two) WithGroup(string) slog.Handler            { return w }
 
 func panicOf(t *testing.T, sick string) {
 	w := &two{well: served(accel.UpgradePolicy{}), ill: served(accel.UpgradePolicy{}), sick: sick}
@@ -142,7 +159,7 @@ func panicOf(t *testing.T, sick string) {
 	}
 	var offered context.Context
 	o := Options{
-		Agent: accel.Agent{Started: time.Now()}, Want: want, Observer: w.well, Log: slog.New(slog.DiscardHandler),
+		Agent: accel.Agent{Started: time.Now()}, Want: want, Observer: w.well, Log: slog.New(w),
 		SampleEvery: 15 * time.Second, Resync: 5 * time.Minute,
 		KubeSync: func() Sync { return Sync{Labelled: true} },
 		Note:     note,
@@ -170,6 +187,9 @@ func panicOf(t *testing.T, sick string) {
 		m := l.Machine()
 		if s := m.Status[wellKind]; s.State != accel.Ready || offered == nil || offered.Err() != nil {
 			t.Errorf("%s: the other kind is %q: %s", at, s.State, s.Sentence)
+		}
+		if old := time.Since(m.Taken); old > time.Minute {
+			t.Errorf("%s: the last pass was %v ago", at, old)
 		}
 		if f := m.Status[illKind].Blocked; f != nil {
 			note(illKind, &f.Problem)

@@ -264,7 +264,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer end()
 	l.forget()
 	w := &worker{Loop: l, ctx: ctx, plugins: outer, steps: &steps}
-	l.readFacts()
+	w.readFacts()
 	for look := deep; ; {
 		if look != nothing {
 			w.pass(look)
@@ -281,7 +281,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		case helps := <-l.wake:
 			helps = l.gather(ctx) || helps
 			before := fingerprint(l.facts)
-			l.readFacts()
+			w.readFacts()
 			if helps || fingerprint(l.facts) != before {
 				l.forgive()
 			}
@@ -298,7 +298,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			w.collect()
 			look = nothing // its outcome triggers a pass
 		case <-resync.C:
-			l.readFacts()
+			w.readFacts()
 		case <-timer.C:
 			if wait == pulse {
 				look = nothing // it only proves that the loop is alive
@@ -398,7 +398,7 @@ func (l *Loop) judge(now time.Time) {
 	l.store(m)
 	l.logHealth(before, m)
 	if l.o.Effects.Publish != nil {
-		l.try("publication", func() { l.o.Effects.Publish(m) })
+		l.o.try("publication", func() { l.o.Effects.Publish(m) })
 	}
 }
 

@@ -41,7 +41,7 @@ func (l *Loop) reconfigure(want accel.Want) {
 			switch {
 			case k.stop == nil:
 			case offeredAs(k.def) == offeredAs(def):
-				l.try("kind "+name+": definition", func() { l.o.Effects.Redefine(def) })
+				l.o.try("kind "+name+": definition", func() { l.o.Effects.Redefine(def) })
 			default:
 				k.stop()
 				k.stop, k.plugin, k.have.Plugin = nil, nil, accel.PluginHave{}

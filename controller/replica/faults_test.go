@@ -12,8 +12,8 @@ import (
 	"github.com/acceld/acceld/guard"
 )
 
-// TestPanicInAPart: a part of the controller that panics is a reason in the metrics until it has worked for a while, and
-// the others go on.
+// TestPanicInAPart: a part of the controller that panics is a reason in the metrics until it has worked for a while.
+// The others go on.
 func TestPanicInAPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &Replica{log: slog.New(slog.DiscardHandler)}

@@ -309,8 +309,8 @@ func TestFollowStreamUID(t *testing.T) {
 	})
 }
 
-// TestFollowPanic: a panic in the midst of the task ends neither the watches nor the task, which knows the holders again
-// when it is run again.
+// TestFollowPanic: a panic in the midst of the task ends neither the watches nor the task, which knows the holders
+// again when it is run again.
 func TestFollowPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()

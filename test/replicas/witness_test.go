@@ -30,7 +30,8 @@ type write struct {
 	status       int
 }
 
-// ofLease reports whether it is one of the lease, which needs no proof. So do the certificates, which each replica keeps.
+// ofLease reports whether it is one of the lease, which is the proof; ofSecret, whether it is one of the certificates,
+// which every replica keeps.
 func (w write) ofLease() bool  { return strings.Contains(w.path, "/leases") }
 func (w write) ofSecret() bool { return strings.Contains(w.path, "/secrets") }
 func (w write) taken() bool    { return w.status >= 200 && w.status < 300 }
