@@ -278,7 +278,10 @@ func TestReplicasOverRestart(t *testing.T) {
 	}
 	stop()
 
-	k.set(func() { k.held = map[string]PodRef{"b::2": {Namespace: "ns", Pod: "pod", Container: "main"}}; k.messages = 0 })
+	k.set(func() {
+		k.held = map[string]PodRef{"b::2": {Namespace: "ns", Pod: "pod", Container: "main"}}
+		k.messages = 0
+	})
 	p = share(1)
 	p.timing.grace = 0
 	p.Update(two())
