@@ -37,7 +37,7 @@ type connections struct {
 type connection struct {
 	from   string    // the address of the client, without the port
 	born   time.Time // when it was accepted
-	active bool      // its request is being answered; otherwise it may be in a TLS handshake or in the middle of a header
+	active bool      // its request is being answered; otherwise it may be in a TLS handshake or inside a header
 	since  time.Time // when that began
 }
 
@@ -100,7 +100,7 @@ func (c *connections) last(now time.Time) net.Conn {
 	}
 	return slices.MinFunc(half, func(a, b net.Conn) int {
 		x, y := c.open[a], c.open[b]
-		return cmp.Or(cmp.Compare(x.stays(now), y.stays(now)), cmp.Compare(of[y.from], of[x.from]),
+		return cmp.Or(cmp.Compare(of[y.from], of[x.from]), cmp.Compare(x.stays(now), y.stays(now)),
 			x.since.Compare(y.since))
 	})
 }

@@ -152,7 +152,7 @@ func (p *plugins) devicePlugin(def *accel.Definition, former []string) *devicepl
 	return deviceplugin.NewKind(deviceplugin.Config{
 		Resource: def.Offered(), Former: former, Dir: dir, PodResources: resources, CDI: p.Config.CDI,
 		Definition: def, Log: p.Log, Bound: p.bound,
-		Pods:        func() (host.Pods, error) { return p.Host.Pods(p.kubeletRoot()) },
+		Pods:        func() (host.Pods, error) { return p.Host.Processes().Pods(p.kubeletRoot()) },
 		Connections: p.sockets, Inherited: p.sockets.Inherited, OnChange: p.changed,
 	})
 }

@@ -99,9 +99,10 @@ func unitIn(groups string) string {
 	return ""
 }
 
-// isService reports whether a process is in the control group of a systemd service itself, below nothing but slices. That
-// of a container, which with the kubelet's --cgroups-per-qos=false may be below a service, is none: only systemd gives
-// such a name. If the reader is in a control group namespace, the path begins with a way up from there.
+// isService reports whether a process is in the control group of a systemd service itself, below nothing but slices.
+// Only systemd gives such a name: the control group of a container may be below that of a service, with the kubelet's
+// --cgroups-per-qos=false, but is not that one. If the reader is in a control group namespace, the path begins with a
+// way up from there.
 func isService(groups string) bool {
 	for line := range strings.Lines(groups) {
 		_, rest, _ := strings.Cut(line, ":")

@@ -14,12 +14,12 @@ import (
 )
 
 // checkpointFile is the kubelet's record of the devices that it has given out, beside its socket
-// (pkg/kubelet/cm/devicemanager/checkpoint). It is written before a container starts and outlives the kubelet. The entries
-// of pods that have ended stay until the kubelet writes it again.
+// (pkg/kubelet/cm/devicemanager/checkpoint). It is written before a container starts and outlives the kubelet. The
+// entries of pods that have ended stay until the kubelet writes it again.
 const checkpointFile = "kubelet_internal_checkpoint"
 
-// maxCheckpoint is the maximum size of a checkpoint in bytes: it also has all registered devices, and the answer to each
-// Allocate.
+// maxCheckpoint is the maximum size of a checkpoint in bytes: it also has all registered devices, and the answer to
+// each Allocate.
 const maxCheckpoint = 16 << 20
 
 // given are the devices of one resource that the kubelet has given to a container.

@@ -1,7 +1,7 @@
 // Package deviceplugin offers one kind of accelerator to the kubelet: it is a device plugin (API v1beta1) whose
 // registration cannot get stuck. It renders the accelerators that [Plugin.Update] reports, and answers every call of
-// the kubelet from memory. It touches only sockets in the kubelet's directories, and reads the kubelet's checkpoint there.
-// It may not inspect devices, and makes no health decisions.
+// the kubelet from memory. It touches only sockets in the kubelet's directories, and reads the kubelet's checkpoint
+// there. It may not inspect devices, and makes no health decisions.
 package deviceplugin
 
 import (

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxGroups is how many control groups [Host.Pods] looks at. A machine with 250 pods has a few thousand.
+// maxGroups is how many control groups [Processes.Pods] looks at. A machine with 250 pods has a few thousand.
 const maxGroups = 1 << 16
 
 // Pods are pods by their UID.
@@ -23,12 +23,12 @@ func groupName(uid string) string { return strings.ReplaceAll(uid, "-", "_") }
 // Pods returns the pods that have a control group. The kubelet creates it before a pod's first container and removes it
 // after the last one. With --cgroups-per-qos=false it creates none; Pods then returns the pods that have a directory in
 // the kubelet's own, until they are deleted.
-func (h *Host) Pods(kubelet string) (Pods, error) {
+func (p Processes) Pods(kubelet string) (Pods, error) {
 	pods, known := Pods{}, false
 	queue := []string{"/sys/fs/cgroup"}
 	for i := 0; i < len(queue); i++ {
 		dir := queue[i]
-		entries, err := h.ReadDir(dir)
+		entries, err := p.h.ReadDir(dir)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // it has just been removed
 		case err != nil:
@@ -51,7 +51,7 @@ func (h *Host) Pods(kubelet string) (Pods, error) {
 	if known {
 		return pods, nil
 	}
-	names, err := h.Names(path.Join(kubelet, "pods"))
+	names, err := p.h.Names(path.Join(kubelet, "pods"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("cannot find the directories of pods: %w", err)
 	}

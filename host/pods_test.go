@@ -51,7 +51,7 @@ func TestPods(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			pods, err := h.Pods("/var/lib/kubelet")
+			pods, err := h.Processes().Pods("/var/lib/kubelet")
 			if diff := cmp.Diff(tc.want, slices.Sorted(maps.Keys(pods))); diff != "" || err != nil {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
@@ -72,7 +72,7 @@ func TestPodsUnknown(t *testing.T) {
 		if err := errors.Join(h.MkdirAll(path.Dir(name), 0o755), h.WriteFile(name, nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
-		if pods, err := h.Pods("/var/lib/kubelet"); err == nil {
+		if pods, err := h.Processes().Pods("/var/lib/kubelet"); err == nil {
 			t.Errorf("%q: %v", name, pods)
 		}
 		if err := h.Remove(name); err != nil {

@@ -319,8 +319,9 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 }
 
 // bindPod chooses the cards, reserves them, and writes choice and binding in one request. The request is valid only for
-// the pod as it has just been read. So if this process is stopped before it sends the request, and goes on when another
-// replica leads, the API server refuses it: by then the scheduler has given up the binding, and written so into the pod.
+// the pod as it has just been read. So if this process is stopped before it sends the request, and continues when
+// another replica leads, the API server refuses it: the scheduler has meanwhile given up the binding, and noted that in
+// the pod.
 func (e *Extender) bindPod(ctx context.Context, b *Cache, a bindingArgs) error {
 	p, err := e.podOf(ctx, a)
 	if err != nil {

@@ -108,7 +108,8 @@ func TestTooManyOnOneNode(t *testing.T) {
 	}{
 		"many cards": {Facts{Labels: numbers(maxCards), Allocatable: resources(maxCells / maxCards)}, maxCards},
 		"many resources": {
-			Facts{Labels: numbers(maxCells / maxResources), Allocatable: resources(maxResources)}, maxCells / maxResources,
+			Facts{Labels: numbers(maxCells / maxResources), Allocatable: resources(maxResources)},
+			maxCells / maxResources,
 		},
 		"many of both":       {Facts{Labels: numbers(maxCards), Allocatable: resources(maxCells/maxCards + 1)}, 0},
 		"too many cards":     {Facts{Labels: numbers(maxCards + 1), Allocatable: resources(1)}, 0},

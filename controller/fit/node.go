@@ -61,7 +61,7 @@ type schema struct {
 type Schemas map[string]*schema
 
 // maxSchemas is how many schemas are kept. A cluster has a few; a node whose resources change all the time adds one
-// with each change. maxSchemaNames is how long the names in a schema are that other nodes may share, in bytes: 256 names
+// with each change. maxSchemaNames is the maximum length in bytes of the names in a schema that nodes share: 256 names
 // of 15 characters.
 const (
 	maxSchemas     = 4096

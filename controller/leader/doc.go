@@ -8,10 +8,10 @@
 // clock that counts suspension. [Transport] refuses each write without it. A replica that gets the lease in any other
 // way than by expiry or release waits as long as an earlier leader may have a proof.
 //
-// A process may also be stopped between the check of its proof and the write itself. So each write that gives something
-// away is valid only for the object as it was read: a binding for the version of its pod, a slot for that of its policy,
-// a grant for that of its node. What remains is a binding that is sent late for a pod that nobody has written meanwhile:
-// the scheduler writes into a pod that its binding has failed, unless it ended at the same time, or had already
-// written the same sentence after an earlier attempt. The next leader counts such a pod when it sees it, and gives its
-// card to no further pod.
+// A process may also be stopped between the check of its proof and the write itself. So each write that gives
+// something away is valid only for the object as it was read: a binding for the version of its pod, a slot for the
+// version of its policy, a grant for the version of its node. One case remains: a binding that is sent late for a pod
+// that nobody has written meanwhile. The scheduler notes in a pod that its binding has failed, unless it ended at the
+// same time, or had noted the same sentence after an earlier attempt. The next leader counts such a pod when it sees
+// it, and gives its card to no further pod.
 package leader

@@ -226,7 +226,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestWithoutTLS: a gate that is served without TLS by mistake lets nobody in, and who is not let in keeps no connection.
+// TestWithoutTLS: a gate that is served without TLS by mistake lets nobody in. Who is refused keeps no connection.
 func TestWithoutTLS(t *testing.T) {
 	g, problem := New(Options{Name: "node-a", Review: reviews})
 	if problem != nil {
