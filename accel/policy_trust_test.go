@@ -19,7 +19,8 @@ func TestPrivileged(t *testing.T) {
 		},
 		Nodes: []NodeSource{
 			{Glob: "accel/*", Siblings: []string{"/sys/class/accel/ctl{{.Number}}", "/sys/class/misc/kvm"}},
-			{Make: &MadeNode{Path: "/dev/y"}}, {Glob: "/sys/class/nvme/*"},
+			{Make: &MadeNode{Path: "/dev/y"}},
+			{Glob: "/sys/class/nvme/*"},
 		},
 		Serial: "serial|/sys/class/iscsi_session/session1/password", UUID: "/proc/driver/x/{{.Address}}/uuid#UUID",
 		Container: Edits{
@@ -29,10 +30,14 @@ func TestPrivileged(t *testing.T) {
 		},
 		Steps: map[Published]StateSteps{
 			DevicePlugin: {Before: []CustomStep{
-				{Name: "f", Wait: &WaitStep{File: "/f"}}, {Name: "n", Wait: &WaitStep{Node: "/dev/../f"}},
-				{Name: "s", Wait: &WaitStep{Socket: "/s"}}, {Name: "d", Wait: &WaitStep{Node: "/dev/d"}},
-				{Name: "u", Wait: &WaitStep{Unit: "u"}}, {Name: "k", WaitForLogs: &LogStep{Kernel: true}},
-				{Name: "l", WaitForLogs: &LogStep{File: "/etc/shadow"}}, {Name: "j", WaitForLogs: &LogStep{Unit: "u"}},
+				{Name: "f", Wait: &WaitStep{File: "/f"}},
+				{Name: "n", Wait: &WaitStep{Node: "/dev/../f"}},
+				{Name: "s", Wait: &WaitStep{Socket: "/s"}},
+				{Name: "d", Wait: &WaitStep{Node: "/dev/d"}},
+				{Name: "u", Wait: &WaitStep{Unit: "u"}},
+				{Name: "k", WaitForLogs: &LogStep{Kernel: true}},
+				{Name: "l", WaitForLogs: &LogStep{File: "/etc/shadow"}},
+				{Name: "j", WaitForLogs: &LogStep{Unit: "u"}},
 			}},
 			DriverContainer: {
 				Before: []CustomStep{{Name: "r", Run: &RunStep{Argv: []string{"sh"}}}},

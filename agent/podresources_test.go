@@ -222,13 +222,15 @@ func upgradeBeside(t *testing.T, k *illKubelet, processes []accel.Holder) *upgra
 	}
 	def.Driver.Upgrade.Holders = accel.HoldersEvict
 	machine := func() accel.Machine { return accel.Machine{Want: accel.Want{Kubernetes: true}} }
-	asked := &users{host: h, machine: machine, driver: driver.New(h, driver.Options{}),
+	asked := &users{
+		host: h, machine: machine, driver: driver.New(h, driver.Options{}),
 		programs: probe.New(probe.Options{Host: h}), plugins: &plugins{
 			Setup: &Setup{Host: h}, machine: machine,
 			bySlot: map[string]*serving{devicesOf(def): {devices: deviceplugin.NewKind(deviceplugin.Config{
 				Resource: "example.com/npu", PodResources: socket, Definition: def,
 			})}},
-		}}
+		},
+	}
 	api := kube.New(kube.Config{Client: kube.Client{Pods: pods{k}}, Node: "n"})
 	l := loop.New(loop.Options{
 		Want: accel.Want{Kubernetes: true, Kinds: map[string]*accel.Definition{def.Kind: def}},

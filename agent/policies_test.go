@@ -121,13 +121,15 @@ func TestPolicyTrust(t *testing.T) {
 	}{
 		{"", []string{"example-free", "example-plain"}, []string{step, loose, changed, probe, source}},
 		{
-			"policies: {definitions: data}", []string{"example-free", "example-plain"},
+			"policies: {definitions: data}",
+			[]string{"example-free", "example-plain"},
 			[]string{step, loose, changed, probe, source},
 		},
 		{"policies: {definitions: off}", nil, []string{step, loose, free, changed, plain, probe, source}},
 		{
 			"policies: {definitions: all}",
-			[]string{"example-free", "example-plain", "example-probe", "example-step"}, []string{digest, changed},
+			[]string{"example-free", "example-plain", "example-probe", "example-step"},
+			[]string{digest, changed},
 		},
 	} {
 		root := t.TempDir()

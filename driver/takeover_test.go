@@ -139,8 +139,10 @@ func TestTakeoverRefused(t *testing.T) {
 			"30 1 259:1 / /boot\\040x rw shared:2 - ext4 /dev/root rw\n"), accel.InUse, `"/dev/nvme0n1p1" is mounted at "/boot x"`},
 		{"a file system on several disks", disk("/proc/1/mountinfo", rootMount+
 			"30 1 0:44 / /data rw - btrfs /dev/nvme0n1 rw\n"), accel.InUse, `"/dev/nvme0n1" is mounted at "/data"`},
-		{"swap", disk("/proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n/dev/nvme0n1p1 partition 1 0 -2\n"),
-			accel.InUse, `"/dev/nvme0n1p1" is swap`},
+		{
+			"swap", disk("/proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n/dev/nvme0n1p1 partition 1 0 -2\n"),
+			accel.InUse, `"/dev/nvme0n1p1" is swap`,
+		},
 		{"device mapper", disk("/sys/class/block/nvme0n1p1/holders/dm-0", ""), accel.InUse, `is part of "dm-0"`},
 		{"a loop device", disk("/sys/class/block/loop3/loop/backing_file", "/dev/nvme0n1\n"), accel.InUse, `behind "loop3"`},
 		{"compressed memory", disk("/sys/class/block/zram0/backing_dev", "/dev/nvme0n1p1\n"), accel.InUse, `behind "zram0"`},
