@@ -313,8 +313,11 @@ func TestPluginIsKilledAndKept(t *testing.T) {
 	ts.settle(t, time.Now(), settled, say)
 	dips, refusals := dipsOf(k), admitting(t, k)
 	for i := range max(*restarts/5, 5) {
-		// A pod that the kubelet was admitting stays with the previous plugin, which ends after a while.
-		wait(t, "one connection is kept", func() bool { return len(m.Held()) == 1 })
+		// A pod that the kubelet was admitting stays with the previous plugin, which ends after a while. With it an
+		// older kubelet ends the new one, which registers again.
+		wait(t, "one connection is kept, and the devices are counted", func() bool {
+			return len(m.Held()) == 1 && k.Allocatable(thing) == 2
+		})
 		messages, _ := m.Messages()
 		registered = len(messages)
 		began := time.Now()
