@@ -32,6 +32,7 @@ func ends() map[string]string {
 		"deviceplugin.Plugin.introduce":     "one request: its answer is a problem",
 		"deviceplugin.Plugin.serve":         "gRPC's loop, in which no code of acceld runs",
 		"deviceplugin.bounded":              "one call: a panic is its error",
+		"deviceplugin.service.inherit":      "gRPC's loop, in which no code of acceld runs",
 		"dra.each":                          "one call: Wait panics in it",
 		"dra.service.listen":                "gRPC's loop, in which no code of acceld runs",
 		"driver.Driver.Prove":               "one step: Wait panics in it",
@@ -53,7 +54,7 @@ func ends() map[string]string {
 		"kube.Election.Elect":               "the renewal of the lease of one build: another node may then build as well",
 		"probe.program.hold":                "what it keeps is one division",
 		"probe.program.listen":              "the reader of one program, which counts as ended",
-		"systemd.Sockets.receive":           "one connection of an earlier process, until it ends",
+		"systemd.Sockets.hand":              "one connection of an earlier process, until it ends",
 	}
 }
 
