@@ -12,6 +12,7 @@ func excuses() []excuse {
 		},
 		{"docs/install.md", "oc apply", openShift},
 		{"docs/trust.md", "policies:", "it is what a host does without it"},
+		{"docs/trust.md", "definitionsFrom:", "a part of a policy; TestPins holds the digest to the text"},
 		{
 			"docs/trust.md", "apiVersion: rbac.authorization.k8s.io/v1",
 			"no class of the guests has that name; TestAdmission shows what the right allows",
