@@ -27,7 +27,7 @@ const (
 // one that has been without a request, or busy with the same one, for the longest time.
 type connections struct {
 	net.Listener
-	ctx context.Context
+	sleep func(time.Duration) error // fails when the listener's work ends
 
 	mu   sync.Mutex
 	open map[net.Conn]*connection
@@ -45,7 +45,10 @@ type connection struct {
 func (x *connection) stays(now time.Time) time.Duration { return max(0, foothold-now.Sub(x.born)) }
 
 func newConnections(ctx context.Context, l net.Listener) *connections {
-	return &connections{Listener: l, ctx: ctx, open: map[net.Conn]*connection{}}
+	return &connections{
+		Listener: l, open: map[net.Conn]*connection{},
+		sleep: func(d time.Duration) error { return pace.Sleep(ctx, d) },
+	}
 }
 
 // Accept implements [net.Listener].
@@ -54,10 +57,10 @@ func (c *connections) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	for wait := c.enter(conn); wait > 0 && pace.Sleep(c.ctx, wait) == nil; {
+	for wait := c.enter(conn); wait > 0 && c.sleep(wait) == nil; {
 		wait = c.enter(conn)
 	}
-	return conn, nil // when ctx has ended, the server closes it
+	return conn, nil // when the work has ended, the server closes it
 }
 
 // enter gives a connection a place, if need be that of another one, which it closes. If none may be closed yet, it

@@ -80,7 +80,10 @@ var hostile = map[string]func(net.Conn){
 		}
 	},
 	"long answer": func(c net.Conn) {
-		for get(c, "/long") == nil {
+		for {
+			if get(c, "/long") != nil {
+				return
+			}
 		}
 	},
 }

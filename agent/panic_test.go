@@ -37,8 +37,8 @@ func (x *ill) Run(ctx context.Context) error {
 
 // poisoned is a context of which a call of Done panics: any line of a task might.
 type poisoned struct {
-	context.Context //nolint:containedctx // it is one
-	left            atomic.Int32
+	context.Context
+	left atomic.Int32
 }
 
 func poisonedContext(ctx context.Context, call int32) context.Context {

@@ -87,9 +87,9 @@ type policyDefinition struct {
 	Why    string
 }
 
-// Definitions returns the definitions of the policies that select the node. The policy with the highest precedence
+// definitions returns the definitions of the policies that select the node. The policy with the highest precedence
 // comes last.
-func (p Policies) Definitions() []policyDefinition {
+func (p Policies) definitions() []policyDefinition {
 	var all []policyDefinition
 	for _, x := range slices.Backward(accel.Precedence(p.All)) {
 		if x.Spec.DryRun || !x.Spec.Selects(p.Labels) {

@@ -183,7 +183,7 @@ func (s *Setup) Definitions() (map[string]*accel.Definition, []*accel.Problem, *
 // addPolicyDefinitions adds the definitions in policies that the host takes. They replace built-in ones.
 func (s *Setup) addPolicyDefinitions(defs map[string]*accel.Definition) []*accel.Problem {
 	var problems []*accel.Problem
-	for _, named := range s.Policies.Definitions() {
+	for _, named := range s.Policies.definitions() {
 		def, problem := s.catalog.Parse(named.Name, []byte(named.Text))
 		if problem != nil {
 			problem.Reason = accel.PolicyInvalid

@@ -157,7 +157,7 @@ func panicOf(t *testing.T, sick string) {
 			reasons = append(reasons, part+": "+err.Error())
 		}
 	}
-	var offered context.Context
+	var offered func() error
 	o := Options{
 		Agent: accel.Agent{Started: time.Now()}, Want: want, Observer: w.well, Log: slog.New(w),
 		SampleEvery: 15 * time.Second, Resync: 5 * time.Minute,
@@ -169,7 +169,7 @@ func panicOf(t *testing.T, sick string) {
 	plugin := o.Effects.Plugin
 	o.Effects.Plugin = func(ctx context.Context, def *accel.Definition) Plugin {
 		if def.Kind == wellKind {
-			offered = ctx
+			offered = ctx.Err
 		}
 		return plugin(ctx, def)
 	}
@@ -185,7 +185,7 @@ func panicOf(t *testing.T, sick string) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		m := l.Machine()
-		if s := m.Status[wellKind]; s.State != accel.Ready || offered == nil || offered.Err() != nil {
+		if s := m.Status[wellKind]; s.State != accel.Ready || offered == nil || offered() != nil {
 			t.Errorf("%s: the other kind is %q: %s", at, s.State, s.Sentence)
 		}
 		if old := time.Since(m.Taken); old > time.Minute {

@@ -114,14 +114,13 @@ func (w *worker) awaitHolder(k *kind, u *upgrading) {
 	ctx, u.stop = context.WithCancel(w.ctx)
 	name, holders := k.def.Kind, u.holders
 	w.steps.Keep(ctx, "kind "+name+": holders", func(ctx context.Context) error {
-		if w.o.Effects.AwaitHolder(ctx, holders) != nil {
-			return nil // cancelled
+		if w.o.Effects.AwaitHolder(ctx, holders) == nil { // otherwise cancelled
+			w.report(outcome{kind: name, merge: func(k *kind) {
+				if k.up == u && u.failure != nil {
+					u.failure = dueNow(u.failure)
+				}
+			}})
 		}
-		w.report(outcome{kind: name, merge: func(k *kind) {
-			if k.up == u && u.failure != nil {
-				u.failure = dueNow(u.failure)
-			}
-		}})
 		return nil
 	})
 }

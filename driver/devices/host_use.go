@@ -216,8 +216,8 @@ func (s *Devices) interfaceUse(name string) (string, error) {
 		return fmt.Sprintf("network interface %q is up", name), nil
 	}
 	// A bond or a bridge is the master; a VLAN, too, is above.
-	for _, above := range append(s.h.Glob(dir, "master"), s.h.Glob(dir, "upper_*")...) {
-		to, err := s.h.Readlink(above)
+	if above := append(s.h.Glob(dir, "master"), s.h.Glob(dir, "upper_*")...); len(above) > 0 {
+		to, err := s.h.Readlink(above[0])
 		if err != nil {
 			return "", err
 		}

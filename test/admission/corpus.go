@@ -29,8 +29,9 @@ const (
 	Node = "n1"
 	// Granted is the name that an admin lets agents use; it is no kind's own (authorizer in dra/policy.yaml).
 	Granted = "qemu-edu.acceld.dev/example.com/granted"
-	// Image and Resource are what an admin lets the pods of validations use (validation/policy.yaml).
-	Image    = "example.com/check"
+	// Image is an image that an admin lets the pods of validations use (validation/policy.yaml).
+	Image = "example.com/check"
+	// Resource is a resource that an admin lets them use.
 	Resource = "qemu.org/edu"
 
 	prefix = "system:serviceaccount:acceld-system:"
