@@ -113,7 +113,7 @@ func answering(t *testing.T, socket string, kubelet podresources.PodResourcesLis
 	t.Cleanup(server.Stop)
 }
 
-// usersOf returns who asks the kubelet of a machine.
+// usersOf returns the users of a machine with a kubelet and no plugin of its own.
 func usersOf(h *host.Host) *users {
 	machine := func() accel.Machine { return accel.Machine{Want: accel.Want{Kubernetes: true}} }
 	return &users{

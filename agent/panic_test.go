@@ -15,8 +15,8 @@ import (
 	"github.com/acceld/acceld/host/hosttest"
 )
 
-// ill is a task of which the first runs end by panics: the first where it asks its context for the first time, the
-// second where it does so for the third time.
+// ill is a task whose first two runs panic: the first when it asks its context for the first time, the second when it
+// does so for the third time.
 type ill struct {
 	Task
 	first, second bool
@@ -35,7 +35,7 @@ func (x *ill) Run(ctx context.Context) error {
 	return x.Task.Run(ctx)
 }
 
-// poisoned is a context of which a call of Done panics: any line of a task might.
+// poisoned is a context whose Done panics at one call: any line of a task might panic.
 type poisoned struct {
 	context.Context
 	left atomic.Int32

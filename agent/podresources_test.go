@@ -184,7 +184,7 @@ func TestPodResourcesFaults(t *testing.T) {
 // loopLooks is longer than the loop waits between two looks for holders.
 const loopLooks = 11 * time.Second
 
-// upgradeTest is a loop of which one kind is to be upgraded.
+// upgradeTest is a loop in which one kind is to be upgraded.
 type upgradeTest struct {
 	k         *illKubelet
 	mu        sync.Mutex

@@ -177,18 +177,26 @@ func TestNextProcessGoesOn(t *testing.T) {
 	eventually(t, "the stream has ended with the plugin", func() bool { return len(k.health()) == 0 })
 }
 
+// firstProcess starts a kubelet and the plugin of a process that keeps its connections, and waits until the kubelet
+// counts its devices. stop ends the plugin.
+func firstProcess(t *testing.T) (k *fakeKubelet, e *estate, first *process, stop func()) {
+	t.Helper()
+	k = newFakeKubelet(t)
+	k.start()
+	t.Cleanup(k.stop)
+	e = &estate{t: t}
+	first = e.process()
+	p := newPlugin(k, func(c *Config) { c.Connections = first })
+	p.Update(two())
+	stop = run(t, p)
+	eventually(t, "registered and counted", settled(p, 1, 2))
+	return k, e, first, stop
+}
+
 // The kubelet calls while there is no process, and again while it has two plugins: it gets answers, though no process
 // can read what it sent.
 func TestCallsBetweenProcesses(t *testing.T) {
-	k := newFakeKubelet(t)
-	k.start()
-	defer k.stop()
-	e := &estate{t: t}
-	first := e.process()
-	p := newPlugin(k, func(c *Config) { c.Connections = first })
-	p.Update(two())
-	stop := run(t, p)
-	eventually(t, "registered and counted", settled(p, 1, 2))
+	k, e, first, stop := firstProcess(t)
 	before := k.plugin()
 	first.leave()
 	stop()
@@ -211,7 +219,7 @@ func TestCallsBetweenProcesses(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	next := e.process()
-	p = newPlugin(k, func(c *Config) { c.Connections, c.Inherited = next, next.Inherited })
+	p := newPlugin(k, func(c *Config) { c.Connections, c.Inherited = next, next.Inherited })
 	p.timing.overlap = time.Second
 	p.Update(two())
 	run(t, p)
@@ -267,19 +275,11 @@ func TestListensOnlyWhereItsOwnSocketsAre(t *testing.T) {
 // A failed registration ends what was offered before. So does a stream that this process ends while it keeps
 // running.
 func TestRegistrationFailsAfterPredecessor(t *testing.T) {
-	k := newFakeKubelet(t)
-	k.start()
-	defer k.stop()
-	e := &estate{t: t}
-	first := e.process()
-	p := newPlugin(k, func(c *Config) { c.Connections = first })
-	p.Update(two())
-	stop := run(t, p)
-	eventually(t, "registered and counted", settled(p, 1, 2))
+	k, e, first, stop := firstProcess(t)
 	first.leave()
 	stop()
 	k.set(func() { k.refusals = 1000 })
-	p = newPlugin(k, func(c *Config) { c.Connections = e.process() })
+	p := newPlugin(k, func(c *Config) { c.Connections = e.process() })
 	p.Update(two())
 	run(t, p)
 	eventually(t, "nothing is offered", func() bool { return len(k.health()) == 0 })

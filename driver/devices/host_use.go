@@ -19,8 +19,8 @@ const (
 	swaps      = "/proc/swaps"
 )
 
-// HostUse says for what the host itself uses a device, whose disks and network interfaces vanish with its driver; empty
-// if for nothing. An error means that it is not known.
+// HostUse says what the host itself uses a device for; empty if it does not. The device's disks and network interfaces
+// vanish with its driver. An error means that the use is not known.
 func (s *Devices) HostUse(id string) (string, error) {
 	use, err := s.diskUse(id)
 	if use != "" || err != nil {
