@@ -53,6 +53,9 @@ func suite(ctx context.Context, o options) error {
 		s.table(os.Stdout, chosen)
 		return nil
 	}
+	if err := roomy(space, folders(s.root)...); err != nil {
+		return err
+	}
 	fmt.Printf("suite: %s\n", chosen.why)
 	if err := s.build(ctx); err != nil {
 		return err

@@ -209,3 +209,18 @@ func TestFill(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestFullDisk checks that a disk without room is named before anything runs.
+func TestFullDisk(t *testing.T) {
+	folder := t.TempDir()
+	if err := roomy(0, folders(folder)...); err != nil {
+		t.Fatal(err)
+	}
+	err := roomy(1<<62, folder)
+	if err == nil || !strings.Contains(err.Error(), folder+" has ") {
+		t.Fatalf("got %v, want an error that names the folder", err)
+	}
+	if err := roomy(0, filepath.Join(folder, "absent")); err == nil {
+		t.Fatal("a folder that is not there is roomy")
+	}
+}
