@@ -279,6 +279,9 @@ func TestImportIsHeldToTheKeys(t *testing.T) {
 		if (problem == nil) != c.good || problem != nil && problem.Reason != accel.SignatureInvalid {
 			t.Errorf("%s: %v", name, problem)
 		}
+		if problem != nil && strings.Count(problem.Message, "sha256:") != 1 {
+			t.Errorf("%s: the artifact is not named once: %s", name, problem.Message)
+		}
 		if there, _ := d.store.List(); len(there) != len(entries) || len(there) > 0 != c.good {
 			t.Errorf("%s: the store has %d", name, len(there))
 		}

@@ -199,7 +199,9 @@ func (p pull) place(ctx context.Context, from place, where string, refs []string
 		case reason == accel.RegistryUnreachable && errors.Is(ctx.Err(), context.DeadlineExceeded):
 			problem.Message = fmt.Sprintf("did not deliver within %v", p.time.Round(10*time.Millisecond))
 		}
-		problem.Message = ref + " " + problem.Message
+		if !strings.Contains(problem.Message, ref) { // the message about a signature has the digest
+			problem.Message = ref + " " + problem.Message
+		}
 		if problem.Reason != accel.ArtifactNotFound {
 			return Pulled{}, problem
 		}
