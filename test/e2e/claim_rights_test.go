@@ -129,7 +129,7 @@ func stolen(t *testing.T, n *bed.Node) {
 		{"another's driver", bound, n.Name(), "gpu.example.com", "its own drivers only"},
 		{"a token without a node", loose, n.Name(), stage.Class, "names no node"},
 	} {
-		slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: c.node + "-" + c.driver + "-7ff"}}
+		slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: c.node + "." + c.driver + "-7ff"}}
 		slice.Spec = resourceapi.ResourceSliceSpec{
 			Driver: c.driver, NodeName: &c.node,
 			Pool: resourceapi.ResourcePool{Name: c.node, ResourceSliceCount: 1, Generation: 1},
