@@ -149,7 +149,10 @@ func machine() accel.Machine {
 	}
 	fault := accel.Fault{Code: "79", Title: "it does not answer", Count: 2, Last: began}
 	return accel.Machine{
-		Agent: accel.Agent{Version: "0", Started: began, Node: "n1"},
+		Agent: accel.Agent{
+			Version: "0", Started: began, Node: "n1",
+			Problems: []accel.PartProblem{{Part: "local port", Problem: accel.Problem{Reason: accel.PermissionDenied}}},
+		},
 		Facts: accel.Facts{PCI: []accel.PCIDevice{{
 			Address: "0000:01:00.0",
 			Link:    accel.Link{SpeedGTs: 8, MaxSpeedGTs: 16, Width: 8, MaxWidth: 16},
