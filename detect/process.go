@@ -86,11 +86,21 @@ func podIn(groups string) string {
 // serviceName is the form of a systemd service's name (systemd.unit(5)).
 var serviceName = regexp.MustCompile(`^[A-Za-z0-9:_.\\@-]{1,247}\.service$`)
 
-// unitIn returns the systemd service in the text of /proc/<pid>/cgroup, which has a line for each hierarchy:
-// number, controllers, path (proc_pid_cgroup(5)).
+// controlGroup returns the elements of the path in a line of /proc/<pid>/cgroup, which has one for each hierarchy:
+// number, controllers, path (proc_pid_cgroup(5)). A path that does not begin with "/" is not the kernel's.
+func controlGroup(line string) []string {
+	_, rest, _ := strings.Cut(line, ":")
+	_, name, _ := strings.Cut(strings.TrimSuffix(rest, "\n"), ":")
+	if !strings.HasPrefix(name, "/") {
+		return nil
+	}
+	return strings.Split(strings.Trim(name, "/"), "/")
+}
+
+// unitIn returns the systemd service in the text of /proc/<pid>/cgroup.
 func unitIn(groups string) string {
 	for line := range strings.Lines(groups) {
-		for _, e := range slices.Backward(strings.Split(strings.TrimSpace(line), "/")) {
+		for _, e := range slices.Backward(controlGroup(line)) {
 			if serviceName.MatchString(e) {
 				return e
 			}
@@ -105,12 +115,10 @@ func unitIn(groups string) string {
 // way up from there.
 func isService(groups string) bool {
 	for line := range strings.Lines(groups) {
-		_, rest, _ := strings.Cut(line, ":")
-		_, name, _ := strings.Cut(rest, ":")
-		elements := strings.Split(strings.Trim(strings.TrimSpace(name), "/"), "/")
+		elements := controlGroup(line)
 		last := len(elements) - 1
 		between := func(e string) bool { return e != ".." && !strings.HasSuffix(e, ".slice") }
-		if serviceName.MatchString(elements[last]) && !slices.ContainsFunc(elements[:last], between) {
+		if last >= 0 && serviceName.MatchString(elements[last]) && !slices.ContainsFunc(elements[:last], between) {
 			return true
 		}
 	}
