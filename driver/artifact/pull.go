@@ -199,7 +199,7 @@ func (p pull) place(ctx context.Context, from place, where string, refs []string
 		case reason == accel.RegistryUnreachable && errors.Is(ctx.Err(), context.DeadlineExceeded):
 			problem.Message = fmt.Sprintf("did not deliver within %v", p.time.Round(10*time.Millisecond))
 		}
-		if !strings.Contains(problem.Message, ref) { // the message about a signature has the digest
+		if !isDigest(ref) || !strings.Contains(problem.Message, ref) { // a message about a signature names the digest
 			problem.Message = ref + " " + problem.Message
 		}
 		if problem.Reason != accel.ArtifactNotFound {
@@ -213,9 +213,12 @@ func (p pull) place(ctx context.Context, from place, where string, refs []string
 	return Pulled{}, accel.Problemf(accel.ArtifactNotFound, "%s", strings.Join(texts, ", "))
 }
 
+// isDigest tells a digest from a tag, which has no colon.
+func isDigest(ref string) bool { return strings.HasPrefix(ref, "sha256:") }
+
 // named returns the full name of a tag or a digest.
 func named(where, ref string) string {
-	if strings.HasPrefix(ref, "sha256:") {
+	if isDigest(ref) {
 		return where + "@" + ref
 	}
 	return where + ":" + ref

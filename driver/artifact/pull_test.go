@@ -59,3 +59,15 @@ func TestWorst(t *testing.T) {
 		}
 	}
 }
+
+// TestTagIsNamed: a message names the tag that was tried, even if the tag's text also occurs elsewhere in it.
+func TestTagIsNamed(t *testing.T) {
+	b := newWorkbench(t)
+	s := accel.Source{Type: accel.SourceOCI, Image: serve(t, newRegistry()) + "/x"}
+	b.image(s, "module", map[string]string{"etc/passwd": "root"})
+	s.Image += ":module"
+	_, problem := b.c.Pull(t.Context(), s, this(), b.empty())
+	if problem == nil || !strings.Contains(problem.Message, "module has no module in ") {
+		t.Error(problem)
+	}
+}

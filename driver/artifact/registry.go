@@ -204,7 +204,7 @@ func authorities(h *host.Host, file string) (*x509.CertPool, error) {
 }
 
 func (r *registry) manifest(ctx context.Context, ref string) (manifest, error) {
-	if strings.HasPrefix(ref, "sha256:") {
+	if isDigest(ref) {
 		return r.get(ctx, r.repo.Digest(ref))
 	}
 	if strings.Contains(ref, ":") { // no tag contains a colon

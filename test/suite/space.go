@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space is how many bytes have to be free before a part is begun: a scenario that meets a full disk fails late, and
-// of something else.
+// space is how many bytes must be free before a part starts: a scenario that fills the disk fails late and blames
+// something else.
 const space = 10 << 30
 
-// roomy says which of the folders lies on a disk with fewer free bytes than that.
+// roomy returns an error that names the first folder whose disk has fewer than want bytes free.
 func roomy(want uint64, folders ...string) error {
 	for _, folder := range folders {
 		var disk unix.Statfs_t
 		if err := unix.Statfs(folder, &disk); err != nil {
-			return fmt.Errorf("cannot tell how much of the disk of %s is free: %w", folder, err)
+			return fmt.Errorf("cannot read how much space is free in %s: %w", folder, err)
 		}
 		if free := disk.Bavail * uint64(disk.Bsize); free < want {
 			return fmt.Errorf("%s has %.1f GB free, and the tests need %.1f GB: make room (go clean -cache, "+

@@ -210,7 +210,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestFullDisk checks that a disk without room is named before anything runs.
+// TestFullDisk: the error names the folder whose disk is full.
 func TestFullDisk(t *testing.T) {
 	folder := t.TempDir()
 	if err := roomy(0, folders(folder)...); err != nil {
