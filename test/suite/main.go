@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/acceld/acceld/test/vm/cache"
 )
 
 func main() {
@@ -53,7 +55,7 @@ func suite(ctx context.Context, o options) error {
 		s.table(os.Stdout, chosen)
 		return nil
 	}
-	if err := roomy(space, folders(s.root)...); err != nil {
+	if err := cache.Room(space, folders(s.root)...); err != nil {
 		return err
 	}
 	fmt.Printf("suite: %s\n", chosen.why)

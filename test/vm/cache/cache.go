@@ -141,7 +141,7 @@ func (d Dir) Entry(ctx context.Context, kind string, key *Key, build func(tmp st
 	if err := os.MkdirAll(tmp, 0o755); err != nil {
 		return "", fmt.Errorf("cannot create %q: %w", tmp, err)
 	}
-	if err := build(tmp); err != nil {
+	if err := whole(tmp, build); err != nil {
 		os.RemoveAll(tmp)
 		return "", err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -83,5 +84,20 @@ func TestLockTakesTheFirstThatIsFree(t *testing.T) {
 func TestKeysTellWordsApart(t *testing.T) {
 	if NewKey("ab", "c").String() == NewKey("a", "bc").String() {
 		t.Error("two different lists of words have the same key")
+	}
+}
+
+// TestRoom: the error names the folder whose disk is full.
+func TestRoom(t *testing.T) {
+	folder := t.TempDir()
+	if err := Room(0, folder); err != nil {
+		t.Fatal(err)
+	}
+	err := Room(1<<62, folder)
+	if err == nil || !strings.Contains(err.Error(), folder+" has ") {
+		t.Fatalf("got %v, want an error that names the folder", err)
+	}
+	if err := Room(0, filepath.Join(folder, "absent")); err == nil {
+		t.Fatal("a folder that is not there has room")
 	}
 }
