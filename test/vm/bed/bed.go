@@ -373,10 +373,18 @@ func (b *Bed) busyboxFiles() (map[string]image.File, error) {
 	return files, nil
 }
 
-// fingerprint is everything that a snapshot of a guest depends on beside its own seed.
-func (b *Bed) fingerprint() string {
+// fingerprint is everything that a snapshot of a guest depends on beside its own seed. The disks are in it as they were
+// built, not only by their recipe: a guest has the file systems mounted, and goes on with what it remembers of them.
+func (b *Bed) fingerprint() (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, b.supply.Debian.Key(), b.programs, b.accel, b.keys.dir, b.ports.API, b.ports.Registry,
 		b.supply.Parts.Dirs())
-	return hex.EncodeToString(h.Sum(nil))
+	for _, image := range []string{b.supply.Debian.Root(), b.programs} {
+		uuid, err := disk.UUID(image)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(h, uuid)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }

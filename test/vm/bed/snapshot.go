@@ -179,7 +179,11 @@ func (b *Bed) snapshot(ctx context.Context, kind seed.Kind, o Options) (string, 
 	if o.Engine != seed.CRIO {
 		name += "-" + string(o.Engine)
 	}
-	key := cache.NewKey(snapshotRecipe, b.fingerprint(), o.Kernel, strconv.Itoa(o.MemoryMiB), commandLine(kind, ""),
+	print, err := b.fingerprint()
+	if err != nil {
+		return "", err
+	}
+	key := cache.NewKey(snapshotRecipe, print, o.Kernel, strconv.Itoa(o.MemoryMiB), commandLine(kind, ""),
 		hash.String(), string(script))
 	return b.seat.Entry(ctx, name, key, func(tmp string) error {
 		return b.log.Do("making a snapshot of a ready "+string(kind), func() error {
