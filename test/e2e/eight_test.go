@@ -42,7 +42,7 @@ func TestEight(t *testing.T) {
 	stage.Check(t, s.Enable(t.Context(), g))
 	reaches(t, g, accel.Ready, 8*time.Minute)
 	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, eight))
-	startPrometheus(t, n, s)
+	startPrometheus(t, n, s, "5s")
 	inOrder(t, n, image,
 		part{"a device for each of eight pods", e.allocated},
 		part{"a ninth pod waits", e.ninth},
@@ -74,7 +74,7 @@ func (e *full) allocated(t *testing.T, n *bed.Node, image string) {
 	timed(t, "eight pods at once -> all compute", func() {
 		var all [][]byte
 		for i := range eight {
-			all = append(all, stage.Pod(eighth(i), image, 1, "-expect", "1", "-hold", "2h", "-every", "2s"))
+			all = append(all, stage.Pod(eighth(i), image, 1, "-expect", "1", "-hold", "2h", "-every", "5s"))
 		}
 		stage.Check(t, n.Apply(ctx, bytes.Join(all, []byte("\n---\n"))))
 		for i := range eight {

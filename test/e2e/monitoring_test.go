@@ -26,9 +26,9 @@ endpoint:
   remote: {listen: "0.0.0.0:9481", tokens: true}
 `
 
-// scrapes is the configuration of a Prometheus on the node that comes to the agent in both ways.
+// scrapes is the configuration of a Prometheus on the node that comes to the agent in both ways, and how often.
 const scrapes = `
-global: {scrape_interval: 1s, evaluation_interval: 1s}
+global: {scrape_interval: %[1]s, evaluation_interval: %[1]s}
 rule_files: [/etc/prometheus/rules.yaml]
 scrape_configs:
 - job_name: acceld
@@ -65,7 +65,7 @@ func TestMonitoring(t *testing.T) {
 	stage.Check(t, err)
 	stage.Check(t, s.Enable(t.Context(), g))
 	reaches(t, g, accel.Ready, 5*time.Minute)
-	startPrometheus(t, n, s)
+	startPrometheus(t, n, s, "1s")
 	inOrder(t, n, image,
 		part{"who may scrape", whoScrapes},
 		part{"promtool has nothing to say", promtoolAgrees},
@@ -75,8 +75,9 @@ func TestMonitoring(t *testing.T) {
 	)
 }
 
-// startPrometheus installs Prometheus in the guest with the tokens of two accounts, and starts it.
-func startPrometheus(t *testing.T, n *bed.Node, s *stage.Stage) {
+// startPrometheus installs Prometheus in the guest with the tokens of two accounts, and starts it. It scrapes every "1s"
+// or less often.
+func startPrometheus(t *testing.T, n *bed.Node, s *stage.Stage, every string) {
 	t.Helper()
 	ctx := stage.Within(t, 10*time.Minute)
 	dir, err := prometheus.Programs(ctx)
@@ -97,7 +98,7 @@ func startPrometheus(t *testing.T, n *bed.Node, s *stage.Stage) {
 		stage.Check(t, n.WriteFile(ctx, "/etc/prometheus/"+file, []byte(strings.TrimSpace(token)), 0o600))
 	}
 	stage.Check(t, n.Put(ctx, s.File("packaging/monitoring/rules.yaml"), "/etc/prometheus/rules.yaml", 0o644))
-	stage.Check(t, n.WriteFile(ctx, "/etc/prometheus/prometheus.yml", []byte(scrapes), 0o644))
+	stage.Check(t, n.WriteFile(ctx, "/etc/prometheus/prometheus.yml", fmt.Appendf(nil, scrapes, every), 0o644))
 	sh(t, n.Guest, `promtool check config /etc/prometheus/prometheus.yml
 systemd-run --unit=prometheus prometheus --config.file=/etc/prometheus/prometheus.yml --storage.tsdb.path=/var/tmp/prometheus --web.listen-address=127.0.0.1:9090`)
 }
