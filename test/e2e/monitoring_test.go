@@ -75,8 +75,8 @@ func TestMonitoring(t *testing.T) {
 	)
 }
 
-// startPrometheus installs Prometheus in the guest with the tokens of two accounts, and starts it. It scrapes every "1s"
-// or less often.
+// startPrometheus installs Prometheus in the guest with the tokens of two accounts, and starts it. It scrapes every
+// "1s" or less often.
 func startPrometheus(t *testing.T, n *bed.Node, s *stage.Stage, every string) {
 	t.Helper()
 	ctx := stage.Within(t, 10*time.Minute)
