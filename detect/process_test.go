@@ -228,7 +228,7 @@ func FuzzStatus(f *testing.F) {
 	f.Add(status("0", "20"), "0::/system.slice/kubelet.service\n")
 	f.Add("Uid:\t0 0 0 0\nNSpid:\t1 2\nPPid: 99999999999999999999\n", "0::/kubepods/x\n:::\n")
 	f.Add("Name:\tUid:\t0\n", "1:name=systemd:/a.service/../b.service\n")
-	f.Add("", "0:0000 0000000:0.service ") // not a line of the kernel; it was once a service without a name
+	f.Add("", "0:0000 0000000:0.service ") // the kernel writes no such line; it once made a service with an empty name
 	f.Fuzz(func(t *testing.T, status, groups string) {
 		p, err := parseStatus(status)
 		if err == nil && p.root && !strings.Contains(status, "Uid") {

@@ -26,7 +26,7 @@ endpoint:
   remote: {listen: "0.0.0.0:9481", tokens: true}
 `
 
-// scrapes is the configuration of a Prometheus on the node that comes to the agent in both ways, and how often.
+// scrapes configures a Prometheus on the node that scrapes the agent locally and over TLS, at the given interval.
 const scrapes = `
 global: {scrape_interval: %[1]s, evaluation_interval: %[1]s}
 rule_files: [/etc/prometheus/rules.yaml]
@@ -75,8 +75,8 @@ func TestMonitoring(t *testing.T) {
 	)
 }
 
-// startPrometheus installs Prometheus in the guest with the tokens of two accounts, and starts it. It scrapes every
-// "1s" or less often.
+// startPrometheus installs Prometheus in the guest with the tokens of two accounts, and starts it. Every is the scrape
+// interval, such as "1s".
 func startPrometheus(t *testing.T, n *bed.Node, s *stage.Stage, every string) {
 	t.Helper()
 	ctx := stage.Within(t, 10*time.Minute)

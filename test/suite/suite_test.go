@@ -211,7 +211,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestFolders: there is a disk below each folder.
+// TestFolders: every folder that the suite checks exists.
 func TestFolders(t *testing.T) {
 	if err := cache.Room(0, folders(t.TempDir())...); err != nil {
 		t.Fatal(err)

@@ -373,8 +373,8 @@ func (b *Bed) busyboxFiles() (map[string]image.File, error) {
 	return files, nil
 }
 
-// fingerprint is everything that a snapshot of a guest depends on beside its own seed. The disks are in it as they were
-// built, not only by their recipe: a guest has the file systems mounted, and goes on with what it remembers of them.
+// fingerprint covers everything that a snapshot of a guest depends on except its own seed. It includes the UUIDs of the
+// disks, not only the keys of their recipes: the guest in a snapshot has those file systems mounted and cached.
 func (b *Bed) fingerprint() (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, b.supply.Debian.Key(), b.programs, b.accel, b.keys.dir, b.ports.API, b.ports.Registry,

@@ -179,12 +179,12 @@ func (b *Bed) snapshot(ctx context.Context, kind seed.Kind, o Options) (string, 
 	if o.Engine != seed.CRIO {
 		name += "-" + string(o.Engine)
 	}
-	print, err := b.fingerprint()
+	fingerprint, err := b.fingerprint()
 	if err != nil {
 		return "", err
 	}
-	key := cache.NewKey(snapshotRecipe, print, o.Kernel, strconv.Itoa(o.MemoryMiB), commandLine(kind, ""),
-		hash.String(), string(script))
+	key := cache.NewKey(snapshotRecipe, fingerprint, o.Kernel, strconv.Itoa(o.MemoryMiB),
+		commandLine(kind, ""), hash.String(), string(script))
 	return b.seat.Entry(ctx, name, key, func(tmp string) error {
 		return b.log.Do("making a snapshot of a ready "+string(kind), func() error {
 			n, err := b.boot(ctx, kind, Options{Kernel: o.Kernel, MemoryMiB: o.MemoryMiB, Engine: o.Engine})

@@ -22,8 +22,8 @@ func Room(want uint64, folders ...string) error {
 	return nil
 }
 
-// spare is how many bytes are still free where an entry was built whole. On a full disk, programs that make images have
-// ended without an error and left files with holes.
+// spare is how many bytes must still be free after an entry was built. On a full disk, programs that make images have
+// exited without an error and left files with holes.
 const spare = 1 << 30
 
 // whole runs build and returns an error unless all that it wrote below tmp has reached the disk.

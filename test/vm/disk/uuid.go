@@ -15,8 +15,8 @@ const (
 	uuidAt     = 0x68
 )
 
-// UUID returns the UUID of the file system in an image. Two builds of one recipe differ in it, and so in the checksums
-// that a guest which mounted the one would miss in the other.
+// UUID returns the UUID of the file system in an image. Every build has its own, and ext4 derives its checksums from
+// it: a guest that mounted one build cannot continue on another.
 func UUID(image string) (string, error) {
 	f, err := os.Open(image)
 	if err != nil {
