@@ -63,6 +63,7 @@ fmt: $(TOOLS) ## Format every Go file
 modules: ## Fail when a change of go.mod asks for one in a module below
 	@for module in $(NESTED); do (cd $$module && $(GO) list -deps -test ./... >/dev/null) || { echo "mend it: cd $$module && $(GO) list -mod=mod -deps -test ./..."; exit 1; }; done
 	@cd cmd/acceld-nvml && CGO_ENABLED=1 $(GO) list -deps ./... >/dev/null || { echo "mend it: cd cmd/acceld-nvml && go get ."; exit 1; }
+	@cd cmd/acceld-prove && $(GO) list -deps ./... >/dev/null || { echo "mend it: cd cmd/acceld-prove && go get ."; exit 1; }
 	@cd test/kubelet && $(GO) list $(KUBELET136) -deps -test . >/dev/null || { echo "mend it: cd test/kubelet && $(GO) list $(KUBELET136) -mod=mod -deps -test ."; exit 1; }
 
 .PHONY: house
@@ -77,6 +78,7 @@ docs: ## Links, snippets, and generated pages against the code
 lint: $(TOOLS) ## golangci-lint, with go vet in it
 	$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 	cd cmd/acceld-nvml && CGO_ENABLED=1 $(TOOLS)/golangci-lint run --allow-parallel-runners ./...
+	cd cmd/acceld-prove && $(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 
 # Without the race detector: the program starts hundreds of times, and with it takes six times as long to.
 .PHONY: scripts
@@ -100,11 +102,14 @@ demo: ## See it work: a bare machine's accelerators compute in a container, then
 # Without the pages on which grpc shows its calls (golang.org/x/net/trace, with html/template): nobody serves them. acceld-nvml loads
 # a library of the host's, so it is the one that needs a C compiler.
 NVML = CGO_ENABLED=1 CGO_CFLAGS='-O2 -g -Wno-deprecated-declarations' $(GO) build -C cmd/acceld-nvml $(STAMP) -buildmode=pie -ldflags='-s -w'
+# acceld-prove loads one too, without a C compiler (purego), and needs the host's C library.
+PROVE = $(GO) build -C cmd/acceld-prove $(STAMP) -ldflags='-s -w'
 PROGRAMS = $(GO) build $(STAMP) -tags=grpcnotrace -ldflags='-s -w'
 
 .PHONY: build
-build: ## Static programs in bin, and acceld-nvml where there is a C compiler
+build: ## Static programs in bin, acceld-prove, and acceld-nvml where there is a C compiler
 	$(PROGRAMS) -o bin/ ./cmd/...
+	$(PROVE) -o $(CURDIR)/bin/ .
 	$(if $(RACE),$(NVML) -o $(CURDIR)/bin/ .,@rm -f bin/acceld-nvml; echo "no C compiler: without acceld-nvml")
 
 # Every node loads the first two, and the hook runs at each start of a container; the controller is in the cluster once or twice,
@@ -122,7 +127,7 @@ man: ## Manual pages and the completions of shells into bin/share
 
 .PHONY: install
 install: ## Programs, units, the kernel's hooks, manual and completions below DESTDIR, after make build man
-	install -D -t $(DESTDIR)/usr/bin bin/acceld bin/acceld-hook
+	install -D -t $(DESTDIR)/usr/bin bin/acceld bin/acceld-hook bin/acceld-prove
 	if [ -e bin/acceld-nvml ]; then install -t $(DESTDIR)/usr/bin bin/acceld-nvml; fi
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system systemd/*.service systemd/*.socket
 	install -D packaging/kernel/acceld-preflight $(DESTDIR)/etc/kernel/postinst.d/zz-acceld
@@ -138,6 +143,7 @@ programs: ## Programs for ARCHES (amd64 arm64) in bin/<arch>; acceld-nvml where 
 		cc=gcc; case $$arch in $(HERE)) ;; amd64) cc=x86_64-linux-gnu-gcc ;; arm64) cc=aarch64-linux-gnu-gcc ;; esac; \
 		echo "for $$arch"; \
 		GOARCH=$$arch $(PROGRAMS) -o bin/$$arch/ ./cmd/... || exit; \
+		GOARCH=$$arch $(PROVE) -o $(CURDIR)/bin/$$arch/ . || exit; \
 		rm -f bin/$$arch/acceld-nvml; \
 		if command -v $$cc >/dev/null; then GOARCH=$$arch CC=$$cc $(NVML) -o $(CURDIR)/bin/$$arch/ . || exit; \
 		else echo "no C compiler $$cc: without acceld-nvml for $$arch"; fi; \
@@ -204,11 +210,16 @@ test-arm64: ## The programs for arm64, emulated: they start, and acceld-nvml wit
 	$(MAKE) programs ARCHES=arm64
 	qemu-aarch64-static bin/arm64/acceld version
 	qemu-aarch64-static bin/arm64/acceld-controller --help >/dev/null
+	qemu-aarch64-static -L /usr/aarch64-linux-gnu bin/arm64/acceld-prove -api cuda | grep -q noLibrary
 	ACCELD_NVML_ARCH=arm64 $(GO) test -count=1 -v -run='^Test(Machine|Labels|Xid|Lost.*|Instances|Mismatch|Absent)$$' ./test/nvml
 
 .PHONY: test-nvidia-source
 test-nvidia-source: ## The true broken kernel upgrade: all of NVIDIA's source for two kernels, beside plain make, as root; takes long
 	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=180m -run='^TestWholeSource$$' ./test/nvidia
+
+.PHONY: on-gpu
+on-gpu: build ## Try acceld on this machine's GPUs, as root: a report without serial numbers in on-gpu.md; KIND=amd-gpu tries another kind, DRIVER='{version: …}' gets it a driver
+	$(GO) run ./test/ongpu -kind '$(or $(KIND),nvidia-gpu)' -driver '$(DRIVER)' -bin bin -out on-gpu.md
 
 # The browser has 300 MB with what it needs, so it is not among the packages of make test.
 .PHONY: screenshots
@@ -234,7 +245,7 @@ bench: $(TOOLS) ## Go benchmarks into bin/bench.txt; OLD=file compares with an e
 # Where no database of vulnerabilities can be had, or only an old one, that is said, and is no failure; a finding is.
 .PHONY: vuln
 vuln: $(TOOLS) ## Known vulnerabilities in what the programs call, by the newest database that can be had
-	@$(GO) run ./test/cmd/vuln -govulncheck $(TOOLS)/govulncheck $(if $(RACE),-C cmd/acceld-nvml) ./cmd/...
+	@$(GO) run ./test/cmd/vuln -govulncheck $(TOOLS)/govulncheck $(if $(RACE),-C cmd/acceld-nvml -C cmd/acceld-prove) ./cmd/...
 
 ##@ Housekeeping
 

@@ -7,6 +7,9 @@ import "strings"
 const (
 	// CardsAnnotation is set on a node by its agent and lists what each of its cards has.
 	CardsAnnotation = "acceld.dev/cards"
+	// RoomAnnotation is set on a node by the controller: when pods that had been refused may fit, because of this node,
+	// as RFC 3339 in UTC. The change makes the scheduler look at them again.
+	RoomAnnotation = "acceld.dev/room-since"
 	// ChosenAnnotation is set on a pod and lists the cards that its containers get: "|" separates containers, ","
 	// separates cards. ChosenInitAnnotation does the same for its init containers; those that keep running come
 	// first.

@@ -42,7 +42,7 @@ type Definition struct {
 	// Container is what a container gets in addition to the device nodes.
 	Container Edits `json:"container,omitzero"`
 	// Check proves that the device works by letting it compute something.
-	Check *Check `json:"check,omitempty" privileged:"writes to the device"`
+	Check *Check `json:"check,omitempty" privileged:"writes to the device or loads a library"`
 	// Steps are the definition's own steps, keyed by the published state that they belong to.
 	Steps map[Published]StateSteps `json:"steps,omitempty"`
 	// Allocation is how the kubelet gives the devices to pods; devicePlugin when empty.
@@ -112,6 +112,10 @@ type Match struct {
 type DriverDefinition struct {
 	// Version is the configured driver version; empty accepts whatever version the source has.
 	Version string `json:"version,omitempty"`
+	// Branch is the beginning of a version, such as "535", and is set instead of Version. It selects a version of the
+	// branch that is loaded or in the store, or else the newest one that a source has. The choice is kept until `acceld
+	// driver upgrade`.
+	Branch string `json:"branch,omitempty"`
 	// Modules are in load order.
 	Modules []Module `json:"modules"`
 	// Binds is the name of the PCI driver that must be bound to every device, such as "edu".
@@ -135,6 +139,14 @@ type DriverDefinition struct {
 	FirmwarePackages map[string]string `json:"firmwarePackages,omitempty"`
 	// Sources are in order of preference. "Already loaded", "store" and "installed" always come before them.
 	Sources []Source `json:"sources,omitempty" privileged:"brings kernel modules"`
+	// Distributions say in which repositories of a distribution the driver is. They are used only by a source of type
+	// distribution.
+	Distributions []Distribution `json:"distributions,omitempty" privileged:"brings kernel modules"`
+	// UserSpace says where the libraries and programs of the driver come from; nil if they are those of the host.
+	UserSpace *UserSpace `json:"userSpace,omitempty" privileged:"brings libraries and programs"`
+	// Companions are the daemons of the driver. They run only with a user space of its own (UserSpace): one that is
+	// installed on the host brings its services itself. They start in this order.
+	Companions []Companion `json:"companions,omitempty" privileged:"runs programs"`
 }
 
 // Module is one kernel module.
@@ -179,14 +191,18 @@ type Source struct {
 	// compiler plugins still needs its own.
 	AnyCompiler bool `json:"anyCompiler,omitempty"`
 	// Image is the reference of a prebuilt artifact, such as
-	// "registry.example/driver:v{{.DriverVersion}}-{{.KernelVersion}}".
+	// "registry.example/driver:v{{.DriverVersion}}-{{.KernelVersion}}". For a build it is an image with make, a
+	// compiler and binutils, such as "registry.example/builder:gcc12": the build runs in it, and the host needs none.
 	Image string `json:"image,omitempty" template:"runtime"`
+	// Needs are packages with what a build in Image may lack on the host: the headers of the kernel, the source tree at
+	// Path, firmware. They are unpacked, not installed, once for each kernel, and no script of them runs.
+	Needs []PackageSet `json:"needs,omitempty"`
 	// Mirrors are registries, or registries with a path, that are tried for Image before its own registry, in order.
 	Mirrors []string `json:"mirrors,omitempty"`
-	// Digest pins the artifact, "sha256:" and 64 hexadecimal digits; the tag is then only a name.
+	// Digest pins the artifact or the builder image, "sha256:" and 64 hexadecimal digits; the tag is then only a name.
 	Digest string `json:"digest,omitempty"`
-	// Keys are PEM files with public keys, one of which must have signed the artifact. Empty: signatures are not
-	// checked.
+	// Keys are PEM files with public keys, one of which must have signed the artifact or the builder image. Empty:
+	// signatures are not checked. Those of packages are files with OpenPGP keys, and a repository needs one.
 	Keys []string `json:"keys,omitempty"`
 	// CA is a PEM file with the certificate authority of the registry.
 	CA string `json:"ca,omitempty"`
@@ -196,8 +212,55 @@ type Source struct {
 	Proxy string `json:"proxy,omitempty"`
 	// PlainHTTP allows a registry without TLS. A registry on loopback never needs TLS.
 	PlainHTTP bool `json:"plainHTTP,omitempty"`
+	// Format, URL, Suite, Components and Packages name packages of a repository. Format is "deb" or "rpm".
+	Format string `json:"format,omitempty"`
+	// URL is the repository's, such as "https://deb.example.org/debian"; Path is a directory with packages instead.
+	URL string `json:"url,omitempty"`
+	// Suite is that of a deb repository, such as "bookworm"; "./" if it has none.
+	Suite      string   `json:"suite,omitempty" template:"runtime"`
+	Components []string `json:"components,omitempty"`
+	// Packages are names, each with a version or the beginning of one: "libcuda1={{.DriverVersion}}". Without a version
+	// it is the newest.
+	Packages []string `json:"packages,omitempty" template:"runtime"`
+	// Also are further repositories. Each is asked if the ones before it do not have the packages.
+	Also []Pocket `json:"also,omitempty"`
+	// Devices is the range of device ids that the driver from this source supports, such as "1e00-ffff". The source is
+	// skipped on a host that has a device of the kind outside it.
+	Devices string `json:"devices,omitempty"`
 	// Push publishes what this host built to Image, so that hosts with the same kernel build only once.
 	Push bool `json:"push,omitempty"`
+}
+
+// PackageSet names packages of one repository, or of a directory of the host.
+type PackageSet struct {
+	Format string `json:"format"` // "deb" or "rpm"
+	// URL is the repository's, such as "https://deb.example.org/debian"; Path is a directory with packages instead.
+	URL  string `json:"url,omitempty"`
+	Path string `json:"path,omitempty"`
+	// Mirrors are URLs with the same content that are tried first, in order.
+	Mirrors []string `json:"mirrors,omitempty"`
+	// Suite is that of a deb repository, such as "bookworm"; "./" if it has none.
+	Suite      string   `json:"suite,omitempty" template:"runtime"`
+	Components []string `json:"components,omitempty"`
+	// Packages are names, each with a version or the beginning of one: "linux-headers-{{.KernelVersion}}". Without a
+	// version it is the newest.
+	Packages []string `json:"packages" template:"runtime"`
+	// Also are further repositories. Each is asked if the ones before it do not have the packages.
+	Also []Pocket `json:"also,omitempty"`
+	// Keys are files with OpenPGP keys, one of which must have signed the repository, or each package of a directory.
+	Keys []string `json:"keys,omitempty"`
+	// CA is a PEM file with the certificate authority of the server, Proxy the HTTP proxy for it.
+	CA    string `json:"ca,omitempty"`
+	Proxy string `json:"proxy,omitempty"`
+}
+
+// Pocket is another repository of packages with the components and the keys of the first, such as that of a
+// distribution's security updates.
+type Pocket struct {
+	URL string `json:"url"`
+	// Mirrors are URLs with the same content that are tried first, in order.
+	Mirrors []string `json:"mirrors,omitempty"`
+	Suite   string   `json:"suite,omitempty" template:"runtime"`
 }
 
 // Holders says what an upgrade does about the users of the driver.
@@ -239,6 +302,7 @@ type Signer struct {
 // Runtime holds the facts that templates in a definition may use.
 type Runtime struct {
 	KernelVersion             string // uname -r
+	KernelBase                string // uname -r without flavour and architecture, such as "6.1.0-47"
 	OperatingSystemMajor      string // such as "debian12"
 	OperatingSystemMajorMinor string // such as "rhel9.4"
 	RuntimeArchitecture       string // GOARCH
@@ -246,6 +310,7 @@ type Runtime struct {
 	NodeFeature               string // the label that marks a node with this hardware
 	ClusterVersion            string // of the API server, such as "1.37"; empty without a cluster
 	DriverVersion             string
+	DriverBranch              string // the first part of DriverVersion, such as "535" of "535.309.01"
 	// the directory of the kernel's build headers; only in the make arguments of a build
 	KernelHeaders string
 	// the PCI address of a device; only in validate.argv, whose program then runs for each device
@@ -311,8 +376,9 @@ type Edits struct {
 	Env []string `json:"env,omitempty"` // "NAME=value" each
 	// Mounts are files and directories of the host.
 	Mounts []Mount `json:"mounts,omitempty" privileged:"mounts files of the host"`
-	// Libraries are user-space libraries of the driver that come from the host.
+	// Libraries and Programs are the driver's own: those of its user space, or else those of the host.
 	Libraries []Libraries `json:"libraries,omitempty"`
+	Programs  []Programs  `json:"programs,omitempty"`
 	// Nodes are device nodes that every accelerator of the kind shares, such as "/dev/kfd".
 	Nodes []string `json:"nodes,omitempty" privileged:"gives out nodes of other devices"`
 	// OptionalNodes are like Nodes, but are left out if the host does not have them.
@@ -329,26 +395,28 @@ type Mount struct {
 	Optional bool `json:"optional,omitempty"`
 }
 
-// Libraries are shared libraries of the host that containers get in a directory of their own, because they must match
-// the loaded driver.
+// Libraries are shared libraries that containers get from outside their image, because they must match the loaded
+// driver.
 type Libraries struct {
-	// Path is the directory in the container; the image must have it in LD_LIBRARY_PATH or ld.so.conf.
-	Path string `json:"path"`
+	// Path is the directory in the container; the image must have it in LD_LIBRARY_PATH or ld.so.conf. When empty, they
+	// are in /usr/lib and /usr/lib64: every loader searches one of these.
+	Path string `json:"path,omitempty"`
 	// Names are sonames, such as "libcuda.so.1" or "libx.so.{{.DriverVersion}}", with the version of the loaded
-	// module. acceld finds them as the host's loader does; libraries that the host lacks are left out.
+	// module. acceld finds them in the driver's user space, or else as the host's loader does; libraries that are not
+	// there are left out.
 	Names []string `json:"names"`
 	// SameVersion refuses a library whose file name does not end with the version of the loaded module.
 	SameVersion bool `json:"sameVersion,omitempty"`
 }
 
-// Check is a self-test: acceld writes Write to File, then reads File, which must equal Want.
-type Check struct {
-	// File is an attribute relative to the PCI function's sysfs directory.
-	File  string `json:"file"`
-	Write string `json:"write"`
-	Want  string `json:"want"`
-	// Sentence tells people what was proven, such as "10! computed by the device".
-	Sentence string `json:"sentence,omitempty"`
+// Of returns the names for a version of the modules. If it is empty, names with a version are left out.
+func (l Libraries) Of(version string) (out []string) {
+	for _, name := range l.Names {
+		if version != "" || !strings.Contains(name, "{{.DriverVersion}}") {
+			out = append(out, strings.ReplaceAll(name, "{{.DriverVersion}}", version))
+		}
+	}
+	return out
 }
 
 // LogRule says what lines of the kernel log mean. Only lines written by the kernel itself count.

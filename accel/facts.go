@@ -51,6 +51,19 @@ type Kernel struct {
 	Headers string `json:"headers,omitempty"`
 }
 
+// Base is the release without the flavour or the architecture at its end, as names of packages have it: "6.1.0-47" for
+// "6.1.0-47-amd64", "5.14.0-427.el9" for "5.14.0-427.el9.x86_64".
+func (k Kernel) Base() string {
+	if base, ok := strings.CutSuffix(k.Release, "."+k.Arch); ok {
+		return base
+	}
+	i := strings.LastIndexByte(k.Release, '-')
+	if i > 0 && i+1 < len(k.Release) && 'a' <= k.Release[i+1] && k.Release[i+1] <= 'z' {
+		return k.Release[:i]
+	}
+	return k.Release
+}
+
 // OS is the distribution, from os-release(5).
 type OS struct {
 	ID        string `json:"id"`

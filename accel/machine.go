@@ -142,20 +142,52 @@ type DriverHave struct {
 	// Key identifies the driver in the store; empty for modules that did not come from the store.
 	Key     string `json:"key,omitempty"`
 	Version string `json:"version,omitempty"`
+	// UserSpace is the user space that serves with the modules; nil if the kind has none, or while there is none of the
+	// modules' version.
+	UserSpace *UserSpaceHave `json:"userSpace,omitempty"`
+	// Companions are the driver's daemons that this host needs.
+	Companions []CompanionHave `json:"companions,omitempty"`
 	// Published is the reference under which this node published what it built, or why it could not; empty if it does
 	// not publish.
 	Published string         `json:"published,omitempty"`
 	Modules   []LoadedModule `json:"modules,omitempty"`
 	// Proven is the time of the last successful check of the definition; zero if none has succeeded since the driver
-	// changed.
+	// changed, and for a definition without a check.
 	Proven time.Time `json:"proven,omitzero"`
 	// Proof is one sentence about the last successful check.
 	Proof string `json:"proof,omitempty"`
+	// Unchecked is true while the driver serves and nothing has proven that the devices compute: its definition has no
+	// check, or it could not take place. The devices are offered.
+	Unchecked bool `json:"unchecked,omitempty"`
+	// ProofSkipped says why the check of devices did not take place, such as a library that the host does not have. It
+	// is empty if every device was checked, and if there is no check.
+	ProofSkipped string `json:"proofSkipped,omitempty"`
 	// Upgrade is the pending replacement of this driver by the configured one; nil when they are the same.
 	Upgrade *Upgrade `json:"upgrade,omitempty"`
 	// Next says, by release, whether the driver is ready for each kernel that is installed but not running.
 	Next map[string]Readiness `json:"next,omitempty"`
 }
+
+// UserSpaceHave is a user space in the store.
+type UserSpaceHave struct {
+	Key string `json:"key"`
+	// Origin is where it came from: the reference of an image, or a directory of the host.
+	Origin string `json:"origin"`
+}
+
+// WhyUnchecked tells people why nothing has proven the devices; empty if they are proven, or not yet.
+func (d DriverHave) WhyUnchecked() string {
+	switch {
+	case !d.Unchecked:
+		return ""
+	case d.ProofSkipped != "":
+		return "unchecked: " + d.ProofSkipped
+	}
+	return "unchecked: its definition has no check"
+}
+
+// PastCheck reports whether no self-test keeps the kind back: it has passed, or nothing can be proven.
+func (d DriverHave) PastCheck() bool { return !d.Proven.IsZero() || d.Unchecked }
 
 // Readiness is the outcome of a preflight: whether a driver is ready for a kernel before the reboot into it.
 type Readiness struct {

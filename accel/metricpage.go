@@ -64,7 +64,7 @@ const (
 	NodeDriverReady   NodeFact = "driverReady"   // 1 when the drivers of all kinds are ready
 	NodeRuntimeReady  NodeFact = "runtimeReady"  // 1 when containers get the devices of all kinds
 	NodePluginReady   NodeFact = "pluginReady"   // 1 when the kubelet offers all kinds
-	NodeProven        NodeFact = "proven"        // 1 when the devices of all kinds have passed their check
+	NodeProven        NodeFact = "proven"        // 1 when the devices of all kinds have passed a check; 0 if a kind has none
 	NodeProvenTime    NodeFact = "provenTime"    // when the last kind did
 	NodeOfferedTime   NodeFact = "offeredTime"   // when the kubelet was last seen offering all kinds
 	NodeAllocatable   NodeFact = "allocatable"   // devices that the kubelet offers

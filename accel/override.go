@@ -27,8 +27,12 @@ type KindConfig struct {
 
 // KindDriverOverride overrides the driver of one definition; empty fields change nothing.
 type KindDriverOverride struct {
+	// Version and Branch replace both fields of the definition. At most one of them may be set.
 	Version string   `json:"version,omitempty"`
+	Branch  string   `json:"branch,omitempty"`
 	Sources []Source `json:"sources,omitempty" privileged:"brings kernel modules"`
+	// UserSpace replaces that of the definition.
+	UserSpace *UserSpace `json:"userSpace,omitempty" privileged:"brings libraries and programs"`
 	// Parameters are keyed by module, then by name.
 	Parameters map[string]map[string]string `json:"parameters,omitempty"`
 	// Upgrade, Takeover and Sign replace those fields of the definition.
@@ -52,9 +56,17 @@ func (k KindConfig) Problems() []string {
 		}
 	}
 	out = append(out, k.amounts()...)
+	for _, text := range BranchProblems(k.Driver.Branch, k.Driver.Version) {
+		out = append(out, "driver."+text)
+	}
 	for i, s := range k.Driver.Sources {
 		for _, text := range s.Problems() {
 			out = append(out, fmt.Sprintf("driver.sources[%d].%s", i, text))
+		}
+	}
+	for i, s := range k.Driver.UserSpace.sources() {
+		for _, text := range s.UserSpaceProblems() {
+			out = append(out, fmt.Sprintf("driver.userSpace.sources[%d].%s", i, text))
 		}
 	}
 	if u := k.Driver.Upgrade; u != nil {
@@ -112,10 +124,16 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	d.Rename = cmp.Or(k.Resource, d.Rename)
 	d.Sharing = cmp.Or(k.Sharing, d.Sharing)
 	d.Capacity = k.capacity(def.Capacity)
-	d.Driver.Version = cmp.Or(k.Driver.Version, d.Driver.Version)
+	if k.Driver.Version != "" || k.Driver.Branch != "" {
+		d.Driver.Version, d.Driver.Branch = k.Driver.Version, k.Driver.Branch
+	}
 	d.Driver.Sign = cmp.Or(k.Driver.Sign, d.Driver.Sign)
+	d.Driver.UserSpace = cmp.Or(k.Driver.UserSpace, d.Driver.UserSpace)
 	if k.Driver.Sources != nil {
 		d.Driver.Sources = k.Driver.Sources
+	}
+	if text := d.distributionMisfit(); text != "" {
+		return nil, text
 	}
 	if k.Driver.Upgrade != nil {
 		d.Driver.Upgrade = *k.Driver.Upgrade

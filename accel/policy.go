@@ -321,6 +321,9 @@ func (s PolicySpec) Problems() []string {
 		for _, text := range s.Kinds[kind].Problems() {
 			out = append(out, "kinds."+kind+"."+text)
 		}
+		if s.Kinds[kind].Driver.Branch != "" {
+			out = append(out, "kinds."+kind+".driver.branch: each host would choose its own version; set driver.version instead")
+		}
 	}
 	if s.Upgrade != nil {
 		for _, text := range s.Upgrade.problems() {

@@ -203,6 +203,9 @@ func TestPolicyProblems(t *testing.T) {
 		"kinds.a-a.driver.upgrade.digest: ": {
 			Kinds: map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Upgrade: &UpgradePolicy{Digest: "x"}}}},
 		},
+		"kinds.a-a.driver.branch: ": {
+			Kinds: map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Branch: "535"}}},
+		},
 		"kinds.a-a.driver.sources[0].type:": {
 			Kinds: map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Sources: []Source{{Type: "x"}}}}},
 		},

@@ -61,7 +61,7 @@ func TestPrivileged(t *testing.T) {
 		"nodes[0].siblings[1]: gives out nodes of other devices", "nodes[1].make: makes device nodes",
 		"nodes[2].glob: gives out nodes of other devices", "container.mounts: mounts files of the host",
 		"container.nodes: gives out nodes of other devices", "container.optionalNodes: gives out nodes of other devices",
-		"check: writes to the device",
+		"check: writes to the device or loads a library",
 		"steps.device-plugin.before[0].wait.file: looks for a file of the host",
 		"steps.device-plugin.before[1].wait.node: looks for a file of the host",
 		"steps.device-plugin.before[2].wait.socket: looks for a file of the host",
@@ -198,10 +198,10 @@ func TestEveryFieldIsDecided(t *testing.T) {
 	undecided(got, rules, reflect.TypeFor[Definition]())
 	undecided(got, rules, reflect.TypeFor[KindConfig]())
 	want := map[string]int{
-		"Belonging": 2, "Capacity": 4, "CustomStep": 6, "Definition": 25, "DriverDefinition": 6,
-		"Edits": 2, "HealthSource": 5, "KindConfig": 7, "KindDriverOverride": 3, "Layout": 2,
+		"Belonging": 2, "Capacity": 4, "CustomStep": 6, "Definition": 25, "DriverDefinition": 7,
+		"Edits": 3, "HealthSource": 5, "KindConfig": 7, "KindDriverOverride": 4, "Layout": 2,
 		"Libraries": 3, "Limit": 7, "LogRule": 4, "LogStep": 2, "Match": 4, "MetricSource": 7,
-		"Module": 6, "NodeSource": 2, "Partitions": 11, "Profile": 5, "Share": 4, "Sharing": 3,
+		"Module": 6, "NodeSource": 2, "Partitions": 11, "Profile": 5, "Programs": 2, "Share": 4, "Sharing": 3,
 		"StateSteps": 2, "UpgradePolicy": 6, "ValidateStep": 3, "Verdict": 4, "WaitStep": 1,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -81,10 +81,12 @@ const (
 	RebootRequired       Reason = "RebootRequired"
 	Quarantined          Reason = "Quarantined"
 	CheckFailed          Reason = "CheckFailed"
+	CheckNotRun          Reason = "CheckNotRun"
 	RuntimeMissingCDI    Reason = "RuntimeWithoutCDI"
 	SpecConflict         Reason = "SpecConflict"
 	SpecInvalid          Reason = "SpecInvalid"
 	HookMissing          Reason = "HookMissing"
+	FileConflict         Reason = "FileConflict"
 	KubeletAbsent        Reason = "KubeletAbsent"
 	RegistrationFailed   Reason = "RegistrationFailed"
 	AllocatableDiffers   Reason = "AllocatableDiffers"
@@ -127,6 +129,8 @@ const (
 	StepFailed           Reason = "StepFailed"
 	PrerequisitePending  Reason = "PrerequisitePending"
 	LibraryMismatch      Reason = "LibraryMismatch"
+	UserSpaceMissing     Reason = "UserSpaceMissing"
+	CompanionDown        Reason = "CompanionDown"
 	LedgerDamaged        Reason = "LedgerDamaged"
 	ClaimUnusable        Reason = "ClaimUnusable"
 	CheckpointDamaged    Reason = "CheckpointDamaged"
@@ -201,6 +205,7 @@ func driverReasons() []ReasonDoc {
 		{RebootRequired, "The kernel is in a state that only a reboot clears.", ActorOperator, "Reboot the node.", true},
 		{Quarantined, "Two loads of this driver ended uncleanly; acceld does not try a third.", ActorOperator, "Use another driver version, or clear it with `acceld driver ensure --retry`.", true},
 		{CheckFailed, "The driver is loaded but the device fails its self-test.", ActorHardware, "Check the device; the message says what the test asked and what came back.", false},
+		{CheckNotRun, "The self-test of a device did not get as far as a result.", ActorOperator, "Do what the message says: the driver's user space, the rights to the device nodes or a service that the device needs is at fault.", false},
 	}
 }
 
@@ -210,6 +215,7 @@ func nodeReasons() []ReasonDoc {
 		{RuntimeMissingCDI, "The container runtime does not read CDI specs.", ActorOperator, "Allow the change with `runtime.edit: full`, use a runtime with CDI, or set `cdi: false` to use device specs.", true},
 		{SpecConflict, "Another CDI spec defines the same device.", ActorOperator, "Remove the named file: while both exist, the runtime gives out neither.", false},
 		{SpecInvalid, "The runtime would not accept the CDI spec.", ActorVendor, "Correct the definition's container edits.", true},
+		{FileConflict, "Another file is in the place of a link that acceld was asked to make.", ActorOperator, "Remove the named file, usually by removing the package that it belongs to, or unset `driver.userSpace.host`; acceld does not overwrite it.", true},
 		{HookMissing, "The hook program is not on the host.", ActorOperator, "Install acceld-hook next to acceld, or set `hook: false`.", false},
 		{KubeletAbsent, "No kubelet listens on the host.", ActorOperator, "Start the kubelet; acceld then registers by itself.", false},
 		{RegistrationFailed, "The kubelet refused the registration.", ActorAgent, "None: acceld tries again with a new socket. The message quotes the kubelet.", false},
@@ -253,11 +259,11 @@ func claimReasons() []ReasonDoc {
 // runtime.
 func changeReasons() []ReasonDoc {
 	return []ReasonDoc{
-		{ArtifactNotFound, "No registry has a prebuilt driver for this kernel.", ActorOperator, "Push one (`acceld driver build --push`), or let acceld build it; the message names what acceld asked for.", false},
-		{ArtifactInvalid, "acceld cannot use a prebuilt artifact.", ActorOperator, "Push it again; nothing of it was kept.", true},
-		{RegistryUnreachable, "The registry does not answer.", ActorOperator, "Check the network, the proxy and the certificate authority; acceld tries again by itself.", false},
-		{RegistryDenied, "The registry refuses the credentials.", ActorOperator, "Correct the file named in `credentials`; acceld reads it again at each request.", false},
-		{SignatureInvalid, "A driver, or the source of one, is not signed by a key that this host wants.", ActorOperator, "Sign it, or correct `keys` or `trust`. acceld never builds a driver because of a bad signature.", true},
+		{ArtifactNotFound, "No registry has a prebuilt driver for this kernel, or no repository has a package of it.", ActorOperator, "Push one (`acceld driver build --push`), or let acceld build it; name a version that the repository has. The message names what acceld asked for.", false},
+		{ArtifactInvalid, "acceld cannot use a prebuilt artifact, a package or an archive.", ActorOperator, "Push it again, or use another version; nothing of it was kept.", true},
+		{RegistryUnreachable, "The registry, or the repository of packages, does not answer.", ActorOperator, "Check the network, the proxy and the certificate authority; acceld tries again by itself.", false},
+		{RegistryDenied, "The registry refuses the credentials, or the repository of packages refuses access.", ActorOperator, "Correct the file named in `credentials`; acceld reads it again at each request.", false},
+		{SignatureInvalid, "A driver, the source of one, or a repository of packages is not signed by a key that this host wants, or is out of date.", ActorOperator, "Sign it, use a mirror that is up to date, or correct `keys` or `trust`. acceld never builds a driver because of a bad signature.", true},
 		{BuildElsewhere, "Another node is building this driver; this one waits for it.", ActorAgent, "None: this node uses the artifact as soon as it is there, and builds the driver itself if the other node gives up.", false},
 		{BuildOutOfMemory, "The build was ended because it used more memory than allowed.", ActorOperator, "Raise `build.memory` or lower `build.jobs`.", true},
 		{CompilerMismatch, "This kernel needs the compiler that it was built with, and the installed one is another.", ActorOperator, "Install the named compiler.", true},
@@ -277,7 +283,9 @@ func changeReasons() []ReasonDoc {
 		{FileChanged, "Somebody else changed a file that acceld wrote; acceld leaves it as it is.", ActorOperator, "Check the named file and remove what you do not want.", false},
 		{StepFailed, "A step of the definition failed.", ActorOperator, "The message names the step and quotes it; acceld tries it again by itself.", false},
 		{PrerequisitePending, "A kind that this one needs has no working driver yet.", ActorAgent, "None here; look at the named kind.", false},
-		{LibraryMismatch, "A user-space library on the host does not have the loaded driver's version.", ActorOperator, "Install the library and the driver in the same version, or reboot into the new driver.", false},
+		{LibraryMismatch, "A user-space library does not have the version of the driver's modules.", ActorOperator, "Use a source with both halves of one version. If the library is installed on the host, install the same version of the driver, or reboot into it.", false},
+		{UserSpaceMissing, "The driver's libraries and programs, in the version of its modules, are at no source.", ActorOperator, "Add a source that has them to `driver.userSpace.sources`, or make the ones that are named reachable; `tried` says what each of them answered.", false},
+		{CompanionDown, "A daemon that belongs to the driver does not run, or is not ready; acceld starts it again by itself.", ActorOperator, "The message says where to find the output of its program.", false},
 		{LedgerDamaged, "The record of what acceld changed on this host cannot be read.", ActorOperator, "Restore the named file, or move it away: `acceld purge` then undoes only what it recognises as its own by content.", true},
 	}
 }

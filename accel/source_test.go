@@ -43,8 +43,44 @@ func TestSourceProblems(t *testing.T) {
 		{"type", func(s *Source) { s.Type = "ftp" }, `type: "ftp" is not one of oci, build, bundle`},
 		{"needless", func(s *Source) { s.Type = SourceStore }, `type: "store" always comes first`},
 		{"image of a build", func(s *Source) {
-			s.Type, s.Path = SourceBuild, "/src"
-		}, "image: means nothing for a source of type build"},
+			s.Type, s.Path, s.Digest = SourceBuild, "/src", "sha256:"+strings.Repeat("a", 64)
+			s.Mirrors, s.Keys, s.CA = []string{"mirror.example"}, []string{"/k"}, "/ca.pem"
+		}, ""},
+		{"image of a bundle", func(s *Source) {
+			s.Type, s.Path = SourceBundle, "/b.tar"
+		}, "image: means nothing for a source of type bundle"},
+		{"image of a build without a registry", func(s *Source) {
+			*s = Source{Type: SourceBuild, Path: "/src", Image: "gcc:12"}
+		}, `image: "gcc:12" names no registry`},
+		{"registry of a build without an image", func(s *Source) {
+			*s = Source{Type: SourceBuild, Path: "/src", PlainHTTP: true}
+		}, "plainHTTP: is for the registry of a builder image, and no image is set"},
+		{"needs of a build", func(s *Source) { *s = needing(func(*PackageSet) {}) }, ""},
+		{"needs in a directory", func(s *Source) {
+			*s = needing(func(p *PackageSet) { *p = PackageSet{Format: "deb", Path: "/media", Packages: p.Packages} })
+		}, ""},
+		{"needs without an image", func(s *Source) {
+			*s = needing(func(*PackageSet) {})
+			s.Image = ""
+		}, "needs: are for a build in an image, and no image is set"},
+		{"needs from nowhere", func(s *Source) {
+			*s = needing(func(p *PackageSet) { p.URL = "" })
+		}, `needs[0].path: "" is not an absolute path, and there is no url`},
+		{"needs that nobody signed", func(s *Source) {
+			*s = needing(func(p *PackageSet) { p.Keys = nil })
+		}, "needs[0].keys: a repository needs a file"},
+		{"key of needs", func(s *Source) {
+			*s = needing(func(p *PackageSet) { p.Keys = []string{"k.gpg"} })
+		}, `needs[0].keys[0]: "k.gpg" is not an absolute path`},
+		{"needs of another format", func(s *Source) {
+			*s = needing(func(p *PackageSet) { p.Format = "zip" })
+		}, `needs[0].format: "zip" is not one of deb, rpm`},
+		{"template of needs", func(s *Source) {
+			*s = needing(func(p *PackageSet) { p.Packages = []string{"linux-headers-{{"} })
+		}, "needs[0].packages[0]: template"},
+		{"push of a build", func(s *Source) {
+			s.Type, s.Path, s.Push = SourceBuild, "/src", true
+		}, "push: means nothing for a source of type build"},
 		{"build without a path", func(s *Source) {
 			*s = Source{Type: SourceBuild}
 		}, `path: "" is not an absolute path`},
@@ -73,5 +109,27 @@ func TestSourceProblems(t *testing.T) {
 				t.Errorf("a password is in %q", got)
 			}
 		})
+	}
+}
+
+// needing is a build in an image that needs a set of packages.
+func needing(change func(*PackageSet)) Source {
+	set := PackageSet{
+		Format: "deb", URL: "https://deb.example.org/debian", Suite: "bookworm", Components: []string{"main"},
+		Packages: []string{"linux-headers-{{.KernelVersion}}"}, Keys: []string{"/k.gpg"},
+	}
+	change(&set)
+	return Source{Type: SourceBuild, Path: "/src", Image: "registry.example/gcc:12", Needs: []PackageSet{set}}
+}
+
+func TestKernelBase(t *testing.T) {
+	for release, want := range map[string]string{
+		"6.1.0-47-amd64": "6.1.0-47", "5.15.0-100-generic": "5.15.0-100", "6.4.0-150600.23-default": "6.4.0-150600.23",
+		"5.14.0-427.el9.x86_64": "5.14.0-427.el9", "6.1.0": "6.1.0", "5.15.0-100": "5.15.0-100", "": "", "-amd64": "-amd64",
+		"6.1.0-": "6.1.0-",
+	} {
+		if got := (Kernel{Release: release, Arch: "x86_64"}).Base(); got != want {
+			t.Errorf("%q: %q, want %q", release, got, want)
+		}
 	}
 }

@@ -52,7 +52,12 @@ const (
 	PhaseReady   Phase = "ready"
 	PhasePending Phase = "pending"
 	PhaseFailed  Phase = "failed"
+	// PhaseUnchecked is the ready of a driver that nothing has proven: its definition has no check.
+	PhaseUnchecked Phase = "unchecked"
 )
+
+// Reached reports whether the state is reached, proven or not.
+func (p Phase) Reached() bool { return p == PhaseReady || p == PhaseUnchecked }
 
 // Published is a state that the cluster sees, as a label "acceld.dev/<published>-<kind>".
 type Published string

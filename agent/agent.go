@@ -187,6 +187,7 @@ func (a *Agent) assemble(facts accel.Facts) (want accel.Want, err error) {
 func (a *Agent) organs(facts accel.Facts) {
 	d := a.DriverOptions()
 	d.Progress = a.board.Note
+	d.Ours = func(pid int) bool { return a.programs.Owns(pid) }
 	if a.election != nil {
 		d.Elect = a.election.elect
 	}

@@ -65,6 +65,8 @@ type Config struct {
 	Build BuildConfig
 	// Prebuilt are sources of type oci or bundle that every kind tries before its own sources.
 	Prebuilt []accel.Source
+	// Mirrors of the registries and repositories that sources name.
+	Mirrors accel.Mirrors
 	// Trust says who may sign drivers. It holds for every kind and every source.
 	Trust accel.Trust
 	// StoreEntries is how many drivers that nothing needs any more the store keeps; -1 for none. StoreMiB limits
@@ -130,6 +132,7 @@ type rawConfig struct {
 		CPUWeight *int   `json:"cpuWeight,omitempty"`
 	} `json:"build,omitzero"`
 	Prebuilt []accel.Source `json:"prebuilt,omitempty"`
+	Mirrors  accel.Mirrors  `json:"mirrors,omitempty"`
 	Trust    accel.Trust    `json:"trust,omitzero"`
 	Store    struct {
 		Entries *int `json:"entries,omitempty"`
@@ -153,6 +156,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
 		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
 		LogLevel: cmp.Or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Trust: raw.Trust, Kinds: raw.Kinds,
+		Mirrors:     raw.Mirrors,
 		Policies:    switched(raw.Kubernetes.Policies) != "off",
 		PolicyTrust: accel.PolicyTrust(switched(string(cmp.Or(raw.Policies.Definitions, accel.PolicyTrustData)))),
 		Compatible:  raw.Endpoint.Compatible, Hosts: raw.Endpoint.Hosts, Remote: raw.Endpoint.Remote,
@@ -264,6 +268,9 @@ func (c Config) check() []error {
 	errs = append(errs, c.Remote.check()...)
 	for _, text := range c.Trust.Problems() {
 		errs = append(errs, errors.New("trust."+text))
+	}
+	for _, text := range c.Mirrors.Problems() {
+		errs = append(errs, errors.New("mirrors."+text))
 	}
 	for i, s := range c.Prebuilt {
 		if s.Push && c.Trust.Require {

@@ -184,8 +184,8 @@ func holding(t *testing.T, m *hosttest.Machine) *Agent {
 			) {
 				return accel.DriverHave{}, accel.Problemf(accel.ProbeFailed, "not here")
 			},
-			Prove: func(context.Context, *accel.Definition, []accel.Accelerator) (string, *accel.Problem) {
-				return "well", nil
+			Prove: func(context.Context, *accel.Definition, []accel.Accelerator) (accel.Proof, *accel.Problem) {
+				return accel.Proof{Sentence: "well"}, nil
 			},
 			Steps: a.driver.Steps().Run,
 			Apply: func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem) {

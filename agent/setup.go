@@ -18,6 +18,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
@@ -102,6 +103,11 @@ func Open(o SetupOptions) (*Setup, *accel.Problem) {
 		}
 		return nil, problem
 	}
+	for kind, def := range s.Kinds {
+		if s.Kinds[kind], problem = store.Branched(h, config.StateDir, def); problem != nil {
+			s.Skipped = append(s.Skipped, problem)
+		}
+	}
 	s.BaseKinds = maps.Clone(s.Kinds)
 	for kind, def := range s.BaseKinds {
 		asked, problem := driver.Requested(h, config.StateDir, def)
@@ -156,6 +162,10 @@ func (s *Setup) define(feed *PolicyFeed) *accel.Problem {
 		return problem
 	}
 	s.Unfit = append(s.Unfit, misfits...)
+	system, _ := detect.OS(s.Host) // an unknown system is reported when a source is asked
+	for kind, def := range s.Kinds {
+		s.Kinds[kind] = s.Config.Mirrors.Of(def.On(system.Major()))
+	}
 	return nil
 }
 
@@ -242,7 +252,7 @@ func (s *Setup) DriverOptions() driver.Options {
 	return driver.Options{
 		StateDir: s.Config.StateDir, Log: s.Log, Ledger: s.Ledger,
 		StoreEntries: s.Config.StoreEntries, StoreMiB: s.Config.StoreMiB,
-		Trust:       s.Config.Trust,
+		Trust: s.Config.Trust, Beside: ownPrograms(),
 		LoadTimeout: s.Config.LoadTimeout, BuildTimeout: s.Config.BuildTimeout, Jobs: s.Config.Build.Jobs,
 		BuildMemory: s.Config.Build.MemoryBytes(s.Host.Kernel().Memory()), CPUWeight: s.Config.Build.CPUWeight,
 	}

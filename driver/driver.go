@@ -9,14 +9,18 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/build"
+	"github.com/acceld/acceld/driver/companion"
 	"github.com/acceld/acceld/driver/deadline"
 	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/firmware"
 	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/driver/progress"
+	"github.com/acceld/acceld/driver/proof"
 	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/steps"
 	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/driver/toolchain"
+	"github.com/acceld/acceld/driver/userspace"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 )
@@ -48,12 +52,20 @@ type Options struct {
 	// Ledger makes and records the changes outside StateDir; the one in StateDir when nil.
 	Ledger *ledger.Ledger
 	// StoreEntries is how many unneeded drivers the store keeps, newest first; 8 when zero, none when negative.
-	// StoreMiB bounds their total size; no bound when zero.
+	// StoreMiB bounds their total size, and apart from that the size of an unneeded builder image; no bound when zero.
 	StoreEntries, StoreMiB int
 	// Artifact configures access to registries; its zero value is usable.
 	Artifact artifact.Options
 	// Trust is the host's policy on signatures; the zero value demands none.
 	Trust accel.Trust
+	// Beside is the directory of the agent's own programs, in this process's file system: definitions may have one of
+	// them check a device.
+	Beside string
+	// Ours reports whether a process belongs to acceld, so that it does not count as a user of a device; nil if none
+	// does.
+	Ours func(pid int) bool
+	// Services runs the drivers' companions; the host's systemd when nil.
+	Services companion.Manager
 	// Elect chooses the host that builds a driver that will be published; every host builds for itself when nil.
 	Elect source.Elect
 }
@@ -74,15 +86,21 @@ type Driver struct {
 	operations deadline.Operations
 
 	store    *store.Store
+	images   *toolchain.Images
 	attempts *store.Attempts
 	sources  *source.Sources
 	devices  *devices.Devices
 	firmware *firmware.Firmware
+	spaces   *userspace.Spaces
 	steps    *steps.Steps
-	loader   *loader
-	takeover takeover
-	takes    takes
-	journals journals
+	prover   *proof.Prover
+	// companions are the drivers' daemons.
+	companions *companion.Companions
+	loader     *loader
+	takeover   takeover
+	halves     halves
+	takes      takes
+	journals   journals
 }
 
 // withDefaults replaces zero values by their defaults.
@@ -118,21 +136,34 @@ func New(h *host.Host, o Options) *Driver {
 		Entries: o.StoreEntries, MiB: o.StoreMiB, Trust: o.Trust, Point: d.point,
 	})
 	d.firmware = firmware.New(h, o.Log, d.ledger, d.store, o.StateDir)
+	d.spaces = userspace.New(h, userspace.Options{
+		StateDir: o.StateDir, Log: o.Log, Store: d.store, Trust: o.Trust, Now: time.Now, Point: d.point,
+	})
 	o.Artifact.Trust = o.Trust
+	d.images = toolchain.New(h, toolchain.Options{
+		Log: o.Log, Store: d.store, Tell: d.tell, StateDir: o.StateDir, Artifact: o.Artifact, Trust: o.Trust,
+		Spare: o.StoreEntries > 0, MiB: o.StoreMiB,
+	})
 	d.sources = source.New(h, source.Parts{
-		Log: o.Log, Store: d.store, Attempts: d.attempts, Firmware: d.firmware, Tell: d.tell, Artifact: o.Artifact,
-		Trust: o.Trust, Elect: o.Elect, Builder: build.New(h, build.Options{
-			Log: o.Log, Store: d.store, Tell: d.tell, Timeout: o.BuildTimeout, Jobs: o.Jobs,
+		Log: o.Log, Store: d.store, Attempts: d.attempts, Firmware: d.firmware, Spaces: d.spaces, Tell: d.tell,
+		Artifact: o.Artifact, Trust: o.Trust, Elect: o.Elect, Builder: build.New(h, build.Options{
+			Log: o.Log, Store: d.store, Images: d.images, Tell: d.tell, Timeout: o.BuildTimeout, Jobs: o.Jobs,
 			Memory: o.BuildMemory, CPUWeight: o.CPUWeight, Trust: o.Trust,
 		}),
 	})
 	d.devices = devices.New(h, o.Log, d.ledger)
 	d.steps = steps.New(h, o.Log, &d.operations)
+	d.companions = companion.New(h, o.Services, o.Log)
+	d.prover = proof.New(proof.Options{
+		Host: h, Operations: &d.operations, Beside: o.Beside, Ours: func(pid int) bool {
+			return o.Ours != nil && o.Ours(pid) || d.companions.Is(pid, "*")
+		},
+	})
 	if o.Kernel == nil {
 		o.Kernel = &helperKernel{h: h, argv: []string{"/proc/self/exe", "load-module"}}
 	}
 	d.loader = &loader{Driver: d, kernel: o.Kernel, coming: map[string]time.Time{}}
-	d.takeover, d.journals = takeover{d}, journals{d}
+	d.takeover, d.journals, d.halves = takeover{d}, journals{d}, halves{d}
 	d.store.Sweep()
 	d.attempts.Settle()
 	return d

@@ -50,9 +50,22 @@ func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.
 	if problem != nil {
 		return accel.DriverHave{}, problem
 	}
+	if def, problem = d.sources.Resolve(ctx, def, facts); problem != nil {
+		have, _ := d.Probe(def, facts, accs)
+		return have, problem
+	}
 	have, problem := d.Probe(def, facts, accs)
 	if have.Serves {
 		return have, nil
+	}
+	if problem != nil && problem.Reason == accel.UserSpaceMissing {
+		return d.halves.ensure(ctx, def, facts, accs, o, have.Version)
+	}
+	if problem != nil && problem.Reason == accel.CompanionDown {
+		if problem := d.halves.serve(ctx, def, have.Version); problem != nil {
+			return have, problem
+		}
+		return d.Probe(def, facts, accs)
 	}
 	if problem != nil && (problem.Reason == accel.ProbeFailed || problem.Reason == accel.NodeMissing) {
 		have, problem = d.rebind(ctx, def, facts, accs)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/store"
-	"github.com/acceld/acceld/host"
 )
 
 // UpgradeStep is a step of replacing a driver. The journal names the step that is about to run. Every step can be
@@ -95,23 +94,11 @@ func (js journals) underway() []*store.Generation {
 // write syncs the journal to disk before its step runs.
 func (js journals) write(j *Journal) *accel.Problem {
 	js.point("journal " + string(j.Step))
-	if err := writeJSON(js.h, js.file(j.Kind), j); err != nil {
+	if err := store.WriteJSON(js.h, js.file(j.Kind), j); err != nil {
 		return accel.ProblemOf(err, "cannot write %q", js.file(j.Kind))
 	}
 	js.point("journal " + string(j.Step))
 	return nil
-}
-
-// writeJSON writes v to a file of the state directory that only root may read, and creates the file's directory.
-func writeJSON(h *host.Host, name string, v any) error {
-	if err := h.MkdirAll(path.Dir(name), 0o700); err != nil {
-		return err
-	}
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return h.WriteFile(name, append(b, '\n'), 0o600)
 }
 
 // close ends an upgrade and removes its journal.

@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// TestMain lets the test binary act as the load helper, like acceld's own program.
+// TestMain lets the test binary act as the helpers, like acceld's own program.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PATH") + " " + strings.Join(os.Args[1:], " ") {
 	case "/usr/sbin:/usr/bin:/sbin:/bin load-module":
@@ -22,6 +22,8 @@ func TestMain(m *testing.M) {
 			os.Exit(3)
 		}
 		os.Exit(LoadModuleMain(h, os.Stdin, os.Stdout))
+	case "/usr/sbin:/usr/bin:/sbin:/bin " + host.RootCommand:
+		os.Exit(host.RootMain(os.Stdin))
 	case "/usr/sbin:/usr/bin:/sbin:/bin hang":
 		time.Sleep(time.Minute) // until it is killed
 	case "/usr/sbin:/usr/bin:/sbin:/bin die":

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/deadline"
 	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/source"
@@ -37,6 +38,9 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 	if problem := d.attempts.Quarantined(p.ID); problem != nil {
 		return accel.DriverHave{}, problem
 	}
+	if problem := d.spaces.Hide(def.Kind); problem != nil {
+		return accel.DriverHave{}, problem
+	}
 	if problem := d.attempts.Open(p.ID); problem != nil {
 		return accel.DriverHave{}, problem
 	}
@@ -61,9 +65,25 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 			return accel.DriverHave{}, problem
 		}
 		d.attempts.Close(p.ID, false)
+		p := d.spaces.Serve(def, have.Version) // for the devices that came up
+		if p == nil {
+			p = d.halves.attend(ctx, def, have.Version)
+		}
+		if p != nil {
+			problem.Message += "; " + p.Message
+		}
 		return have, problem
 	}
 	d.attempts.Close(p.ID, true)
+	if problem := d.spaces.Serve(def, have.Version); problem != nil {
+		return have, problem
+	}
+	if problem := d.halves.attend(ctx, def, have.Version); problem != nil {
+		return have, problem
+	}
+	if have, problem = d.Probe(def, facts, accs); problem != nil {
+		return have, problem
+	}
 	d.log.Info("driver loaded", "kind", def.Kind, "source", p.Source, "version", have.Version, "key", have.Key)
 	return have, nil
 }
@@ -107,13 +127,15 @@ func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before sto
 func (d *Driver) awaitDevices(ctx context.Context, def *accel.Definition, facts accel.Facts,
 	accs []accel.Accelerator,
 ) (accel.DriverHave, *accel.Problem) {
-	until(ctx, d.settle, func() bool {
+	deadline.Until(ctx, d.settle, func() bool {
 		d.devices.MakeNodes(def, accs, false)
 		return devices.Problem(def, d.devices.Observe(def, accs), true) == nil &&
 			d.devices.SharedProblem(def, true) == nil
 	})
 	have, problem := d.Probe(def, facts, accs)
-	if problem == nil && !have.Serves {
+	if problem != nil && problem.Reason == accel.UserSpaceMissing { // it is set once the devices are there
+		problem = nil
+	} else if problem == nil && !have.Serves {
 		problem = accel.Problemf(accel.LoadFailed, "the modules of %q went away while they were loaded", def.Kind)
 	}
 	return have, problem

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/deadline"
 	"github.com/acceld/acceld/driver/kmod"
 )
 
@@ -26,7 +27,7 @@ func (l *loader) awaitStill(ctx context.Context, def *accel.Definition) *accel.P
 func (l *loader) awaitModule(ctx context.Context, name string) *accel.Problem {
 	var m accel.LoadedModule
 	still := false
-	until(ctx, l.o.LoadTimeout, func() (done bool) {
+	deadline.Until(ctx, l.o.LoadTimeout, func() (done bool) {
 		var ok bool
 		m, ok = kmod.Live(l.h, name)
 		still = !ok || m.State == kmod.StateLive
@@ -39,25 +40,6 @@ func (l *loader) awaitModule(ctx context.Context, name string) *accel.Problem {
 		return accel.Problemf(accel.LoadTimeout, "module %q is in state %q: %v", name, m.State, ctx.Err())
 	}
 	return accel.Problemf(accel.RebootRequired, "module %q is stuck in state %q", name, m.State)
-}
-
-// until polls done at growing intervals, 1 ms to 100 ms, until done returns true, limit passes or ctx ends.
-func until(ctx context.Context, limit time.Duration, done func() bool) {
-	over := time.NewTimer(limit)
-	defer over.Stop()
-	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		if done() {
-			return
-		}
-		select {
-		case <-time.After(wait):
-		case <-over.C:
-			done()
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // loader loads and unloads modules, records each change, and tracks modules that are being loaded or unloaded.

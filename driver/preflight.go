@@ -64,6 +64,10 @@ func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts acc
 			"cannot tell which build of kernel %q is installed: what is stored for it could be for another",
 			facts.Kernel.Release)
 	}
+	def, problem := d.sources.Resolve(ctx, def, facts)
+	if problem != nil {
+		return problem
+	}
 	p, problem := d.sources.Preflight(ctx, def, facts)
 	if problem != nil {
 		return problem

@@ -35,22 +35,36 @@ func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Ac
 	if problem == nil {
 		problem = d.difference(def, facts, c, s)
 	}
-	if pending := pendable(problem) || problem == nil && def.Driver.Upgrade.Asked.After(c.Asked); pending &&
-		!s.missing && (ours != nil || def.Driver.Upgrade.Adopt) {
+	var stale bool
+	var missing *accel.Problem
+	have.UserSpace, stale, missing = d.spaces.Judge(def, have.Version)
+	pending := pendable(problem) || problem == nil && (stale || def.Driver.Upgrade.Asked.After(c.Asked))
+	if pending && !s.missing && (ours != nil || def.Driver.Upgrade.Adopt) {
 		have.Upgrade = &accel.Upgrade{
-			From: accel.DriverRef{
-				Version: have.Version,
-				Key:     have.Key,
-			}, To: accel.DriverRef{Version: def.Driver.Version},
-			Why: "somebody asked for it", Wish: store.Wish(def, facts), Phase: accel.UpgradePending,
+			From: accel.DriverRef{Version: have.Version, Key: have.Key},
+			To:   accel.DriverRef{Version: def.Driver.Version},
+			Why:  "somebody asked for it", Wish: store.Wish(def, facts), Phase: accel.UpgradePending,
 		}
-		if problem != nil {
+		switch {
+		case problem != nil:
 			have.Upgrade.Why = problem.Message
+		case stale:
+			have.Upgrade.Why = "another user space is configured"
 		}
 		problem = nil
 	}
 	if problem == nil {
 		problem = s.devices
+	}
+	if problem == nil && !s.missing {
+		problem = missing
+	}
+	if have.UserSpace != nil {
+		var down *accel.Problem
+		have.Companions, down = d.companions.Judge(def, d.spaces.Root(have.UserSpace.Key), have.Version)
+		if problem == nil && !s.missing {
+			problem = down
+		}
 	}
 	have.Serves = problem == nil && !s.missing
 	return have, problem
@@ -167,6 +181,10 @@ func judgeModule(h *host.Host, def *accel.Definition, facts accel.Facts, want ac
 	if v := def.Driver.Version; v != "" && m.Version != "" && m.Version != v {
 		return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded in version %q, wanted is %q", m.Name,
 			m.Version, v)
+	}
+	if b := def.Driver.Branch; b != "" && def.Driver.Version == "" && m.Version != "" && !accel.InBranch(m.Version, b) {
+		return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded in version %q, wanted is one of branch %q",
+			m.Name, m.Version, b)
 	}
 	if chosen != nil {
 		for _, g := range chosen.Modules {

@@ -48,11 +48,12 @@ func (d *Driver) Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *
 		}
 		defer release()
 	}
+	out := d.loader.purgeCompanions(ctx, o)
 	modules, problem := d.loader.loadedByUs()
 	if problem != nil {
-		return nil, problem
+		return out, problem
 	}
-	out := d.loader.purgeModules(ctx, modules, o)
+	out = append(out, d.loader.purgeModules(ctx, modules, o)...)
 	attributes, err := d.ledger.Undo(ledger.UndoOptions{
 		DryRun: o.DryRun, Keep: o.KeepDrivers,
 		Only: func(p string) bool {
@@ -64,6 +65,20 @@ func (d *Driver) Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *
 	}
 	back, problem := d.takeover.giveBackAll(ctx, o)
 	return slices.Concat(out, attributes, back), problem
+}
+
+// purgeCompanions stops the drivers' daemons, also if the drivers stay: their programs go with the store.
+func (l *loader) purgeCompanions(ctx context.Context, o PurgeOptions) (out []ledger.Outcome) {
+	for _, unit := range l.companions.Units("*") {
+		result := ledger.Outcome{Path: unit, Action: ledger.Removed, Detail: "the service is stopped"}
+		if !o.DryRun {
+			if problem := l.companions.Stop(ctx, accel.CompanionKind(unit)); problem != nil {
+				result = leftBecause(unit, problem)
+			}
+		}
+		out = append(out, result)
+	}
+	return out
 }
 
 // loadedByUs returns the live modules that acceld loaded, in the order in which to unload them.
@@ -101,6 +116,7 @@ func (l *loader) loadedByUs() ([]accel.LoadedModule, *accel.Problem) {
 func (l *loader) purgeModules(ctx context.Context, modules []accel.LoadedModule, o PurgeOptions) []ledger.Outcome {
 	var out []ledger.Outcome
 	going, left := map[string]bool{}, map[string]bool{}
+	attended := len(l.companions.Units("*")) > 0 // in a dry run: what the kernel counts is theirs
 	for _, m := range modules {
 		going[m.Name] = true
 	}
@@ -111,7 +127,8 @@ func (l *loader) purgeModules(ctx context.Context, modules []accel.LoadedModule,
 			continue
 		}
 		// One user keeps all modules of a kind: half a driver is of no use.
-		if problem := accel.HoldersProblem(def.Kind, l.devices.Users(def, accs, ours)); problem != nil {
+		who := l.companions.Without(def.Kind, l.devices.Users(def, accs, ours))
+		if problem := accel.HoldersProblem(def.Kind, who); problem != nil {
 			for _, m := range ours {
 				used[m.Name] = problem
 			}
@@ -119,7 +136,7 @@ func (l *loader) purgeModules(ctx context.Context, modules []accel.LoadedModule,
 	}
 	for _, m := range modules {
 		result := ledger.Outcome{Path: path.Join("/sys/module", m.Name), Action: ledger.Removed}
-		switch problem := cmp.Or(used[m.Name], l.unloadable(m, going)); {
+		switch problem := cmp.Or(used[m.Name], l.unloadable(m, going, attended)); {
 		case o.KeepDrivers:
 			result.Action, result.Detail = ledger.Kept, "the module stays loaded"
 		case problem != nil:
@@ -155,15 +172,16 @@ func (l *loader) forgetAllBut(left map[string]bool) {
 	}
 }
 
-// unloadable says why a module cannot be unloaded even when the modules in going are.
-func (l *loader) unloadable(m accel.LoadedModule, going map[string]bool) *accel.Problem {
+// unloadable says why a module cannot be unloaded even when the modules in going are, and the companions, if there are
+// any.
+func (l *loader) unloadable(m accel.LoadedModule, going map[string]bool, attended bool) *accel.Problem {
 	var who []string
 	for _, h := range m.Holders {
 		if !going[kmod.Normal(h)] {
 			who = append(who, "module "+h)
 		}
 	}
-	if m.RefCnt > len(m.Holders) {
+	if m.RefCnt > len(m.Holders) && !attended {
 		who = append(who, "somebody who cannot be seen from here (the kernel counts a use)")
 	}
 	if len(who) == 0 {

@@ -1,13 +1,11 @@
 package driver
 
 import (
-	"encoding/json"
-	"errors"
-	"io/fs"
 	"path"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
 )
 
@@ -25,13 +23,13 @@ type Request struct {
 }
 
 // RequestDir is the directory of the requests, as a path on the host.
-func RequestDir(stateDir string) string { return path.Join(stateDir, "requests") }
+func RequestDir(stateDir string) string { return store.RequestDir(stateDir) }
 
 func requestFile(stateDir, kind string) string { return path.Join(RequestDir(stateDir), kind+".json") }
 
 // Ask writes a request for a kind. A running agent sees it at once.
 func Ask(h *host.Host, stateDir, kind string, r Request) *accel.Problem {
-	if err := writeJSON(h, requestFile(stateDir, kind), r); err != nil {
+	if err := store.WriteJSON(h, requestFile(stateDir, kind), r); err != nil {
 		return accel.ProblemOf(err, "cannot note the request for %q", kind)
 	}
 	return nil
@@ -40,19 +38,9 @@ func Ask(h *host.Host, stateDir, kind string, r Request) *accel.Problem {
 // Requested returns def with the request for its kind applied; def itself if there is no request, or none that is
 // still valid.
 func Requested(h *host.Host, stateDir string, def *accel.Definition) (*accel.Definition, *accel.Problem) {
-	name := requestFile(stateDir, def.Kind)
-	b, err := h.ReadFile(name)
-	// A process that may not read the request does not act on it either.
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return def, nil
-	}
 	var r Request
-	if err == nil {
-		err = json.Unmarshal(b, &r)
-	}
-	if err != nil {
-		return def, accel.Problemf(accel.ReasonForError(err, accel.ConfigInvalid), "cannot use the request %q: %v",
-			name, err)
+	if ok, problem := store.ReadRequest(h, requestFile(stateDir, def.Kind), &r); !ok {
+		return def, problem
 	}
 	if r.Over != def.Driver.Version {
 		return def, nil

@@ -57,7 +57,7 @@ func (d *Driver) PlanReset(facts accel.Facts, targets []ResetTarget) []ResetPlan
 		for _, v := range seen {
 			nodes = append(nodes, v.Nodes...)
 		}
-		p.Users = d.devices.Processes(nodes)
+		p.Users = d.companions.Without(t.Def.Kind, d.devices.Processes(nodes))
 		plans = append(plans, p)
 	}
 	return plans
@@ -246,6 +246,9 @@ func (r *resetting) run(ctx context.Context) *accel.Problem {
 	}
 	var problem *accel.Problem
 	for _, p := range r.plans {
+		problem = cmp.Or(problem, r.companions.Stop(ctx, p.Def.Kind))
+	}
+	for _, p := range r.plans {
 		if problem == nil && p.Bound != "" {
 			problem = r.tell(ctx, "unbind", p.Device.ID, path.Join(driverDir(p.Def), "unbind"), p.Device.ID)
 		}
@@ -259,6 +262,10 @@ func (r *resetting) run(ctx context.Context) *accel.Problem {
 		if r.stuck[p.Device.ID] == nil {
 			problem = cmp.Or(problem, r.bind(ctx, p))
 		}
+	}
+	for _, p := range r.plans {
+		version := sight{modules: r.loader.liveOf(p.Def)}.version()
+		problem = cmp.Or(problem, r.halves.attend(ctx, p.Def, version)) // the next Ensure does it if this did not
 	}
 	for _, p := range r.plans {
 		if problem == nil {
@@ -288,7 +295,7 @@ func (r *resetting) bind(ctx context.Context, p ResetPlan) *accel.Problem {
 		return devices.Problem(p.Def, seen, true)
 	}
 	if refused == nil {
-		until(ctx, r.settle, func() bool {
+		deadline.Until(ctx, r.settle, func() bool {
 			r.devices.MakeNodes(p.Def, accs, false)
 			return there() == nil
 		})

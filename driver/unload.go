@@ -38,17 +38,30 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 	}
 	order := d.loader.liveOf(def)
 	if len(order) == 0 {
-		return nil
+		return d.companions.Stop(ctx, def.Kind)
 	}
 	if facts.Kernel.ModulesDisabled {
 		return accel.Problemf(accel.ModulesDisabled,
 			"kernel.modules_disabled is 1: the modules of %q cannot be removed until the next boot", def.Kind)
 	}
-	if problem := accel.HoldersProblem(def.Kind, d.loader.users(def, accs, order)); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, d.loader.strangers(def, accs, order)); problem != nil {
 		return problem
 	}
 	back := d.loader.restorable(def, facts, order)
 	defer back.Close()
+	version := sight{modules: order}.version()
+	problem = d.companions.Stop(ctx, def.Kind)
+	if problem == nil { // now that they are gone, whoever was hidden behind them is seen
+		order = d.loader.liveOf(def)
+		problem = accel.HoldersProblem(def.Kind, d.loader.users(def, accs, order))
+	}
+	if problem != nil {
+		d.halves.resume(ctx, def, version)
+		return problem
+	}
+	if problem := d.spaces.Hide(def.Kind); problem != nil {
+		return problem
+	}
 	at := d.tell.Begin(accel.Progress{Kind: def.Kind, Stage: accel.StageUnload, Total: int64(len(order))})
 	defer func() { at.End(problem) }()
 	for i, m := range order {
@@ -56,6 +69,7 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 		if err := d.loader.unload(ctx, m.Name); err != nil {
 			problem := d.loader.unloadFailed(def, facts, accs, m, err)
 			d.loader.reload(ctx, facts, back, order[:i], problem)
+			d.halves.resume(ctx, def, version)
 			return problem
 		}
 	}
@@ -100,8 +114,15 @@ func (l *loader) users(def *accel.Definition, accs []accel.Accelerator, modules 
 	return who
 }
 
-// Holders returns who uses the driver of the kind: processes that have a device node open or mapped, and other
-// modules. A use that the kernel counts but that nobody can be named for is one holder.
+// strangers are the users apart from the kind's own companions, which are stopped before an unload.
+func (l *loader) strangers(def *accel.Definition, accs []accel.Accelerator,
+	modules []accel.LoadedModule,
+) []accel.Holder {
+	return l.companions.Without(def.Kind, l.users(def, accs, modules))
+}
+
+// Holders returns who uses the driver of the kind: processes that have a device node open or mapped, except its
+// companions, and other modules. A use that the kernel counts but that nobody can be named for is one holder.
 func (d *Driver) Holders(def *accel.Definition, accs []accel.Accelerator) []accel.Holder {
-	return d.devices.Users(def, accs, d.look(def, accs).modules)
+	return d.companions.Without(def.Kind, d.devices.Users(def, accs, d.look(def, accs).modules))
 }

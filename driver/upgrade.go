@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/deadline"
 	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/driver/source"
@@ -30,10 +31,14 @@ func (d *Driver) Prepare(ctx context.Context, def *accel.Definition, facts accel
 func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (*store.Generation,
 	*accel.Problem,
 ) {
+	def, problem := d.sources.Resolve(ctx, def, facts)
+	if problem != nil {
+		return nil, problem
+	}
 	c := d.store.Choice(def.Kind, facts.Kernel)
 	again := c.Rejected != nil && c.Rejected.Wish == store.Wish(def, facts)
 	p, _, problem := d.sources.Acquire(ctx, def, facts,
-		source.Options{Fresh: again || def.Driver.Upgrade.Asked.After(c.Asked)})
+		source.Options{Fresh: again || def.Driver.Upgrade.Asked.After(c.Asked), Exact: true})
 	if problem != nil && again {
 		return nil, c.Rejected.Problem // the sources offer nothing else
 	}
@@ -90,6 +95,9 @@ func (d *Driver) UpgradeTo(ctx context.Context, def *accel.Definition, facts acc
 	s := d.look(def, accs)
 	from := d.liveGeneration(def, facts, s)
 	if to.Same(from) && s.serves() { // the sources have the driver that already serves
+		if problem := d.halves.serve(ctx, def, to.Version); problem != nil {
+			return have, problem
+		}
 		c := d.store.Choice(def.Kind, facts.Kernel).Serve(to)
 		c.Asked, c.Rejected = def.Driver.Upgrade.Asked, nil
 		if err := d.store.Choose(def.Kind, facts.Kernel, c); err != nil {
@@ -111,7 +119,7 @@ func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel
 	defer release()
 	old := from.Definition(def)
 	live := d.look(old, accs)
-	if problem := accel.HoldersProblem(def.Kind, d.loader.users(old, accs, live.modules)); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, d.loader.strangers(old, accs, live.modules)); problem != nil {
 		have, _ := d.Probe(def, facts, accs)
 		return have, problem
 	}
@@ -258,7 +266,7 @@ func (t *swap) bring(ctx context.Context, g *store.Generation) *accel.Problem {
 	}
 	_, log, problem := t.insertPlan(ctx, def, t.facts, t.accs, a.Plan)
 	if problem == nil {
-		until(ctx, t.settle, func() bool {
+		deadline.Until(ctx, t.settle, func() bool {
 			t.devices.MakeNodes(def, t.accs, false)
 			return t.bound(def) == nil
 		})
@@ -290,7 +298,11 @@ func (t *swap) bound(def *accel.Definition) *accel.Problem {
 
 // prove runs the self-test with the new driver.
 func (t *swap) prove(ctx context.Context) UpgradeStep {
-	if problem := t.compute(ctx); problem != nil {
+	problem := t.halves.attend(ctx, t.def, t.j.To.Version)
+	if problem == nil {
+		problem = t.compute(ctx)
+	}
+	if problem != nil {
 		t.j.Problem, t.j.Fault = problem, true
 		return StepRevert
 	}
@@ -299,7 +311,7 @@ func (t *swap) prove(ctx context.Context) UpgradeStep {
 }
 
 // compute runs the definition's self-test on the devices that worked before the upgrade. If none did, it runs on all:
-// no driver is committed without a test.
+// no driver is committed without a test, unless the definition has none.
 func (t *swap) compute(ctx context.Context) *accel.Problem {
 	all := slices.DeleteFunc(slices.Clone(t.accs), func(a accel.Accelerator) bool {
 		return !a.Present() || a.Health.State == accel.Unhealthy
@@ -310,7 +322,7 @@ func (t *swap) compute(ctx context.Context) *accel.Problem {
 	if len(accs) == 0 {
 		accs = all
 	}
-	if len(accs) == 0 {
+	if len(accs) == 0 || t.def.Check == nil {
 		return nil
 	}
 	at := t.tell.Begin(accel.Progress{Kind: t.j.Kind, Stage: accel.StageProve, What: accs[0].ID})
@@ -320,15 +332,17 @@ func (t *swap) compute(ctx context.Context) *accel.Problem {
 }
 
 // commit makes the new driver the chosen one and the old one the previous one.
-func (t *swap) commit(context.Context) UpgradeStep {
+func (t *swap) commit(ctx context.Context) UpgradeStep {
 	c := t.store.Choice(t.j.Kind, t.facts.Kernel).Serve(t.j.To)
 	c.Asked, c.Rejected = t.j.Asked, nil
 	if err := t.store.Choose(t.j.Kind, t.facts.Kernel, c); err != nil {
 		return t.retry(accel.ProblemOf(err, "cannot note the driver of %q", t.j.Kind))
 	}
+	t.halves.resume(ctx, t.def, t.j.To.Version)
 	t.log.Info("driver upgraded", "kind", t.j.Kind, "from", t.j.From.Ref(), "to", t.j.To.Ref(), "took",
 		time.Since(t.j.Since))
-	t.store.Collect(t.facts, t.journals.underway())
+	t.halves.collect(t.facts)
+	t.images.Collect(ctx, t.def, t.facts)
 	return t.end(nil)
 }
 
@@ -354,6 +368,7 @@ func (t *swap) restore(ctx context.Context) UpgradeStep {
 		t.j.Stuck = problem
 	} else {
 		t.attempts.Close(t.j.From.ID, true)
+		t.halves.resume(ctx, t.def, t.j.From.Version)
 		if problem := t.compute(ctx); problem != nil {
 			t.log.Warn("the devices do not compute with the driver before either", "kind", t.j.Kind, "message",
 				problem.Message)

@@ -129,6 +129,9 @@ func way(v view, k string) page.Node {
 		if took, ok := st.Took[s]; ok && note == "done" {
 			note = brief(took)
 		}
+		if s == accel.DriverUnproven && s != st.State && v.Have[k].Driver.Unchecked {
+			item, note = page.El("li", page.Class(string(page.Idle))), "unchecked"
+		}
 		item.Add(page.El("b", page.Text(string(s))), page.Text(note))
 		list.Add(item)
 	}
@@ -152,7 +155,15 @@ func kindFacts(v view, k string, now time.Time) []page.Node {
 	have := v.Have[k]
 	facts := []page.Node{page.Fact("Driver",
 		strings.TrimSpace(have.Driver.Version+" "+parenthesis(have.Driver.Source)))}
-	if !have.Driver.Proven.IsZero() {
+	if u := have.Driver.UserSpace; u != nil {
+		facts = append(facts, page.Fact("User space", u.Origin))
+	}
+	for _, c := range have.Driver.Companions {
+		facts = append(facts, page.Fact("Daemon", c.Name+" "+c.State()+" ("+c.Unit+")"))
+	}
+	if have.Driver.Unchecked {
+		facts = append(facts, page.Fact("Proof", have.Driver.WhyUnchecked()))
+	} else if !have.Driver.Proven.IsZero() {
 		facts = append(facts, page.FactOf("Proven", page.Row(page.Ago(now, have.Driver.Proven),
 			page.Text(" "+parenthesis(have.Driver.Proof)))))
 	}

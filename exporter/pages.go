@@ -155,7 +155,7 @@ func nodeNumber(v view, fact accel.NodeFact) (float64, bool) {
 		return truth(len(kinds) > 0 && !slices.ContainsFunc(kinds, func(k string) bool { return !yes(k) }))
 	}
 	published := func(p accel.Published) float64 {
-		return all(func(k string) bool { return v.Status[k].Published[p] == accel.PhaseReady })
+		return all(func(k string) bool { return v.Status[k].Published[p].Reached() })
 	}
 	sum := func(count func(k string) int) float64 {
 		n := 0

@@ -223,6 +223,13 @@ func kubeRows() []row {
 				stamp(emit, v.Have[k].Driver.Proven)
 			},
 		},
+		{
+			name: "acceld_driver_unchecked",
+			help: "1 for a kind whose driver serves and whose definition has no check: nothing proves that its devices compute.",
+			kind: func(v view, k string, emit emit) {
+				emit(truth(v.Have[k].Driver.Unchecked))
+			},
+		},
 	}
 }
 

@@ -42,6 +42,7 @@ func ends() map[string]string {
 		"driver/steps.Steps.validateOutput": "one step: Wait panics in it",
 		"exporter/remote.Gate.Follow":       "what it keeps ends with ctx",
 		"host.Host.Inventory":               "one reading: a panic is its error",
+		"host.Daemons.run":                  "starts a program and waits for its end",
 		"host.Host.Watch":                   "what it keeps ends with ctx; the other one only reads",
 		"host.Kernel.Kmsg":                  "what it keeps ends with ctx",
 		"host.Kernel.Network":               "one reading: a panic is its error",

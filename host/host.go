@@ -395,6 +395,16 @@ func SyncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+// SyncDisk makes everything durable that was written to the file system of the directory dir, a path that this process
+// can open. For thousands of small files it is much faster than syncing each.
+func SyncDisk(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.NewSyscallError("syncfs", unix.Syncfs(int(d.Fd()))), d.Close())
+}
+
 // Relabel replaces the path in an error with name, the path as the machine sees it.
 func Relabel(err error, name string) error {
 	var pe *fs.PathError

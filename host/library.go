@@ -21,20 +21,20 @@ func (p Programs) Library(soname string) (string, error) {
 	if cache, err := p.h.ReadFile("/etc/ld.so.cache"); err == nil {
 		candidates = cachedLibraries(cache, soname)
 	}
-	for _, dir := range p.libraryDirs() {
+	for _, dir := range p.LibraryDirs() {
 		candidates = append(candidates, path.Join(dir, soname))
 	}
 	for _, name := range candidates {
-		if p.native(name) {
+		if p.Native(name) {
 			return p.h.Follow(name)
 		}
 	}
 	return "", fmt.Errorf("cannot find library %q: %w", soname, fs.ErrNotExist)
 }
 
-// libraryDirs returns the loader's default directories: Debian's multiarch ones first, then the generic ones
+// LibraryDirs returns the loader's default directories: Debian's multiarch ones first, then the generic ones
 // (ld.so(8)).
-func (p Programs) libraryDirs() []string {
+func (p Programs) LibraryDirs() []string {
 	dirs := []string{"/usr/lib64", "/lib64", "/usr/lib", "/lib"}
 	if arch := p.processor(); arch != "" {
 		dirs = append([]string{"/usr/lib/" + arch + "-linux-gnu", "/lib/" + arch + "-linux-gnu"}, dirs...)
@@ -73,8 +73,8 @@ func cachedLibraries(cache []byte, soname string) []string {
 	return out
 }
 
-// native reports whether name is an ELF file for the machine's processor.
-func (p Programs) native(name string) bool {
+// Native reports whether name is an ELF file for the machine's processor.
+func (p Programs) Native(name string) bool {
 	f, err := p.h.Open(name)
 	if err != nil {
 		return false
@@ -102,8 +102,12 @@ func (p Programs) native(name string) bool {
 		(!known || elf.Machine(order.Uint16(header[18:])) == want)
 }
 
-// processor returns Arch or, for a copy of a machine, what its procfs says (Linux 6.1). It is empty if neither knows.
+// processor returns the processor that was asked for, or else Arch or, for a copy of a machine, what its procfs says
+// (Linux 6.1). It is empty if neither knows.
 func (p Programs) processor() string {
+	if p.arch != "" {
+		return p.arch
+	}
 	if arch := p.h.Kernel().Arch(); arch != "" {
 		return arch
 	}

@@ -16,8 +16,11 @@ import (
 // when it has to wait, such as for a processor that another program uses.
 const otherThread = 2
 
-// TestMain is also the program of TestOnFirstThread.
+// TestMain is also the program of TestOnFirstThread, and the process that enters a [Root].
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == RootCommand {
+		os.Exit(RootMain(os.Stdin))
+	}
 	if os.Getenv("ACCELD_TEST_FIRST_THREAD") == "" {
 		os.Exit(m.Run())
 	}

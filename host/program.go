@@ -18,10 +18,17 @@ import (
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Programs are the programs and the shared libraries of the machine.
-type Programs struct{ h *Host }
+type Programs struct {
+	h    *Host
+	arch string // of the processor, as `uname -m` says it; the machine's when empty
+}
 
 // Programs returns the machine's programs.
-func (h *Host) Programs() Programs { return Programs{h} }
+func (h *Host) Programs() Programs { return Programs{h: h} }
+
+// For returns the programs and libraries for a processor, as `uname -m` says it: a directory that is laid out like a
+// machine does not know its own.
+func (p Programs) For(arch string) Programs { return Programs{h: p.h, arch: arch} }
 
 // Command prepares a program of the machine. If the root is not "/", the program runs inside it, so that it sees the
 // machine's own libraries and paths. The environment has a plain PATH and LC_ALL=C; the caller adds the rest.
@@ -32,6 +39,21 @@ func (p Programs) Command(ctx context.Context, name string, args ...string) *exe
 		cmd.Dir = "/"
 	}
 	return cmd
+}
+
+// Exec replaces this process by a program of the machine, which keeps its terminal, its environment and what env adds
+// to it. It returns only if it cannot.
+func (p Programs) Exec(name string, args, env []string) error {
+	if p.h.root != "/" {
+		if err := syscall.Chroot(p.h.root); err != nil {
+			return fmt.Errorf("cannot enter %q: %w", p.h.root, err)
+		}
+		if err := os.Chdir("/"); err != nil {
+			return fmt.Errorf("cannot enter %q: %w", p.h.root, err)
+		}
+	}
+	err := syscall.Exec(name, append([]string{name}, args...), append(os.Environ(), env...))
+	return &fs.PathError{Op: "exec", Path: name, Err: err}
 }
 
 // LookPath finds a program of the machine in the PATH of [Programs.Command].

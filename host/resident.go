@@ -33,16 +33,12 @@ type Resident struct {
 func (p Programs) Reside(ctx context.Context, argv []string, own bool) (*Resident, error) {
 	cmd := p.Command(ctx, argv[0], argv[1:]...)
 	if own && p.h.root != "/" {
-		program, err := os.Open(argv[0])
-		if err != nil {
-			return nil, fmt.Errorf("cannot start %q: %w", argv[0], err)
+		var release func()
+		var err error
+		if cmd, release, err = p.Own(ctx, argv); err != nil {
+			return nil, err
 		}
-		defer program.Close()
-		// The kernel's link to the open file leads out of the root, while the loader that the file names is found
-		// inside it.
-		cmd = p.Command(ctx, "/proc/self/fd/3", argv[1:]...)
-		cmd.Args[0] = argv[0]
-		cmd.ExtraFiles = []*os.File{program}
+		defer release()
 	}
 	output, w, err := os.Pipe()
 	if err != nil {
@@ -69,20 +65,39 @@ func (p Programs) Reside(ctx context.Context, argv []string, own bool) (*Residen
 	return r, nil
 }
 
+// Own prepares a program from this process's own file system, argv[0], to run inside the machine's root, so that it
+// uses the machine's loader and libraries. Whatever user it runs as, only its own file must be executable. The caller
+// calls release after the start.
+func (p Programs) Own(ctx context.Context, argv []string) (cmd *exec.Cmd, release func(), err error) {
+	program, err := os.Open(argv[0])
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot start %q: %w", argv[0], err)
+	}
+	// The kernel's link to the open file leads out of the root, while the loader that the file names is found inside
+	// it.
+	cmd = p.Command(ctx, "/proc/self/fd/3", argv[1:]...)
+	cmd.Args[0] = argv[0]
+	cmd.ExtraFiles = []*os.File{program}
+	return cmd, func() { _ = program.Close() }, nil
+}
+
 // Ended returns a channel that is closed when the program has exited.
 func (r *Resident) Ended() <-chan struct{} { return r.ended }
 
 // Err says how the program exited, with the last line of its standard error. It is valid only after Ended.
-func (r *Resident) Err() string {
+func (r *Resident) Err() string { return howEnded(r.err, &r.tail) }
+
+// howEnded says how a program exited, with the last line of its standard error.
+func howEnded(err error, said *tail) string {
 	how := "it ended by itself"
 	var exit *exec.ExitError
 	switch {
-	case errors.As(r.err, &exit):
+	case errors.As(err, &exit):
 		how = exit.String()
-	case r.err != nil:
-		how = r.err.Error()
+	case err != nil:
+		how = err.Error()
 	}
-	if last := r.tail.last(); last != "" {
+	if last := said.last(); last != "" {
 		how += ": " + last
 	}
 	return how

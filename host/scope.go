@@ -48,6 +48,8 @@ type Program struct {
 	Env  []string // "NAME=value", added to those of [Programs.Command]
 	Dir  string   // the working directory; "/" when empty
 	User int      // the user and group to run as; 0 for this process's own
+	// Root is the file system that it runs in, and in which Path and Dir are; nil for the machine's. It needs a user.
+	Root *Root
 	// Output takes both standard output and standard error.
 	Output io.Writer
 }
@@ -98,6 +100,9 @@ func (s *Scope) Limits() string {
 // Run runs a program until it exits. The error is that of [exec.Cmd.Wait], or says why the program could not be
 // started. When ctx ends, everything that the program started is killed.
 func (s *Scope) Run(ctx context.Context, p Program) error {
+	if p.Root != nil {
+		return s.runInRoot(ctx, p)
+	}
 	for {
 		cmd, gate, ended, err := s.start(ctx, p, scopeLevels()[s.bare])
 		if err != nil {
@@ -151,14 +156,22 @@ func (s *Scope) start(ctx context.Context, p Program, level scopeLevel) (cmd *ex
 }
 
 // admit moves a process that waits at its gate into the control group. It returns the line that opens the gate: the
-// address space that each program may use, in KiB as ulimit(1) takes it, or "unlimited" if the control group limits
-// them together.
+// address space that each program may use, in KiB as ulimit(1) takes it, or "unlimited".
 func (s *Scope) admit(ctx context.Context, pid int) string {
+	if limit := s.limit(ctx, pid); limit > 0 {
+		return strconv.FormatInt(limit, 10) + "\n"
+	}
+	return "unlimited\n"
+}
+
+// limit moves a process that waits into the control group. It returns the address space that each program may use, in
+// KiB; 0 if that is not limited, or if the control group limits them together.
+func (s *Scope) limit(ctx context.Context, pid int) int64 {
 	grouped := s.group != nil && s.group.add(ctx, pid) == nil
 	if s.o.MemoryBytes == 0 || grouped && s.capped() {
-		return "unlimited\n"
+		return 0
 	}
-	return strconv.FormatInt(s.o.MemoryBytes>>10, 10) + "\n"
+	return s.o.MemoryBytes >> 10
 }
 
 // capped reports whether the control group limits memory.

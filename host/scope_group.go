@@ -69,6 +69,24 @@ func dialSystemd(ctx context.Context, h *Host) (*dbus.Conn, error) {
 	})
 }
 
+// jobDone waits for the end of a job; see JobRemoved in org.freedesktop.systemd1(5).
+func jobDone(ctx context.Context, done <-chan string) error {
+	select {
+	case result := <-done:
+		if result != "done" {
+			return fmt.Errorf("the job ended as %q", result)
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// property is a property of a transient unit, with the type that org.freedesktop.systemd1(5) gives it.
+func property(name string, value any) dbus.Property {
+	return dbus.Property{Name: name, Value: bus.MakeVariant(value)}
+}
+
 // open starts the waiting process and the scope around it.
 func (s *systemdScope) open(ctx context.Context, h *Host, o ScopeOptions) error {
 	shell, err := h.Programs().LookPath("sh")
@@ -92,13 +110,8 @@ func (s *systemdScope) open(ctx context.Context, h *Host, o ScopeOptions) error 
 		done); err != nil {
 		return err
 	}
-	select {
-	case result := <-done:
-		if result != "done" {
-			return fmt.Errorf("its start ended as %q", result)
-		}
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := jobDone(ctx, done); err != nil {
+		return err
 	}
 	group, err := s.conn.GetUnitTypePropertyContext(ctx, s.name, "Scope", "ControlGroup")
 	if err != nil {
@@ -115,18 +128,15 @@ func (s *systemdScope) open(ctx context.Context, h *Host, o ScopeOptions) error 
 // scopeProperties returns properties of systemd.resource-control(5) and systemd.unit(5), with the types of
 // org.freedesktop.systemd1(5).
 func scopeProperties(o ScopeOptions, pid int) []dbus.Property {
-	set := func(name string, value any) dbus.Property {
-		return dbus.Property{Name: name, Value: bus.MakeVariant(value)}
-	}
 	out := []dbus.Property{
-		dbus.PropDescription(o.Description), dbus.PropPids(uint32(pid)), set("CollectMode", "inactive-or-failed"),
-		set("Delegate", true), // a unit that is not delegated accepts no processes after its start
+		dbus.PropDescription(o.Description), dbus.PropPids(uint32(pid)), property("CollectMode", "inactive-or-failed"),
+		property("Delegate", true), // a unit that is not delegated accepts no processes after its start
 	}
 	if o.CPUWeight > 0 {
-		out = append(out, set("CPUWeight", uint64(o.CPUWeight)))
+		out = append(out, property("CPUWeight", uint64(o.CPUWeight)))
 	}
 	if o.MemoryBytes > 0 {
-		out = append(out, set("MemoryMax", uint64(o.MemoryBytes)), set("MemorySwapMax", uint64(0)))
+		out = append(out, property("MemoryMax", uint64(o.MemoryBytes)), property("MemorySwapMax", uint64(0)))
 	}
 	return out
 }

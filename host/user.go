@@ -49,3 +49,14 @@ func (p Programs) groupsOf(user string) []uint32 {
 	}
 	return out
 }
+
+// AsNumbers makes cmd run as a user and group that need no entry in /etc/passwd, with supplementary groups, and
+// without privileges. It needs root.
+func AsNumbers(cmd *exec.Cmd, id int, groups []uint32) {
+	cmd.SysProcAttr.Credential = userOnly(id)
+	cmd.SysProcAttr.Credential.Groups = groups
+}
+
+func userOnly(id int) *syscall.Credential {
+	return &syscall.Credential{Uid: uint32(id), Gid: uint32(id)}
+}

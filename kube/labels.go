@@ -13,7 +13,7 @@ import (
 
 // Labels returns the labels that the node of m should have:
 //
-//	acceld.dev/<published state>-<kind>            ready, pending or failed
+//	acceld.dev/<published state>-<kind>            ready, pending or failed; driver-container also unchecked
 //	acceld.dev/<kind>.count                        devices on the bus, healthy or not
 //	acceld.dev/<kind>.driver-version, .product, .memory (MiB), if known
 //	acceld.dev/host.vendor, .product, .numa-nodes  of the host, if known

@@ -69,23 +69,29 @@ func (k *Supervisor) Ready() <-chan struct{} { return k.ready }
 // wait.
 func (k *Supervisor) Run(ctx context.Context) error {
 	var group guard.Group
-	k.mu.Lock()
-	k.begin = func(p *program) {
+	k.beginWith(func(p *program) {
 		ctx, end := context.WithCancel(ctx)
 		p.ctx, p.end = ctx, end
 		group.Keep(ctx, "probe program of "+p.kind, p.run)
-	}
-	for _, p := range k.programs {
-		k.begin(p)
-	}
-	k.mu.Unlock()
+	})
 	k.once.Do(func() { close(k.ready) })
 	<-ctx.Done()
-	k.mu.Lock()
-	k.begin = nil
-	k.mu.Unlock()
+	k.beginWith(nil)
 	group.Wait()
 	return nil
+}
+
+// beginWith sets the function that starts a program, or nil, and starts the programs that there are. A panic in it must
+// release the lock, because every pass of the loop takes it.
+func (k *Supervisor) beginWith(begin func(*program)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.begin = begin; begin == nil {
+		return
+	}
+	for _, p := range k.programs {
+		begin(p)
+	}
 }
 
 // Enrich applies the program's reports to the devices of a kind. It also withholds devices if it is not yet known how

@@ -31,34 +31,38 @@ type Report struct {
 // ApplyConfig would change. It changes nothing. The problem is the one that ApplyConfig would return.
 func (r *Runtime) CheckConfig() (Report, *accel.Problem) {
 	defer r.begin()()
-	return r.config.report(r.engine)
+	rep, p := r.config.report(r.engine)
+	if rep.Config != nil {
+		rep.Hooks = r.hooks.problems(r.engine)
+	}
+	return rep, p
 }
 
 // configuration is the container runtime's configuration: it reports and changes it.
 type configuration struct {
 	*files
-	client  *client
-	hooks   *hooks
+	client *client
+	// read is [engine.Read] of the host's files.
+	read    func(accel.ContainerEngine) (*engine.Config, *accel.Problem)
 	restart *restarter
 	said    []string // the directories of specs that a running CRI-O says that it reads; nil if it does not say
 }
 
 func (conf *configuration) report(e accel.ContainerEngine) (Report, *accel.Problem) {
 	rep := Report{Engine: e}
-	c, p := engine.Read(conf.host, e)
+	c, p := conf.read(e)
 	if p != nil {
 		return rep, p
 	}
 	rep.Config, rep.Offers = c, c.Offers(specDir)
 	rep.Newer = conf.newer(e, c)
-	rep.Hooks = conf.hooks.problems(e)
 	// CRI-O read what it says when it started. A reload makes it read other directories, and say the same (cri-o/cri-o,
 	// pkg/config/reload.go).
 	if engine.Reads(conf.said, specDir) && len(rep.Newer) == 0 {
 		rep.Offers = true
 		return rep, conf.restart.waiting(e)
 	}
-	rep.Change, p = engine.Plan(conf.host, e, specDir, conf.restart.edit)
+	rep.Change, p = c.Plan(conf.host, e, specDir, conf.restart.edit)
 	rep.Diff = rep.Change.Diff()
 	switch {
 	case p != nil:
@@ -123,7 +127,7 @@ func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, p := engine.Read(r.host, r.engine)
+	c, p := r.config.read(r.engine)
 	if p == nil {
 		rep.Config, rep.Offers = c, c.Offers(specDir)
 	}

@@ -31,8 +31,9 @@ const ask = 2 * time.Second
 type client struct {
 	host  *host.Host
 	live  func() bool // reports whether the host is the running machine's own
-	asked time.Time   // when a daemon was last asked for its version; the Runtime's mu guards it and the shim
+	asked time.Time   // when a daemon was last asked for its version; the Runtime's mu guards it and what follows
 	shim  shim
+	crio  crioAnswer
 }
 
 // running reports whether there is a daemon whose configuration in force can differ from its files.
@@ -139,7 +140,7 @@ func (cl *client) alive(ctx context.Context, e accel.ContainerEngine, before []s
 func (cl *client) version(e accel.ContainerEngine) string {
 	const often = time.Minute
 	row := engine.RowOf(e.Name)
-	if !row.Versioned || !cl.running(e) || strings.Contains(e.Version, ".") || time.Since(cl.asked) < often {
+	if !row.Versioned || strings.Contains(e.Version, ".") || time.Since(cl.asked) < often || !cl.running(e) {
 		return e.Version
 	}
 	version, err := cl.apiVersion(e, row.VersionPath)
@@ -190,6 +191,34 @@ type crioConfig struct {
 			CDISpecDirs []string `toml:"cdi_spec_dirs"`
 		} `toml:"runtime"`
 	} `toml:"crio"`
+}
+
+// crioAnswer is what a running CRI-O said when it was asked for its configuration.
+type crioAnswer struct {
+	pid     int
+	started time.Time
+	config  crioConfig
+	// quiet is when CRI-O may be asked again after it did not answer.
+	quiet time.Time
+}
+
+// configOf returns what a running CRI-O says about its configuration. CRI-O is asked once: what it says of these
+// keys is what it read at its start (cri-o/cri-o, pkg/config/reload.go). If it does not answer, it is not
+// asked again for ten times as long as that took.
+func (cl *client) configOf(e accel.ContainerEngine) crioConfig {
+	a := &cl.crio
+	if e.PID == 0 || a.pid != e.PID || !a.started.Equal(e.Started) {
+		*a = crioAnswer{pid: e.PID, started: e.Started}
+	}
+	if began := time.Now(); !a.config.answered() && !began.Before(a.quiet) {
+		a.config = cl.crioConfig(e)
+		a.quiet = time.Now().Add(10 * time.Since(began))
+	}
+	return a.config
+}
+
+func (c crioConfig) answered() bool {
+	return c.Crio.Runtime.HooksDir != nil || c.Crio.Runtime.CDISpecDirs != nil
 }
 
 // crioConfig asks a running CRI-O for its configuration, with what its command line and environment say. It is empty

@@ -11,19 +11,18 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// readDirs returns the directories from which the container runtime reads hooks, lowest precedence first. There are
+// readHookDirs returns the directories from which the container runtime reads hooks, lowest precedence first. There are
 // none if it reads no hooks. Configuration files that cannot be used, and those after them, are ignored: the runtime
 // itself would not start with them. What a running CRI-O says includes its command line and further files; it is nil if
 // it does not say.
-func (h *hooks) readDirs(e accel.ContainerEngine, said []string) []string {
+func readHookDirs(e accel.ContainerEngine, said []string, c *engine.Config) []string {
 	row := engine.RowOf(e.Name)
 	if len(row.HookDirs) == 0 {
 		return nil
 	}
 	set := said
 	if set == nil {
-		c, p := engine.Read(h.host, e)
-		if p != nil && c == nil {
+		if c == nil {
 			return row.HookDirs[:1]
 		}
 		set = c.HookDirs

@@ -83,7 +83,8 @@ func TestHookDirs(t *testing.T) {
 				b.write(file, text)
 			}
 			b.restart("", test.engine)
-			if diff := cmp.Diff(test.want, b.r.hooks.readDirs(b.r.engine, nil)); diff != "" {
+			c, _ := b.r.config.read(b.r.engine)
+			if diff := cmp.Diff(test.want, readHookDirs(b.r.engine, nil, c)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -108,12 +109,13 @@ func TestHookDirsOfLiveCRIO(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	padding := ""
+	padding, asked := "", 0
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path != "/config" {
 			http.NotFound(w, req)
 			return
 		}
+		asked++
 		_, _ = w.Write([]byte("[crio]\n  [crio.runtime]\n    hooks_dir = [\"/opt/hooks.d\"]\n" +
 			"    cdi_spec_dirs = [\"/opt/cdi\", \"/run/cdi\"]\n" + padding))
 	})}
@@ -121,7 +123,8 @@ func TestHookDirsOfLiveCRIO(t *testing.T) {
 
 	r := New(h, Options{Engine: accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///run/crio/crio.sock"}})
 	read := func() []string {
-		return r.hooks.readDirs(r.engine, r.client.crioConfig(r.engine).Crio.Runtime.HooksDir)
+		c, _ := r.config.read(r.engine)
+		return readHookDirs(r.engine, r.client.crioConfig(r.engine).Crio.Runtime.HooksDir, c)
 	}
 	if diff := cmp.Diff([]string{"/opt/hooks.d"}, read()); diff != "" {
 		t.Errorf("of the running one (-want +got):\n%s", diff)
@@ -141,7 +144,19 @@ func TestHookDirsOfLiveCRIO(t *testing.T) {
 	if rep, p := r.CheckConfig(); reason(p) != accel.RuntimeMissingCDI || rep.Offers {
 		t.Errorf("with newer files: %v, offers %t", p, rep.Offers)
 	}
-	r.engine.Started = time.Time{}
+	// It is asked once, and again when another one runs.
+	for _, pid := range []int{os.Getpid(), os.Getppid()} {
+		r.engine.PID, asked = pid, 0
+		for range 3 {
+			if _, p := r.CheckConfig(); reason(p) != accel.RuntimeMissingCDI {
+				t.Errorf("with pid %d: %v", pid, p)
+			}
+		}
+		if asked != 1 {
+			t.Errorf("pid %d was asked %d times", pid, asked)
+		}
+	}
+	r.engine.PID, r.engine.Started = 0, time.Time{}
 	padding = strings.Repeat("# long\n", maxAnswer/7+1)
 	if diff := cmp.Diff(crioConfig{}, r.client.crioConfig(r.engine)); diff != "" {
 		t.Errorf("of an answer that is too long: %s", diff)

@@ -1,6 +1,9 @@
 package runtime
 
 import (
+	"cmp"
+	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 
@@ -9,45 +12,99 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// libraries renders the user-space files of the driver that containers get from the host. Each file is mounted under
-// its own name and under the soname that programs ask for, because a link cannot be mounted.
+// userSpace is where the user-space files of a kind's driver are found: in the driver's own user space, or else on the
+// host. A kind never gets some from here and some from there.
+type userSpace struct {
+	*specWriter
+	def     *accel.Definition
+	version string // of the loaded modules; empty if unknown
+}
+
+// libraries renders the libraries and programs of the driver that containers get. Each library is mounted under its own
+// name and under the soname that programs ask for, because a link cannot be mounted.
 func (w *specWriter) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Problem) {
+	u := userSpace{w, def, w.driverVersion(def)}
+	if def.Driver.UserSpace != nil && !w.host.Exists(accel.UserSpaceRoot(def.Kind)) {
+		return nil, accel.Problemf(accel.UserSpaceMissing, "no user space of %q serves", def.Kind)
+	}
 	var mounts []*specs.Mount
-	version := w.driverVersion(def)
+	mount := func(from, dir, name string) {
+		mounts = append(mounts, &specs.Mount{
+			HostPath: from, ContainerPath: path.Join(dir, name), Options: append(readOnlyOptions(), "rbind"),
+		})
+	}
 	for _, group := range def.Container.Libraries {
-		for _, name := range group.Names {
-			if strings.Contains(name, "{{.DriverVersion}}") && version == "" {
-				continue
-			}
-			name = strings.ReplaceAll(name, "{{.DriverVersion}}", version)
-			file, err := w.host.Programs().Library(name)
+		dirs := []string{group.Path}
+		if group.Path == "" {
+			dirs = []string{"/usr/lib", "/usr/lib64"}
+		}
+		for _, name := range group.Of(u.version) {
+			from, file, err := u.library(name)
 			if err != nil {
-				continue // not on the host: containers bring their own
+				continue // not there: containers bring their own
 			}
-			if group.SameVersion && version != "" && !strings.HasSuffix(file, "."+version) {
+			if group.SameVersion && u.version != "" && !strings.HasSuffix(file, "."+u.version) {
 				return nil, accel.Problemf(accel.LibraryMismatch,
-					"library %q of the host is %q, and the loaded driver of %q has version %q", name, file, def.Kind,
-					version)
+					"library %q of %s is %q, and the loaded driver of %q has version %q", name, u.place(), file,
+					def.Kind, u.version)
 			}
-			targets := []string{path.Base(file)}
-			if name != targets[0] {
-				targets = append(targets, name)
+			for _, dir := range dirs {
+				mount(from, dir, path.Base(file))
+				if name != path.Base(file) {
+					mount(from, dir, name)
+				}
 			}
-			for _, target := range targets {
-				mounts = append(mounts, &specs.Mount{
-					HostPath: file, ContainerPath: path.Join(group.Path, target),
-					Options: append(readOnlyOptions(), "rbind"),
-				})
+		}
+	}
+	for _, group := range def.Container.Programs {
+		for _, name := range group.Names {
+			if from, err := u.program(name); err == nil {
+				mount(from, cmp.Or(group.Path, "/usr/bin"), name)
 			}
 		}
 	}
 	return mounts, nil
 }
 
+// place says where libraries are looked for.
+func (u userSpace) place() string {
+	if u.def.Driver.UserSpace == nil {
+		return "the host"
+	}
+	return "the driver's user space"
+}
+
+// library returns the file of a library as a container's mount names it, and that file with all links resolved. A file
+// of the driver's own user space is named below the link that is not there while the driver changes.
+func (u userSpace) library(name string) (from, file string, err error) {
+	if u.def.Driver.UserSpace == nil {
+		file, err = u.host.Programs().Library(name)
+		return file, file, err
+	}
+	dir := path.Join(accel.UserSpaceRoot(u.def.Kind), accel.UserSpaceLibraries)
+	if !u.host.Exists(path.Join(dir, name)) {
+		return "", "", fmt.Errorf("library %q: %w", name, fs.ErrNotExist)
+	}
+	file, err = u.host.Follow(path.Join(dir, name))
+	return path.Join(dir, path.Base(file)), file, err
+}
+
+// program returns a program as a container's mount names it.
+func (u userSpace) program(name string) (string, error) {
+	if u.def.Driver.UserSpace == nil {
+		return u.host.Programs().LookPath(name)
+	}
+	file := path.Join(accel.UserSpaceRoot(u.def.Kind), accel.UserSpacePrograms, name)
+	if !u.host.Exists(file) {
+		return "", fmt.Errorf("program %q: %w", name, fs.ErrNotExist)
+	}
+	return file, nil
+}
+
 // driverVersion returns the version of the definition's first loaded module that reports one.
-func (w *specWriter) driverVersion(def *accel.Definition) string {
+func (f *files) driverVersion(def *accel.Definition) string {
 	for _, m := range def.Driver.Modules {
-		if v, err := w.host.ReadAttribute(path.Join("/sys/module", strings.ReplaceAll(m.Name, "-", "_"),
+		if v, err := f.host.ReadAttribute(path.Join("/sys/module", strings.ReplaceAll(m.Name, "-", "_"),
 			"version")); err == nil && v != "" {
 			return v
 		}

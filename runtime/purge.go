@@ -19,7 +19,7 @@ func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 		return nil
 	}
 	names := []string{r.engine.Config}
-	if c, p := engine.Read(r.host, r.engine); p == nil {
+	if c, p := r.config.read(r.engine); p == nil {
 		names = append(append(names, c.Files...), c.Top)
 		if top, p := r.real(c.Top); p == nil {
 			names = append(names, top)

@@ -46,6 +46,7 @@ type Runtime struct {
 	*files
 	specs   specWriter
 	links   links
+	onHost  hostLinks
 	client  *client
 	config  *configuration
 	restart *restarter
@@ -73,23 +74,24 @@ func (r *Runtime) begin() (end func()) {
 		}
 	}
 	r.engine.Version = r.client.version(r.engine)
-	said := r.client.crioConfig(r.engine).Crio.Runtime
-	r.hooks.dirs = r.hooks.readDirs(r.engine, said.HooksDir)
+	said := r.client.configOf(r.engine).Crio.Runtime
+	c, _ := r.config.read(r.engine) // a problem is reported elsewhere
+	r.hooks.dirs = readHookDirs(r.engine, said.HooksDir, c)
 	r.config.said = said.CDISpecDirs
-	r.specs.dirs = r.readSpecDirs()
+	r.specs.dirs = r.readSpecDirs(c)
 	return r.mu.Unlock
 }
 
 // readSpecDirs returns the directories of CDI specs: the default ones, and those that the container runtime's files or
 // command line name, or that a running CRI-O says that it reads.
-func (r *Runtime) readSpecDirs() []string {
+func (r *Runtime) readSpecDirs(c *engine.Config) []string {
 	dirs := specDirs()
 	places := map[string]bool{}
 	for _, dir := range dirs {
 		places[r.place(dir)] = true
 	}
 	more := r.config.said
-	if c, _ := engine.Read(r.host, r.engine); c != nil { // a problem is reported elsewhere
+	if c != nil {
 		more = slices.Concat(c.SpecDirs, more)
 	}
 	for _, dir := range more {
@@ -135,9 +137,10 @@ func New(h *host.Host, o Options) *Runtime {
 		patience: patience{comeback: 30 * time.Second, settle: 5 * time.Second, again: 250 * time.Millisecond},
 	}
 	return &Runtime{
-		files: f, specs: specWriter{f, specDirs()}, links: links{f}, client: cl, restart: restart,
-		config: &configuration{files: f, client: cl, hooks: hd, restart: restart},
-		hooks:  hd, engine: o.Engine,
+		files: f, specs: specWriter{f, specDirs()}, links: links{f}, onHost: hostLinks{f}, client: cl,
+		restart: restart,
+		config:  &configuration{files: f, client: cl, read: engine.NewReader(h).Read, restart: restart},
+		hooks:   hd, engine: o.Engine,
 		program: &hookProgram{files: f, self: self, source: o.HookProgram, digests: map[string]digest{}},
 	}
 }
@@ -169,7 +172,7 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 	if p != nil {
 		return have, p
 	}
-	linked := r.links.right(spec.nodes)
+	linked := r.links.right(spec.nodes) && r.onHost.right(def)
 	json, hooked := r.hooks.locateJSON(want, program)
 	if len(spec.bytes) > 0 || !right { // a spec of devices that are gone is still there
 		have.Spec = spec.path
@@ -245,6 +248,9 @@ func (r *Runtime) Apply(def *accel.Definition, accs []accel.Accelerator, want ac
 	if p := r.links.create(spec.nodes); p != nil {
 		return accel.RuntimeHave{}, p
 	}
+	if p := r.onHost.apply(def); p != nil {
+		return accel.RuntimeHave{}, p
+	}
 	if p := r.specs.publish(spec); p != nil {
 		return accel.RuntimeHave{}, p
 	}
@@ -275,6 +281,9 @@ func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
 	file, p := specPath(def)
 	if p == nil {
 		p = r.remove(file)
+	}
+	if p == nil {
+		p = r.onHost.clear(def.Kind, nil)
 	}
 	if p != nil {
 		return p

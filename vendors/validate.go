@@ -77,7 +77,9 @@ const (
 	domainForm = `[a-z0-9]([a-z0-9.-]*[a-z0-9])?`
 	moduleForm = `[A-Za-z0-9_]+`
 	driverForm = `[A-Za-z0-9_-]+`
-	envForm    = `[A-Za-z_][A-Za-z0-9_]*=[^\x00]*`
+	// libraryForm is that of a soname.
+	libraryForm = `[A-Za-z0-9_+.-]+\.so(\.[A-Za-z0-9_.-]+)?`
+	envForm     = `[A-Za-z_][A-Za-z0-9_]*=[^\x00]*`
 )
 
 // Validate returns what is wrong with the values of a definition, without line numbers.
@@ -150,6 +152,7 @@ func (c *checker) driver(def *accel.Definition) {
 	if len(d.Modules) == 0 {
 		c.bad("driver.modules", "at least one module is needed")
 	}
+	c.problems("driver", accel.BranchProblems(d.Branch, d.Version))
 	place := map[string]int{}
 	for i, m := range d.Modules {
 		field := at("driver.modules", i)
@@ -201,6 +204,11 @@ func (c *checker) driver(def *accel.Definition) {
 	for i, s := range d.Sources {
 		c.source(at("driver.sources", i), s)
 	}
+	c.problems("driver.distributions", accel.DistributionProblems(d.Distributions))
+	userSpace(c, def)
+	for _, text := range accel.CompanionProblems(def.Driver.Companions) {
+		c.bad("driver.companions", "%s", text)
+	}
 	for system, name := range d.FirmwarePackages {
 		c.matches("driver.firmwarePackages", system, `\*|[a-z0-9][a-z0-9._-]*`)
 		c.matches("driver.firmwarePackages."+system, name, `[A-Za-z0-9][A-Za-z0-9+._-]*`)
@@ -231,36 +239,6 @@ func (c *checker) made(field string, n accel.MadeNode, def *accel.Definition) {
 	}
 }
 
-func (c *checker) container(def *accel.Definition) {
-	for i, n := range def.Nodes {
-		c.node(at("nodes", i), n, def)
-	}
-	e := def.Container
-	for i, v := range e.Env {
-		c.matches(at("container.env", i), v, envForm)
-	}
-	for i, m := range e.Mounts {
-		c.absolute(at("container.mounts", i)+".hostPath", m.HostPath)
-		c.absolute(at("container.mounts", i)+".containerPath", m.ContainerPath)
-	}
-	for i, l := range e.Libraries {
-		field := at("container.libraries", i)
-		c.absolute(field+".path", l.Path)
-		for j, name := range l.Names {
-			c.matches(at(field+".names", j), strings.ReplaceAll(name, "{{.DriverVersion}}", "1"),
-				`[A-Za-z0-9_+.-]+\.so(\.[A-Za-z0-9_.-]+)?`)
-		}
-	}
-	for field, nodes := range map[string][]string{
-		"container.nodes":         e.Nodes,
-		"container.optionalNodes": e.OptionalNodes,
-	} {
-		for i, n := range nodes {
-			c.below(at(field, i), n, "/dev/")
-		}
-	}
-}
-
 // node checks one source of device nodes.
 func (c *checker) node(field string, n accel.NodeSource, def *accel.Definition) {
 	switch {
@@ -288,10 +266,7 @@ func (c *checker) attributes(def *accel.Definition) {
 		}
 	}
 	if def.Check != nil {
-		c.inside("check.file", def.Check.File) // acceld writes to it
-		if def.Check.Want == "" {
-			c.bad("check.want", "without it nothing is proven")
-		}
+		c.check(*def.Check)
 	}
 	for i, h := range def.Health {
 		c.health(at("health", i), h)
@@ -352,7 +327,7 @@ func (c *checker) templates(def *accel.Definition) {
 		KernelVersion: "6.1.0-1-amd64", OperatingSystemMajor: "debian12", OperatingSystemMajorMinor: "debian12",
 		RuntimeArchitecture: "amd64",
 		HardwareResource:    def.Kind, NodeFeature: "feature.node.kubernetes.io/pci-1234.present",
-		ClusterVersion: "1.37", DriverVersion: "1.0",
+		ClusterVersion: "1.37", DriverVersion: "1.0", DriverBranch: "1",
 	}
 	def.Templates(func(kind accel.TemplateKind, field, text string) string {
 		if !strings.Contains(text, "{{") {

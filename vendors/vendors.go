@@ -15,7 +15,8 @@ import (
 
 // The list of vendors: one line each.
 //
-//go:embed amd/*.yaml habana/*.yaml intel/*.yaml nvidia/*.yaml qemu/*.yaml
+//go:embed amd/*.yaml aws/*.yaml habana/*.yaml hailo/*.yaml intel/*.yaml nvidia/*.yaml
+//go:embed qemu/*.yaml qualcomm/*.yaml tenstorrent/*.yaml
 var builtin embed.FS
 
 // Definitions returns the built-in definitions, by kind.

@@ -90,7 +90,7 @@ func (l *Loop) prerequisite(k *kind) string {
 		switch {
 		case !ok:
 			return fmt.Sprintf("kind %q comes after %q, which is not in force", k.def.Kind, name)
-		case other.have.Driver.Proven.IsZero():
+		case !other.have.Driver.PastCheck():
 			return fmt.Sprintf("kind %q comes after %q, whose driver does not work yet", k.def.Kind, name)
 		}
 	}

@@ -57,7 +57,7 @@ func runKinds(t *testing.T, w *world, steps func(kind, at string) *accel.Problem
 func everyStep() *accel.Definition {
 	def := &accel.Definition{
 		Kind: "k-x", Match: []accel.Match{{Vendor: "f00d", Device: "0001"}},
-		Steps: map[accel.Published]accel.StateSteps{},
+		Check: &accel.Check{File: "result", Want: "1"}, Steps: map[accel.Published]accel.StateSteps{},
 	}
 	one := []accel.CustomStep{{Name: "one"}}
 	for _, p := range []accel.Published{

@@ -157,10 +157,7 @@ func present(accs []accel.Accelerator) []accel.Accelerator {
 // inventory returns the devices of a kind, each with what withholds it now. k.have already contains what the passes
 // withhold; the rest follows from the state of the kind.
 func (k *kind) inventory() []accel.Accelerator {
-	return accel.Withhold(k.have.Accelerators, k.have, func(id string) bool {
-		_, passed := k.proven[id]
-		return passed
-	})
+	return accel.Withhold(k.have.Accelerators, k.have, k.passed)
 }
 
 // offer gives the plugin the inventory. Devices are withheld one by one, so that a hot-plugged device never delays

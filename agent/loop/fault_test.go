@@ -139,7 +139,7 @@ func panicOf(t *testing.T, sick string) {
 	w.ill.free = make(chan struct{})
 	define := func(kind, device string) *accel.Definition {
 		d := &accel.Definition{Kind: kind, Match: []accel.Match{{Vendor: "f00d", Device: device}}}
-		d.Driver.Upgrade.Holders = accel.HoldersEvict
+		d.Driver.Upgrade.Holders, d.Check = accel.HoldersEvict, &accel.Check{File: "result", Want: "1"}
 		d.Steps = map[accel.Published]accel.StateSteps{
 			accel.DriverContainer: {Before: []accel.CustomStep{{Name: "one"}}},
 		}

@@ -37,7 +37,7 @@ type Probes struct {
 // Effects change the machine. Each may take a while. The loop runs at most one per kind at a time.
 type Effects struct {
 	Ensure func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
-	Prove  func(context.Context, *accel.Definition, []accel.Accelerator) (string, *accel.Problem)
+	Prove  func(context.Context, *accel.Definition, []accel.Accelerator) (accel.Proof, *accel.Problem)
 	// Prepare fetches or builds the desired driver without touching the one in use. Upgrade replaces the driver by the
 	// one that Prepare returned.
 	Prepare func(context.Context, *accel.Definition, accel.Facts) (accel.DriverRef, *accel.Problem)
@@ -153,10 +153,12 @@ type kind struct {
 	// proven maps a device to the driver identity with which it passed its check; observe reads it to set
 	// Driver.Proven.
 	proven map[string]string
-	proof  string
-	at     time.Time
-	plugin Plugin
-	stop   context.CancelFunc
+	// skipped says, by device, why its check did not take place; such a device is in proven too.
+	skipped map[string]string
+	proof   string
+	at      time.Time
+	plugin  Plugin
+	stop    context.CancelFunc
 	// up is the driver that should replace the one in use; nil if none should.
 	up *upgrading
 	// report is the node's last upgrade report; observeReport reads it when the previous driver is not back.

@@ -35,11 +35,12 @@ type world struct {
 	unbound  bool              // the driver that is loaded refuses a device
 	stays    *accel.Problem    // answer of withdrawals
 	tried    int
-	proofs   []string      // devices proven, in order
-	faulty   string        // the device that does not pass its self-test
-	hangs    bool          // the first collection does not return before hang is closed
-	hang     chan struct{} // created in the bubble
-	mute     error         // error of one of two metrics
+	proofs   []string          // devices proven, in order
+	skips    map[string]string // by device, why its check does not take place
+	faulty   string            // the device that does not pass its self-test
+	hangs    bool              // the first collection does not return before hang is closed
+	hang     chan struct{}     // created in the bubble
+	mute     error             // error of one of two metrics
 	offered  []accel.Accelerator
 	fewest   int           // least number of devices offered at a time since it was set
 	lag      time.Duration // until the kubelet takes over what it is offered
@@ -50,6 +51,7 @@ type world struct {
 	changed  func()
 	upgrades
 	redefined *accel.Definition // of the running plugin
+	unchecked bool              // the definition has no check
 }
 
 func (w *world) set(change func()) {
@@ -133,18 +135,24 @@ func (w *world) ensure(context.Context, *accel.Definition, accel.Facts, []accel.
 	return accel.DriverHave{Serves: true, Source: "store"}, nil
 }
 
-func (w *world) prove(_ context.Context, _ *accel.Definition, accs []accel.Accelerator) (string, *accel.Problem) {
+func (w *world) prove(_ context.Context, _ *accel.Definition, accs []accel.Accelerator) (accel.Proof, *accel.Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, a := range accs {
 		if a.ID == w.faulty {
-			return "", accel.Problemf(accel.CheckFailed, "it gave %q", "0")
+			return accel.Proof{}, accel.Problemf(accel.CheckFailed, "it gave %q", "0")
 		}
 	}
+	proof := accel.Proof{Skipped: map[string]string{}}
 	for _, a := range accs {
 		w.proofs = append(w.proofs, a.ID)
+		if why := w.skips[a.ID]; why != "" {
+			proof.Skipped[a.ID] = why
+		} else {
+			proof.Sentence = "computed"
+		}
 	}
-	return "computed", nil
+	return proof, nil
 }
 
 func (w *world) runtime(def *accel.Definition, accs []accel.Accelerator, _ accel.Want) (accel.RuntimeHave,
@@ -283,6 +291,9 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 	synctest.Test(t, func(t *testing.T) {
 		def := &accel.Definition{Kind: "k-x", Match: []accel.Match{{Vendor: "f00d", Device: "0001"}}}
 		def.Driver.Upgrade = w.policy
+		if !w.unchecked {
+			def.Check = &accel.Check{File: "result", Want: "1"}
+		}
 		w.free = make(chan struct{}) // of the bubble
 		l := New(Options{
 			Agent: accel.Agent{Started: time.Now()},

@@ -30,7 +30,7 @@ func Next(m accel.Machine, kind string) accel.Status {
 	if at.state != accel.Absent && idle && upgradeDue(have, m.Taken) {
 		s.Next = accel.StepUpgrade // steps that bring the old driver to ready go first, unless blocked
 	}
-	s.Published = phases(m, at, s.Blocked != nil)
+	s.Published = phases(m, have, at, s.Blocked != nil)
 	s.Sentence = sentence(m, have, at, s)
 	return s
 }
@@ -47,7 +47,7 @@ func due(f *accel.Failure, now time.Time) bool {
 }
 
 // phases returns the phases of the published states for a kind in row at.
-func phases(m accel.Machine, at row, blocked bool) map[accel.Published]accel.Phase {
+func phases(m accel.Machine, have accel.Have, at row, blocked bool) map[accel.Published]accel.Phase {
 	if at.state == accel.Absent {
 		return nil // no device, no labels
 	}
@@ -70,6 +70,9 @@ func phases(m accel.Machine, at row, blocked bool) map[accel.Published]accel.Pha
 				out[p] = accel.PhasePending
 			}
 		}
+	}
+	if out[accel.DriverContainer] == accel.PhaseReady && have.Driver.Unchecked {
+		out[accel.DriverContainer] = accel.PhaseUnchecked
 	}
 	return out
 }

@@ -1,6 +1,8 @@
 package loop
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +24,7 @@ func (w *worker) observe(k *kind, now time.Time, look depth) {
 	k.have.Driver.Next = k.next
 	w.observeUpgrade(k, now)
 	w.observeReport(k)
-	k.judgeProof(w.o.Agent.Started)
+	k.judgeProof()
 	w.offer(k, now)
 	w.observeLabels(k)
 	w.observeSteps(k)
@@ -58,8 +60,9 @@ func (l *Loop) observeHost(k *kind) {
 }
 
 // judgeProof sets Driver.Proven when every device that is usable and not withheld has passed its self-test with
-// exactly the driver that is live now. started is when the agent started.
-func (k *kind) judgeProof(started time.Time) {
+// exactly the driver that is live now, and Driver.Unchecked when there is no self-test, that of a device could not take
+// place, or no device could be tested since the agent started. Driver.ProofSkipped then explains it.
+func (k *kind) judgeProof() {
 	identity := driverIdentity(k.have.Driver)
 	for id := range k.proven {
 		if k.proven[id] != identity {
@@ -71,13 +74,42 @@ func (k *kind) judgeProof(started time.Time) {
 			delete(k.proven, a.ID) // it must pass its self-test again before it is trusted
 		}
 	}
-	k.have.Driver.Proven, k.have.Driver.Proof = time.Time{}, ""
-	if k.have.Driver.Serves && len(unproven(k)) == 0 {
-		k.have.Driver.Proven, k.have.Driver.Proof = k.at, k.proof
-		if k.at.IsZero() { // no device can be tested: there is nothing to prove
-			k.have.Driver.Proven = started
+	for id := range k.skipped {
+		if _, ok := k.proven[id]; !ok {
+			delete(k.skipped, id)
 		}
 	}
+	d := &k.have.Driver
+	d.Proven, d.Proof, d.ProofSkipped, d.Unchecked = time.Time{}, "", "", d.Serves && k.def.Check == nil
+	if !d.Serves || d.Unchecked || len(unproven(k)) > 0 {
+		return
+	}
+	d.ProofSkipped = notChecked(k.skipped)
+	if d.ProofSkipped == "" && k.at.IsZero() {
+		d.ProofSkipped = "no device can be tested now"
+	}
+	if d.Unchecked = d.ProofSkipped != ""; !d.Unchecked {
+		d.Proven, d.Proof = k.at, k.proof
+	}
+}
+
+// passed reports whether no self-test keeps a device back: it has passed, or the definition has none.
+func (k *kind) passed(id string) bool {
+	_, ok := k.proven[id]
+	return ok || k.def.Check == nil
+}
+
+// notChecked says why devices were not checked, each reason once; empty if all were.
+func notChecked(skipped map[string]string) string {
+	devices := map[string][]string{}
+	for _, id := range slices.Sorted(maps.Keys(skipped)) {
+		devices[skipped[id]] = append(devices[skipped[id]], id)
+	}
+	var all []string
+	for _, why := range slices.Sorted(maps.Keys(devices)) {
+		all = append(all, fmt.Sprintf("%s: %s", strings.Join(devices[why], ", "), why))
+	}
+	return strings.Join(all, "; ")
 }
 
 // driverIdentity changes when another module is live, never when the agent restarts.
@@ -94,7 +126,7 @@ func driverIdentity(d accel.DriverHave) string {
 func unproven(k *kind) []accel.Accelerator {
 	var out []accel.Accelerator
 	for _, a := range k.have.Accelerators {
-		if _, ok := k.proven[a.ID]; a.Offered() && !ok {
+		if a.Offered() && !k.passed(a.ID) {
 			out = append(out, a)
 		}
 	}

@@ -46,9 +46,9 @@ func table() []row {
 		},
 		{
 			state: accel.DriverUnproven, step: accel.StepProve, shows: []accel.Published{accel.DriverContainer},
-			passed: func(_ accel.Machine, h accel.Have) bool { return !h.Driver.Proven.IsZero() },
+			passed: func(_ accel.Machine, h accel.Have) bool { return h.Driver.PastCheck() },
 			means:  "the driver is there; the devices have not computed yet",
-			gate:   "the definition's check: a real computation on every healthy device",
+			gate:   "the definition's check: a real computation on every healthy device; without a check nothing is proven, and the kind is unchecked",
 		},
 		{
 			state: accel.RuntimeMissing, step: accel.StepRuntime, shows: []accel.Published{accel.RuntimeEnablement},
@@ -164,7 +164,8 @@ func StatesMarkdown() string {
 	}
 	b.WriteString(
 		"\nA published state is `ready` when every state that shows it is passed, `failed` when the kind is blocked in one of them, `pending` otherwise. " +
-			"The label is `acceld.dev/<published state>-<kind>`.\n")
+			"`driver-container` is `unchecked` instead of `ready` if the definition has no check: " +
+			"the devices are offered like others, and nothing has proven that they compute. The label is `acceld.dev/<published state>-<kind>`.\n")
 	return b.String()
 }
 

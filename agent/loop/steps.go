@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -195,8 +196,16 @@ func (w *worker) prove(k *kind, accs []accel.Accelerator) work {
 		return func(k *kind) {
 			for _, a := range accs {
 				k.proven[a.ID] = identity
+				delete(k.skipped, a.ID)
 			}
-			k.at, k.proof = time.Now(), fmt.Sprintf("%s (%s)", proof, devices(len(k.proven)))
+			maps.Copy(k.skipped, proof.Skipped)
+			for _, id := range slices.Sorted(maps.Keys(proof.Skipped)) {
+				w.o.Log.Info("device was not checked", "kind", def.Kind, "device", id, "message", proof.Skipped[id])
+			}
+			if proof.Sentence != "" {
+				k.at = time.Now()
+				k.proof = fmt.Sprintf("%s (%s)", proof.Sentence, devices(len(k.proven)-len(k.skipped)))
+			}
 		}, nil
 	}
 }

@@ -45,6 +45,7 @@ type Cache struct {
 	// a list or a check proved wrong.
 	lastContact atomic.Int64
 	corrections atomic.Int64
+	room        latest
 }
 
 // entry is one node. Its records outlive the node object, so that a node that comes back has its pods.
@@ -78,7 +79,7 @@ type held struct {
 func NewCache(r *fit.Rules) *Cache {
 	return &Cache{
 		rules: r, nodes: map[string]*entry{}, pods: map[string]*held{}, shapes: map[string]*fit.Shape{},
-		schemas: fit.Schemas{}, complete: make(chan struct{}),
+		schemas: fit.Schemas{}, complete: make(chan struct{}), room: latest{changed: make(chan struct{}, 1)},
 	}
 }
 
@@ -116,6 +117,7 @@ func (b *Cache) SetNode(facts fit.Facts) {
 		return // most updates are heartbeats
 	}
 	e.facts, e.node = facts, fit.NewNode(b.rules, b.schemas, facts, e.records)
+	b.room.set(facts.Name)
 }
 
 func sameFacts(a, b fit.Facts) bool {
@@ -218,6 +220,7 @@ func (b *Cache) put(r *fit.Record, node string) {
 // remove is the opposite of put. mu is held.
 func (b *Cache) remove(uid string, h *held) {
 	delete(b.pods, uid)
+	b.room.set(h.node)
 	e := b.nodes[h.node]
 	e.tell()
 	e.mu.Lock()

@@ -29,6 +29,8 @@ type API struct {
 	Pod func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 	// Bind creates the Binding. The API server copies its annotations to the pod in the same write.
 	Bind func(ctx context.Context, b *corev1.Binding) error
+	// Room sets [accel.RoomAnnotation] of a node.
+	Room func(ctx context.Context, node string, since time.Time) error
 }
 
 // pod returns the pod "namespace/name"; nil if there is none.
@@ -101,6 +103,7 @@ func (e *Extender) Lead(ctx context.Context, from Sources) (err error) {
 				b.check(ctx, e.api, func(err error) { e.log.Warn("cannot tell what became of a pod", "error", err) })
 				return nil
 			},
+			func(ctx context.Context) error { e.retry(ctx, b); return nil },
 			func(ctx context.Context) error { nodes.RunWithContext(ctx); return nil },
 			func(ctx context.Context) error { pods.RunWithContext(ctx); return nil },
 		)
@@ -177,22 +180,25 @@ func result(err error) string {
 func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	m := e.spare()
 	defer e.spared(m)
+	asked := time.Now()
 	q, all, err := e.read(w, r, m)
 	if err != nil {
 		return err
 	}
-	e.remember(q)
 	search := fit.NewSearch(e.rules, &q)
 	m.causes = slices.Grow(m.causes[:0], len(all.at))[:len(all.at)]
-	size := 256
+	size, refused := 256, true
 	for i, entry := range m.entries {
 		cause := fit.UnknownNode
 		entry.look(func(n *fit.Node) { cause = search.Try(n) })
 		m.causes[i] = cause
 		if size += len(all.raw(i)) + 3; cause != fit.Fits {
 			size += len(cause.String()) + 3
+		} else {
+			refused = false
 		}
 	}
+	e.remember(seen{q, asked, refused})
 	m.answer = filterResult(slices.Grow(m.answer[:0], size), all, m.causes)
 	answer(w, http.StatusOK, m.answer)
 	return nil
@@ -283,7 +289,7 @@ func (e *Extender) prioritize(w http.ResponseWriter, r *http.Request) error {
 // maxSeen is how many pods are remembered between filter and bind, to say which ones wait.
 const maxSeen = 10000
 
-func (e *Extender) remember(q fit.Request) {
+func (e *Extender) remember(q seen) {
 	if q.UID == "" {
 		return
 	}
@@ -292,7 +298,7 @@ func (e *Extender) remember(q fit.Request) {
 	if len(e.seen) >= maxSeen {
 		clear(e.seen)
 	}
-	e.seen[q.UID] = seen{q, time.Now()}
+	e.seen[q.UID] = q
 }
 
 func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {

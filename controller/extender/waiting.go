@@ -15,10 +15,11 @@ type Waiting struct {
 	Asked time.Time
 }
 
-// seen is a request to filter, and its last time.
+// seen is a request to filter, when it last came, and whether no node fitted then.
 type seen struct {
 	fit.Request
-	at time.Time
+	at      time.Time
+	refused bool
 }
 
 // recent is the longest time since the scheduler asked about a pod that still waits. The scheduler retries pods that

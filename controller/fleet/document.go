@@ -94,7 +94,7 @@ func conditionOf(n policy.NodeView) condition {
 				at = max(at, blocked)
 			case accel.PhasePending:
 				at = max(at, moving)
-			case accel.PhaseReady:
+			case accel.PhaseReady, accel.PhaseUnchecked:
 			}
 		}
 	}
@@ -276,8 +276,11 @@ func phaseOf(k policy.KindView) (page.Tone, string) {
 			return page.Bad, string(p) + " failed"
 		case accel.PhasePending:
 			return page.Busy, string(p)
-		case accel.PhaseReady, "":
+		case accel.PhaseReady, accel.PhaseUnchecked, "":
 		}
+	}
+	if k.States[accel.DriverContainer] == accel.PhaseUnchecked {
+		return page.Good, "ready, unchecked"
 	}
 	return page.Good, "ready"
 }

@@ -92,6 +92,7 @@ func TestVerdicts(t *testing.T) {
 		"The one node with accelerators is ready.": options([]policy.NodeView{well}),
 		"All 2 nodes with accelerators are ready.": options([]policy.NodeView{well, well}),
 		"No node has accelerators.":                options(nil),
+		"ready, unchecked":                         options([]policy.NodeView{node("a", accel.PhaseUnchecked)}),
 		"1 of 2 nodes ready, 1 need attention.": options([]policy.NodeView{
 			well,
 			node("b", accel.PhaseFailed, says("HeadersMissing", "x")),

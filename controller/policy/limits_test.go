@@ -459,7 +459,8 @@ func TestNodeIsBounded(t *testing.T) {
 	s := newServer(1)
 	long := strings.Repeat("x", 1<<20)
 	s.edit(nodePath("a"), aNode(nil))
-	s.edit(nodePath("a"), annotate(accel.CardsAnnotation, "[]", taintsAnnotation, "["+strings.Repeat(" ", maxMarks)+"]",
+	s.edit(nodePath("a"), annotate(accel.CardsAnnotation, "[]", accel.RoomAnnotation, "",
+		taintsAnnotation, "["+strings.Repeat(" ", maxMarks)+"]",
 		validationAnnotation+kind, `{"outcome":"passed"}`+strings.Repeat(" ", maxMarks)))
 	s.edit(nodePath("a"), object{"status": object{"conditions": []any{
 		object{"type": kube.ConditionType, "status": "False", "reason": "x\n" + long, "message": long},
@@ -469,8 +470,10 @@ func TestNodeIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := n.condition(kube.ConditionType)
-	if _, kept := n.Annotations[accel.CardsAnnotation]; kept || c.Reason != "Unclear" || len(c.Message) > maxText+len("…") {
-		t.Errorf("cards kept: %v, reason %.80q, %d bytes of message", kept, c.Reason, len(c.Message))
+	_, kept := n.Annotations[accel.CardsAnnotation]
+	_, room := n.Annotations[accel.RoomAnnotation]
+	if kept || room || c.Reason != "Unclear" || len(c.Message) > maxText+len("…") {
+		t.Errorf("cards or room kept: %v, reason %.80q, %d bytes of message", kept || room, c.Reason, len(c.Message))
 	}
 	if got := n.added(); got != nil {
 		t.Errorf("%d taints are acceld's", len(got))

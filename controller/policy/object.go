@@ -113,7 +113,7 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 	}
 	n.Finalizers = nil
 	maps.DeleteFunc(n.Annotations, func(key, _ string) bool {
-		return !strings.HasPrefix(key, kube.Prefix) || key == accel.CardsAnnotation
+		return !strings.HasPrefix(key, kube.Prefix) || key == accel.CardsAnnotation || key == accel.RoomAnnotation
 	})
 	n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c nodeCondition) bool {
 		return c.Type != "Ready" && c.Type != kube.ConditionType
@@ -206,8 +206,8 @@ func (n *Node) actsAnyhow() bool {
 // serves reports whether the kind's accelerators can be used.
 func (n *Node) serves(kind string) bool {
 	plugin := n.label(accel.DevicePlugin, kind)
-	return n.label(accel.DriverContainer, kind) == string(accel.PhaseReady) &&
-		(plugin == "" || plugin == string(accel.PhaseReady))
+	return accel.Phase(n.label(accel.DriverContainer, kind)).Reached() &&
+		(plugin == "" || accel.Phase(plugin).Reached())
 }
 
 // up reports whether the node runs pods and takes new ones. A cordon by acceld does not count.

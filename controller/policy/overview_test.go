@@ -60,3 +60,20 @@ func TestOverview(t *testing.T) {
 		}
 	})
 }
+
+// TestServes: a kind without a check serves too. Nothing has proven it, and its rollout ends all the same.
+func TestServes(t *testing.T) {
+	for phases, want := range map[[2]string]bool{
+		{"ready", ""}: true, {"ready", "ready"}: true, {"unchecked", "ready"}: true, {"unchecked", ""}: true,
+		{"ready", "pending"}: false, {"unchecked", "failed"}: false, {"pending", "ready"}: false, {"", "ready"}: false,
+	} {
+		var n Node
+		n.Labels = map[string]string{
+			kube.Prefix + string(accel.DriverContainer) + "-k-x": phases[0],
+			kube.Prefix + string(accel.DevicePlugin) + "-k-x":    phases[1],
+		}
+		if n.serves("k-x") != want {
+			t.Errorf("driver %q, plugin %q: serves is %t", phases[0], phases[1], !want)
+		}
+	}
+}

@@ -138,8 +138,8 @@ func (r *removal) pass(ctx context.Context) (left []string) {
 	if !synced || !known || !counted || !read || !set || !purged {
 		return []string{"the cluster has not been read yet"}
 	}
-	if r.policies.Err() != nil {
-		return []string{"policies that cannot be read"} // the end of the error wakes the caller
+	if err := r.policies.Err(); err != nil {
+		return []string{"policies: " + err.Error()} // the end of the error wakes the caller
 	}
 	r.again.Store(false)
 	left = append(r.policiesGo(ctx, nodes, policies, classes), r.agentsLeft(agents)...)

@@ -272,7 +272,7 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 			labels[key] = nil
 		}
 	}
-	annotations := object{kube.OriginAnnotation: nil, accel.CardsAnnotation: nil}
+	annotations := object{kube.OriginAnnotation: nil, accel.CardsAnnotation: nil, accel.RoomAnnotation: nil}
 	for key, text := range n.Annotations {
 		// If the agent vanished during an upgrade, its report stays, and with it the slot: the state of the driver is
 		// unknown.

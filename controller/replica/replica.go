@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -28,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/controller/certificate"
 	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/controller/fleet"
@@ -214,6 +217,15 @@ func api(client *kubernetes.Clientset) extender.API {
 		},
 		Bind: func(ctx context.Context, b *corev1.Binding) error {
 			return client.CoreV1().Pods(b.Namespace).Bind(ctx, b, metav1.CreateOptions{})
+		},
+		Room: func(ctx context.Context, node string, since time.Time) error {
+			body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{
+				accel.RoomAnnotation: since.UTC().Format(time.RFC3339Nano),
+			}}})
+			if err == nil {
+				_, err = client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, body, metav1.PatchOptions{})
+			}
+			return err
 		},
 	}
 }

@@ -132,7 +132,7 @@ func TestPowerCut(t *testing.T) {
 	dir := b.empty()
 	disk := map[string]string{}
 	x := newExtraction(t.Context(), b.h, dir, defaultLimits())
-	x.sync = func(f *os.File) error {
+	x.Sync = func(f *os.File) error {
 		name, err := filepath.Rel(filepath.Join(b.root, dir), f.Name())
 		if err == nil {
 			disk[name] = b.read(filepath.Join(dir, name))
@@ -148,7 +148,7 @@ func TestPowerCut(t *testing.T) {
 	}
 	// If the disk fails, the problem blames the disk, not the artifact.
 	x = newExtraction(t.Context(), b.h, b.empty(), defaultLimits())
-	x.sync = func(*os.File) error { return fs.ErrInvalid }
+	x.Sync = func(*os.File) error { return fs.ErrInvalid }
 	if err := x.native(packed(t, files...), content().Config); err == nil ||
 		explain(err).Reason != accel.InternalError {
 		t.Error(err)

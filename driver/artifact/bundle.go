@@ -18,6 +18,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/trust"
+	"github.com/acceld/acceld/driver/unpack"
 	"github.com/acceld/acceld/host"
 )
 
@@ -92,7 +93,8 @@ func (b *bundle) scan(limits Limits) error {
 		if err != nil {
 			return err
 		}
-		if oddity(header) == "" && len(header.Name) <= nameLimit { // what a sparse file has is not in one piece
+		// What a sparse file has is not in one piece.
+		if unpack.Oddity(header) == "" && len(header.Name) <= unpack.NameLimit {
 			b.parts[strings.TrimPrefix(header.Name, "./")] = section{offset, header.Size}
 		}
 	}
@@ -277,10 +279,10 @@ func (c *Client) Export(file string, contents []Content, dir string, key *trust.
 	temporary := path.Join(path.Dir(file), "."+path.Base(file)+".tmp")
 	if err := c.writeBundle(temporary, all, names); err != nil {
 		_ = c.h.Remove(temporary) // the earlier error is the one that matters
-		return nil, writeProblem(err, file)
+		return nil, unpack.WriteProblem(err, file)
 	}
 	if err := c.h.Rename(temporary, file); err != nil {
-		return nil, writeProblem(err, file)
+		return nil, unpack.WriteProblem(err, file)
 	}
 	return out, nil
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/transfer"
 	"github.com/acceld/acceld/host"
-	"github.com/acceld/acceld/pace"
 )
 
 // Options of a [Client]. The zero value of each field is usable.
@@ -49,21 +49,22 @@ func New(h *host.Host, o Options) *Client {
 	return &Client{h: h, o: o}
 }
 
-// attempts is how often one registry is tried for one artifact.
-const attempts = 3
+// begin reports a transfer whose size is not known yet.
+func (c *Client) begin(stage accel.Stage, what string) *transfer.Meter {
+	return transfer.Begin(c.o.Progress, stage, what)
+}
 
-// try calls f until it succeeds, fails permanently or has been called attempts times. It reports each retry to t.
-func (c *Client) try(ctx context.Context, t *transfer, f func() error) error {
-	pause := c.o.Backoff
-	for n := 1; ; n++ {
-		err := f()
-		if err == nil || n == attempts || ctx.Err() != nil || !temporary(err) {
-			return err
-		}
-		t.again(n+1, err)
-		if pace.Sleep(ctx, pace.Jitter(pause)) != nil {
-			return err
-		}
-		pause *= 3
+// end reports the end of a transfer; err is nil if everything was transferred.
+func end(t *transfer.Meter, err error) {
+	if err != nil {
+		t.End(explain(err).Message)
+		return
 	}
+	t.End("")
+}
+
+// try calls f until it succeeds, fails permanently or was called often enough. It reports each retry to t.
+func (c *Client) try(ctx context.Context, t *transfer.Meter, f func() error) error {
+	again := func(n int, err error) { t.Again(n, explain(err).Message) }
+	return transfer.Try(ctx, c.o.Backoff, temporary, again, f)
 }

@@ -1,4 +1,4 @@
-// Package artifact moves prebuilt kernel modules between registries, bundles (an OCI image layout in a tar file or a
+// Package artifact moves prebuilt drivers between registries, bundles (an OCI image layout in a tar file or a
 // directory) and a directory of the host. It knows the format, talks to registries, checks digests and signatures,
 // and unpacks only what is safe to unpack. It may write below the directory that its caller names and nowhere else;
 // it neither chooses a driver nor judges whether a kernel should load one.
@@ -6,7 +6,8 @@
 // # The format
 //
 // An artifact is an OCI image manifest of artifact type [ArtifactType] with a JSON configuration ([Config]) and one
-// layer, a zstd-compressed tar of the module files and, below "firmware/", firmware files. The configuration decides
+// layer, a zstd-compressed tar of the module files, below "firmware/" firmware files, and below "root/" the libraries
+// and programs that belong to the modules. Links among these are in the configuration. The configuration decides
 // what an artifact is for; tags are only an index and may be wrong. Images in the layout of the kernel module
 // management operator (/opt/lib/modules/<release>/*.ko and /firmware) are also read, but never written.
 //

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/unpack"
 )
 
 // The media types of an artifact.
@@ -42,6 +42,8 @@ type Config struct {
 	BuiltBy  string   `json:"builtBy,omitempty"`
 	Modules  []Module `json:"modules"`
 	Firmware []File   `json:"firmware,omitempty"`
+	// UserSpace are the libraries and programs that belong to the modules.
+	UserSpace []RootFile `json:"userSpace,omitempty"`
 	// Identity identifies the driver in the builder's store. Only package driver interprets it.
 	Identity json.RawMessage `json:"identity,omitempty"`
 }
@@ -64,6 +66,14 @@ type File struct {
 	SHA256 string `json:"sha256"`
 }
 
+// RootFile is one file or link of a user space; Path is relative to its root.
+type RootFile struct {
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256,omitempty"`
+	// Link is the name, in the same directory, that a symbolic link points to; empty for a file.
+	Link string `json:"link,omitempty"`
+}
+
 // Wanted says what an artifact must be for.
 type Wanted struct {
 	Kind          string
@@ -72,6 +82,21 @@ type Wanted struct {
 	KernelRelease string
 	KernelVersion string // `uname -v`
 	KernelBuildID string
+	// Root says what is wanted of an image in a foreign layout, apart from its modules; nil if nothing is.
+	Root *Root
+}
+
+// Root is what is wanted of an image that is laid out like the root of a system.
+type Root struct {
+	// Modules are the names of the modules that are wanted from /lib/modules/<release>, with underscores.
+	Modules []string
+	// Firmware are the files that are wanted from /lib/firmware.
+	Firmware []string
+	// File says whether a file or a link is wanted, by its path without a leading slash; text is where a link points
+	// to. Wanted ones are put below "root".
+	File func(name, text string) bool
+	// Alone says that only such files are wanted, no modules and no firmware.
+	Alone bool
 }
 
 // Tags are the tags under which an artifact for w is looked up if a source names none: first with the kernel's
@@ -151,12 +176,34 @@ func parseConfig(data []byte) (Config, error) {
 		seen[m.File] = true
 	}
 	for _, f := range c.Firmware {
-		if !local(f.Path) || seen[firmwareDir+f.Path] {
+		if !unpack.Local(f.Path) || seen[firmwareDir+f.Path] {
 			return c, fmt.Errorf("its configuration names the firmware file %q", f.Path)
 		}
 		seen[firmwareDir+f.Path] = true
 	}
-	return c, nil
+	return c, c.checkUserSpace()
+}
+
+// checkUserSpace refuses a user space in which a link leaves its directory or stands for one: nothing is written
+// through a link.
+func (c Config) checkUserSpace() error {
+	links, seen := map[string]bool{}, map[string]bool{}
+	for _, f := range c.UserSpace {
+		linked := f.Link != ""
+		if !unpack.Local(f.Path) || seen[f.Path] || linked == (f.SHA256 != "") ||
+			linked && (!unpack.Local(f.Link) || f.Link != path.Base(f.Link)) {
+			return fmt.Errorf("its configuration names the file %q of a user space", f.Path)
+		}
+		seen[f.Path], links[f.Path] = true, linked
+	}
+	for _, f := range c.UserSpace {
+		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
+			if links[dir] {
+				return fmt.Errorf("its configuration names the file %q, and %q is a link", f.Path, dir)
+			}
+		}
+	}
+	return nil
 }
 
 // The limits of what a configuration says. The longest real text is a `uname -v` of some 80 characters; an identity is
@@ -185,19 +232,26 @@ func (c Config) bounded() error {
 			return fmt.Errorf("its configuration names a firmware file with %d characters", len(f.Path)+len(f.SHA256))
 		}
 	}
+	if len(c.UserSpace) > linkLimit {
+		return fmt.Errorf("its configuration names %d files of a user space, allowed are %d", len(c.UserSpace), linkLimit)
+	}
+	for _, f := range c.UserSpace {
+		if len(f.Path) > pathLimit || len(f.SHA256) > textLimit || len(f.Link) > textLimit {
+			return fmt.Errorf("its configuration names a file of a user space with %d characters",
+				len(f.Path)+len(f.SHA256)+len(f.Link))
+		}
+	}
 	if len(c.Identity) > identityLimit {
 		return fmt.Errorf("its configuration has an identity of %d bytes, allowed are %d", len(c.Identity), identityLimit)
 	}
 	return nil
 }
 
-// firmwareDir is the directory of the firmware in a layer.
-const firmwareDir = "firmware/"
-
-// local reports whether name is a clean relative path that stays below its directory.
-func local(name string) bool {
-	return filepath.IsLocal(name) && path.Clean(name) == name && name != "." && !strings.ContainsAny(name, "\x00\n")
-}
+// The directories of the firmware and of the user space in a layer.
+const (
+	firmwareDir = "firmware/"
+	rootDir     = "root/"
+)
 
 // files returns the digests of all files in the layer, by name.
 func (c Config) files() map[string]string {
@@ -207,6 +261,11 @@ func (c Config) files() map[string]string {
 	}
 	for _, f := range c.Firmware {
 		out[firmwareDir+f.Path] = f.SHA256
+	}
+	for _, f := range c.UserSpace {
+		if f.Link == "" {
+			out[rootDir+f.Path] = f.SHA256
+		}
 	}
 	return out
 }

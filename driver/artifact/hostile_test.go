@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/unpack"
 	"github.com/acceld/acceld/host"
 )
 
@@ -159,40 +160,9 @@ func TestOddEntries(t *testing.T) {
 	}
 }
 
-// TestBytesWritten: not one byte more is written than allowed, and nothing of a file whose header alone says too much.
-func TestBytesWritten(t *testing.T) {
-	const limit = 100_000
-	for name, c := range map[string]struct {
-		sizes []int
-		good  bool
-	}{
-		"as many as allowed":         {[]int{limit}, true},
-		"in two files":               {[]int{limit / 2, limit / 2}, true},
-		"one more":                   {[]int{limit + 1}, false},
-		"one more in the third file": {[]int{limit / 2, limit / 2, 1}, false},
-	} {
-		b := newWorkbench(t)
-		dir := b.empty()
-		x := newExtraction(t.Context(), b.h, dir, Limits{Unpacked: 1 << 20, Files: 16})
-		x.room = limit
-		var files []entry
-		for i, size := range c.sizes {
-			files = append(files, entry{fmt.Sprintf("firmware/%d", i), strings.Repeat("x", size)})
-		}
-		f := &foreign{x: x, modules: modulesDir, files: map[string]string{}}
-		err := f.layer(packed(t, files...))
-		if c.good != (err == nil) || err != nil && explain(err).Reason != accel.ArtifactInvalid {
-			t.Errorf("%s: %v", name, err)
-		}
-		if _, size := written(t, filepath.Join(b.root, dir)); size > limit || len(c.sizes) == 1 && !c.good && size > 0 {
-			t.Errorf("%s: %d bytes were written", name, size)
-		}
-	}
-}
-
 // TestLongName: a name longer than a path can be is refused, and not repeated in full.
 func TestLongName(t *testing.T) {
-	for n, good := range map[int]bool{nameLimit: true, nameLimit + 1: false, 500_000: false} {
+	for n, good := range map[int]bool{unpack.NameLimit: true, unpack.NameLimit + 1: false, 500_000: false} {
 		b := newWorkbench(t)
 		x := newExtraction(t.Context(), b.h, b.empty(), defaultLimits())
 		f := &foreign{x: x, modules: modulesDir, files: map[string]string{}}
@@ -204,20 +174,27 @@ func TestLongName(t *testing.T) {
 	}
 }
 
+// asking is a context that ends when it was asked often enough.
+type asking struct {
+	context.Context
+	asked *int
+}
+
+func (a asking) Err() error {
+	if *a.asked++; *a.asked > 20 {
+		return context.Canceled
+	}
+	return nil
+}
+
 // TestCalledOffMidway: unpacking and copying end soon after they were called off, and the error says so.
 func TestCalledOffMidway(t *testing.T) {
 	large := strings.Repeat("x", 8<<20)
 	for name, unpack := range unpacks() {
 		b := newWorkbench(t)
 		dir := b.empty()
-		x := newExtraction(t.Context(), b.h, dir, defaultLimits())
 		asked := 0
-		x.ended = func() error {
-			if asked++; asked > 20 {
-				return context.Canceled
-			}
-			return nil
-		}
+		x := newExtraction(asking{t.Context(), &asked}, b.h, dir, defaultLimits())
 		err := unpack(x, packed(t, entry{name, large}))
 		if err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
 			t.Errorf("%s: %v", name, err)
@@ -407,7 +384,15 @@ func TestLongTexts(t *testing.T) {
 // fuzzed unpacks a layer in every way, and counts what was written.
 func fuzzed(t *testing.T, h *host.Host, root string, layer []byte) {
 	limits := Limits{Unpacked: 1 << 20, Files: 16}
-	for name, unpack := range unpacks() {
+	ways := unpacks()
+	ways["an image"] = func(x *extraction, r io.Reader) error {
+		f, err := newRootfs(x)
+		if err != nil {
+			return err
+		}
+		return f.layer(r.(io.ReadSeeker))
+	}
+	for name, unpack := range ways {
 		dir, err := h.MakeTemp("/", "x")
 		if err != nil {
 			t.Fatal(err)
@@ -435,7 +420,7 @@ func fuzzHost(f *testing.F) (*host.Host, string) {
 	return h, root
 }
 
-// FuzzUnpack: whatever a layer of an artifact or of a foreign image contains, no more is written than allowed, nothing
+// FuzzUnpack: whatever a layer of an artifact or of an image contains, no more is written than allowed, nothing
 // outside its directory, and nothing panics.
 func FuzzUnpack(f *testing.F) {
 	h, root := fuzzHost(f)

@@ -15,7 +15,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/transfer"
 	"github.com/acceld/acceld/driver/trust"
+	"github.com/acceld/acceld/driver/unpack"
 )
 
 // Pulled is an unpacked artifact.
@@ -30,9 +32,14 @@ type Pulled struct {
 }
 
 // Pull finds the artifact that s names for w and unpacks it into dir, which must exist and be empty: modules into dir
-// itself, firmware into "firmware" below it. S is a source of type oci with its templates filled in; its registries
-// are tried in order, mirrors first. A failed pull leaves dir empty.
+// itself, firmware into "firmware" below it, and a user space into "root". S is a source of type oci with its templates
+// filled in; its registries are tried in order, mirrors first. A failed pull leaves dir empty.
 func (c *Client) Pull(ctx context.Context, s accel.Source, w Wanted, dir string) (Pulled, *accel.Problem) {
+	return c.find(ctx, s, w, dir, false)
+}
+
+// find pulls what s names from the first registry that has it: an artifact, or the image of a whole system.
+func (c *Client) find(ctx context.Context, s accel.Source, w Wanted, dir string, whole bool) (Pulled, *accel.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
 	r, err := parseReference(s)
@@ -43,24 +50,34 @@ func (c *Client) Pull(ctx context.Context, s accel.Source, w Wanted, dir string)
 	if problem != nil {
 		return Pulled{}, problem
 	}
-	p.pinned = r.digest != ""
-	var asked []*accel.Problem
-	all := r.repositories(s.Mirrors)
-	for i, repository := range all {
-		out, problem := p.within(ctx, len(all)-i, func(ctx context.Context, p pull) (Pulled, *accel.Problem) {
+	p.pinned, p.whole = r.digest != "", whole
+	var out Pulled
+	problem = each(ctx, r.repositories(s.Mirrors), func(repository string, left int) (problem *accel.Problem) {
+		out, problem = p.within(ctx, left, func(ctx context.Context, p pull) (Pulled, *accel.Problem) {
 			return p.registry(ctx, s, repository, r.refs(w))
 		})
+		return problem
+	})
+	return out, problem
+}
+
+// each calls do with the repositories, and how many are left with this one, until it succeeds or another registry would
+// not help. The problem is the worst one.
+func each(ctx context.Context, all []string, do func(repository string, left int) *accel.Problem) *accel.Problem {
+	var asked []*accel.Problem
+	for i, repository := range all {
+		problem := do(repository, len(all)-i)
 		if problem == nil {
-			return out, nil
+			return nil
 		}
 		problem.Message = repository + ": " + problem.Message
 		asked = append(asked, problem)
 		if local := problem.Reason; local == accel.NoSpace || local == accel.ReadOnly || local == accel.InternalError ||
 			ctx.Err() != nil {
-			break // another registry would not help
+			break
 		}
 	}
-	return Pulled{}, worst(asked)
+	return transfer.Worst(asked)
 }
 
 // within gives one of n repositories its share of the time that is left, so that a slow mirror leaves some for the
@@ -76,30 +93,6 @@ func (p pull) within(ctx context.Context, n int, do func(context.Context, pull) 
 	return do(ctx, p)
 }
 
-// worst chooses the reason if all registries of a source failed. A defective artifact outranks a missing one; of the
-// reasons for a missing one, RegistryDenied comes first, then RegistryUnreachable. The message contains all of them.
-func worst(all []*accel.Problem) *accel.Problem {
-	rank := func(r accel.Reason) int {
-		switch r {
-		case accel.ArtifactNotFound, accel.KernelMismatch, accel.ArchMismatch:
-			return 0
-		case accel.RegistryUnreachable:
-			return 1
-		case accel.RegistryDenied:
-			return 2
-		}
-		return 3
-	}
-	chosen, texts := all[0].Reason, make([]string, len(all))
-	for i, p := range all {
-		if rank(p.Reason) > rank(chosen) {
-			chosen = p.Reason
-		}
-		texts[i] = p.Message
-	}
-	return accel.Problemf(chosen, "%s", strings.Join(texts, "; "))
-}
-
 // pull is one pull in progress.
 type pull struct {
 	*Client
@@ -107,6 +100,7 @@ type pull struct {
 	keys   trust.Anchors // of the source, one of which must have signed; if there are none, it needs no signature
 	host   trust.Anchors // whom the host trusts
 	pinned bool          // to a digest
+	whole  bool          // the image of a whole system is wanted, not an artifact
 	time   time.Duration // that it may take
 	dir    string
 }
@@ -184,11 +178,11 @@ func (p pull) place(ctx context.Context, from place, where string, refs []string
 			}
 			// Nothing may stay of an attempt that failed, least of all of a mirror.
 			if failed := errors.Join(p.h.RemoveAll(p.dir), p.h.MkdirAll(p.dir, 0o700)); failed != nil {
-				return writeProblem(failed, p.dir)
+				return unpack.WriteProblem(failed, p.dir)
 			}
 			return err
 		})
-		t.end(err)
+		end(t, err)
 		if err == nil {
 			return out, nil
 		}
@@ -225,7 +219,7 @@ func named(where, ref string) string {
 }
 
 // take checks and unpacks what a place has under a tag or a digest.
-func (p pull) take(ctx context.Context, t *transfer, from place, where, ref string) (Pulled, error) {
+func (p pull) take(ctx context.Context, t *transfer.Meter, from place, where, ref string) (Pulled, error) {
 	top, err := from.manifest(ctx, ref)
 	if err != nil {
 		return Pulled{}, err
@@ -235,13 +229,21 @@ func (p pull) take(ctx context.Context, t *transfer, from place, where, ref stri
 		return Pulled{}, err
 	}
 	out := Pulled{Reference: where + "@" + m.digest.String(), Digest: m.digest.String()}
-	native := img.ArtifactType == ArtifactType || string(img.Config.MediaType) == ConfigType
+	native := !p.whole && (img.ArtifactType == ArtifactType || string(img.Config.MediaType) == ConfigType)
+	if p.whole {
+		if err := p.machine(ctx, from, img); err != nil {
+			return out, err
+		}
+	}
 	if native { // before the signature: an artifact for another kernel needs none
 		if out.Config, err = p.config(ctx, from, img); err != nil {
 			return out, err
 		}
 		if problem := p.wanted.mismatch(out.Config); problem != nil {
 			return out, problem
+		}
+		if p.wanted.Root != nil && p.wanted.Root.Alone && len(out.Config.UserSpace) == 0 {
+			return out, accel.Problemf(accel.ArtifactNotFound, "is an artifact of modules only")
 		}
 	}
 	if out.Signers, err = p.signed(ctx, from, m.digest, top.digest); err != nil { // an index may be signed as a whole
@@ -254,13 +256,16 @@ func (p pull) take(ctx context.Context, t *transfer, from place, where, ref stri
 	if err != nil {
 		return out, err
 	}
-	t.size(out.Reference, total)
+	t.Size(out.Reference, total)
+	if p.whole {
+		return out, p.root(ctx, t, from, img)
+	}
 	x := newExtraction(ctx, p.h, p.dir, p.o.Limits)
 	if native {
-		return out, p.each(ctx, t, from, img.Layers, func(r io.Reader) error { return x.native(r, out.Config) })
+		return out, p.each(ctx, t, from, img.Layers, func(r io.ReadSeeker) error { return x.native(r, out.Config) })
 	}
-	f := &foreign{x: x, modules: "opt/lib/modules/" + p.wanted.KernelRelease + "/", files: map[string]string{}}
-	if err := p.each(ctx, t, from, img.Layers, f.layer); err != nil {
+	f := newForeign(x, p.wanted)
+	if err := p.each(ctx, t, from, img.Layers, func(r io.ReadSeeker) error { return f.layer(r) }); err != nil {
 		return out, err
 	}
 	return out, f.finish()
@@ -299,21 +304,23 @@ func (c *Client) bounded(img v1.Manifest) (total int64, err error) {
 }
 
 // each calls do for every layer, in order.
-func (p pull) each(ctx context.Context, t *transfer, from place, layers []v1.Descriptor,
-	do func(io.Reader) error,
+func (p pull) each(ctx context.Context, t *transfer.Meter, from place, layers []v1.Descriptor,
+	do func(io.ReadSeeker) error,
 ) error {
 	for _, l := range layers {
 		if err := p.layer(ctx, t, from, l, do); err != nil {
 			return err
 		}
-		t.part(l.Size)
+		t.Part(l.Size)
 	}
 	return nil
 }
 
 // layer fetches one layer into a file without a name, and calls do with it once its digest is verified: nothing is
 // unpacked of what somebody else sent.
-func (p pull) layer(ctx context.Context, t *transfer, from place, l v1.Descriptor, do func(io.Reader) error) error {
+func (p pull) layer(ctx context.Context, t *transfer.Meter, from place, l v1.Descriptor,
+	do func(io.ReadSeeker) error,
+) error {
 	r, err := open(ctx, from, l, p.o.Limits.Packed)
 	if err != nil {
 		return err
@@ -322,19 +329,19 @@ func (p pull) layer(ctx context.Context, t *transfer, from place, l v1.Descripto
 	name := path.Join(p.dir, ".layer")
 	f, err := p.h.Create(name, 0o600)
 	if err != nil {
-		return writeProblem(err, name)
+		return unpack.WriteProblem(err, name)
 	}
 	defer f.Close()
-	w := &writing{w: f}
-	w.err = p.h.Remove(name)
-	if w.err == nil {
-		_, err = io.Copy(w, t.reader(r))
+	w := &unpack.Writing{W: f}
+	w.Err = p.h.Remove(name)
+	if w.Err == nil {
+		_, err = io.Copy(w, t.Reader(r))
 	}
-	if w.err == nil && err == nil {
-		_, w.err = f.Seek(0, io.SeekStart)
+	if w.Err == nil && err == nil {
+		_, w.Err = f.Seek(0, io.SeekStart)
 	}
-	if w.err != nil {
-		return writeProblem(w.err, name)
+	if w.Err != nil {
+		return unpack.WriteProblem(w.Err, name)
 	}
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/transfer"
 )
 
 // TestMirrorBreaksOff: nothing that a mirror sent before it failed ends up among the files from the registry.
@@ -51,7 +52,7 @@ func TestWorst(t *testing.T) {
 	} {
 		one, other := accel.Problemf(c.one, "the mirror failed"), accel.Problemf(c.other, "the registry failed")
 		for _, all := range [][]*accel.Problem{{one, other}, {other, one}} {
-			got := worst(all)
+			got := transfer.Worst(all)
 			if got.Reason != c.want || !strings.Contains(got.Message, one.Message) ||
 				!strings.Contains(got.Message, other.Message) {
 				t.Errorf("%s and %s: %v, want %s", c.one, c.other, got, c.want)

@@ -19,13 +19,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/transfer"
 	"github.com/acceld/acceld/driver/trust"
+	"github.com/acceld/acceld/driver/unpack"
 )
 
 // Content describes an artifact to create: its configuration, and where the files that it names are on the host.
 type Content struct {
 	Config Config
-	// Paths are keyed by the file's name in the layer: "edu.ko", "firmware/edu.bin".
+	// Paths are keyed by the file's name in the layer: "edu.ko", "firmware/edu.bin", "root/usr/lib64/libedu.so.1".
 	Paths map[string]string
 }
 
@@ -44,6 +46,8 @@ type Pushed struct {
 	Digest    string
 	// Kept is true if the artifact already existed.
 	Kept bool
+	// UserSpace is how many files of a user space are in it; unknown if it was kept.
+	UserSpace int
 }
 
 // Push creates the artifact of content and pushes it to the image that s names, not to its mirrors. It uses the tag
@@ -79,7 +83,7 @@ func (c *Client) Push(ctx context.Context, s accel.Source, w Wanted, content Con
 	}
 	t := c.begin(accel.StagePush, where)
 	err = c.send(ctx, t, to, repository, made, tags, o.Key)
-	t.end(err)
+	end(t, err)
 	if err != nil {
 		return Pushed{}, prefixed(repository, err)
 	}
@@ -87,18 +91,18 @@ func (c *Client) Push(ctx context.Context, s accel.Source, w Wanted, content Con
 }
 
 // send uploads an artifact. The signature goes first, so that nobody finds the artifact without it.
-func (c *Client) send(ctx context.Context, t *transfer, to *registry, repository string, a assembled, tags []string,
-	key *trust.Key,
+func (c *Client) send(ctx context.Context, t *transfer.Meter, to *registry, repository string, a assembled,
+	tags []string, key *trust.Key,
 ) error {
 	if key == nil {
-		t.size(t.p.What, a.size())
+		t.Size("", a.size())
 		return c.upload(ctx, t, to, a, tags...)
 	}
 	signed, err := signature(key, repository, a.manifest.digest)
 	if err != nil {
 		return err
 	}
-	t.size(t.p.What, signed.size()+a.size())
+	t.Size("", signed.size()+a.size())
 	if err := c.upload(ctx, t, to, signed, signatureTag(a.manifest.digest)); err != nil {
 		return err
 	}
@@ -137,14 +141,15 @@ func memoryBlob(kind types.MediaType, data []byte) blob {
 
 // assembled is a manifest with all blobs that it names.
 type assembled struct {
-	manifest manifest
-	blobs    []blob
+	manifest  manifest
+	blobs     []blob
+	userSpace int // files of a user space in it
 }
 
 // pushed describes a, which is in a place now.
 func (a assembled) pushed(where string) Pushed {
 	digest := a.manifest.digest.String()
-	return Pushed{Reference: where + "@" + digest, Digest: digest}
+	return Pushed{Reference: where + "@" + digest, Digest: digest, UserSpace: a.userSpace}
 }
 
 // size is the total size of all blobs.
@@ -161,7 +166,7 @@ func assemble(m v1.Manifest, config blob, layers ...blob) (assembled, error) {
 		m.Layers = append(m.Layers, l.Descriptor)
 	}
 	raw, err := json.Marshal(m)
-	return assembled{newManifest(raw, m.MediaType), append([]blob{config}, layers...)}, err
+	return assembled{manifest: newManifest(raw, m.MediaType), blobs: append([]blob{config}, layers...)}, err
 }
 
 // prepare packs the layer into dir and creates the manifest.
@@ -176,18 +181,18 @@ func (c *Client) prepare(content Content, dir string) (assembled, error) {
 	}
 	name := path.Join(dir, "layer-"+newManifest(config, "").digest.Hex[:16])
 	if err := c.h.Remove(name); err != nil {
-		return assembled{}, writeProblem(err, name)
+		return assembled{}, unpack.WriteProblem(err, name)
 	}
 	f, err := c.h.Create(name, 0o600)
 	if err != nil {
-		return assembled{}, writeProblem(err, name)
+		return assembled{}, unpack.WriteProblem(err, name)
 	}
 	sum := sha256.New()
-	w := &writing{w: f}
+	w := &unpack.Writing{W: f}
 	err = pack(io.MultiWriter(w, sum), c.h, slices.Sorted(maps.Keys(content.Config.files())), content.Paths)
 	size, seekErr := f.Seek(0, io.SeekCurrent)
-	if failed := errors.Join(w.err, seekErr, f.Close()); failed != nil {
-		return assembled{}, writeProblem(failed, name)
+	if failed := errors.Join(w.Err, seekErr, f.Close()); failed != nil {
+		return assembled{}, unpack.WriteProblem(failed, name)
 	}
 	if err != nil {
 		return assembled{}, accel.Problemf(accel.ReasonForError(err, accel.InternalError), "%v", err)
@@ -200,14 +205,16 @@ func (c *Client) prepare(content Content, dir string) (assembled, error) {
 	if t := content.Config.Created; !t.IsZero() {
 		annotations["org.opencontainers.image.created"] = t.UTC().Format(time.RFC3339)
 	}
-	return assemble(v1.Manifest{
+	out, err := assemble(v1.Manifest{
 		SchemaVersion: 2, MediaType: types.OCIManifestSchema1, ArtifactType: ArtifactType,
 		Annotations: annotations,
 	}, memoryBlob(ConfigType, config), layer)
+	out.userSpace = len(content.Config.UserSpace)
+	return out, err
 }
 
 // upload sends the blobs of a, then its manifest under every tag.
-func (c *Client) upload(ctx context.Context, t *transfer, to *registry, a assembled, tags ...string) error {
+func (c *Client) upload(ctx context.Context, t *transfer.Meter, to *registry, a assembled, tags ...string) error {
 	for _, b := range a.blobs {
 		layer, err := partial.CompressedToLayer(layerOf{b, t})
 		if err != nil {
@@ -216,7 +223,7 @@ func (c *Client) upload(ctx context.Context, t *transfer, to *registry, a assemb
 		if err := c.try(ctx, t, func() error { return to.pusher.Upload(ctx, to.repo, layer) }); err != nil {
 			return err
 		}
-		t.part(b.Size)
+		t.Part(b.Size)
 	}
 	for _, text := range tags {
 		if _, err := name.NewTag(to.repo.Name() + ":" + text); err != nil {
@@ -236,7 +243,7 @@ func (m manifest) MediaType() (types.MediaType, error) { return m.kind, nil }
 // layerOf adapts a blob to the registry library.
 type layerOf struct {
 	b blob
-	t *transfer
+	t *transfer.Meter
 }
 
 func (l layerOf) Digest() (v1.Hash, error)            { return l.b.Descriptor.Digest, nil }
@@ -247,5 +254,5 @@ func (l layerOf) Compressed() (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.t.reader(r), nil
+	return l.t.Reader(r), nil
 }

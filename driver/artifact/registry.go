@@ -3,7 +3,6 @@ package artifact
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -19,13 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/transfer"
 	"github.com/acceld/acceld/host"
-)
-
-// Time limits for single steps at a registry. A transfer has no time limit of its own, but must not stall.
-const (
-	dialTimeout   = 10 * time.Second
-	headerTimeout = 30 * time.Second
 )
 
 // registry is one repository of a registry.
@@ -33,7 +27,7 @@ type registry struct {
 	repo   name.Repository
 	puller *remote.Puller
 	pusher *remote.Pusher
-	http   *http.Transport
+	http   *transfer.Transport
 	limits Limits
 }
 
@@ -50,30 +44,16 @@ func dial(ctx context.Context, h *host.Host, s accel.Source, repository string, 
 	if err != nil {
 		return nil, accel.Problemf(accel.ConfigInvalid, "%q is not the name of a repository: %v", repository, err)
 	}
-	pool, err := authorities(h, s.CA)
-	if err != nil {
-		return nil, err
-	}
-	proxy := http.ProxyFromEnvironment
-	if s.Proxy != "" {
-		u, err := url.Parse(s.Proxy)
-		if err != nil || u.Host == "" {
-			return nil, accel.Problemf(accel.ConfigInvalid, "the proxy is not a URL") // do not quote it: it may contain a password
-		}
-		proxy = http.ProxyURL(u)
+	tr, problem := transfer.Open(h, transfer.Access{CA: s.CA, Proxy: s.Proxy, Plain: plain, Stall: stall})
+	if problem != nil {
+		return nil, problem
 	}
 	auth, err := credentials(h, s.Credentials, repo)
 	if err != nil {
 		return nil, err
 	}
-	tr := &http.Transport{
-		Proxy: proxy, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
-		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSHandshakeTimeout: dialTimeout, ResponseHeaderTimeout: headerTimeout, ForceAttemptHTTP2: true,
-		MaxResponseHeaderBytes: 1 << 20, DisableCompression: true,
-	}
 	options := []remote.Option{
-		remote.WithContext(ctx), remote.WithTransport(guard{tr, plain, stall}), remote.WithAuth(auth),
+		remote.WithContext(ctx), remote.WithTransport(tr), remote.WithAuth(auth),
 		remote.WithUserAgent("acceld"),
 		// Client.try retries the whole operation.
 		remote.WithRetryBackoff(remote.Backoff{Steps: 1}), remote.WithRetryStatusCodes(),
@@ -89,118 +69,34 @@ func dial(ctx context.Context, h *host.Host, s accel.Source, repository string, 
 	return &registry{repo: repo, puller: puller, pusher: pusher, http: tr, limits: limits}, nil
 }
 
-func (r *registry) close() { r.http.CloseIdleConnections() }
+// tagsLimit is how many tags of a repository are read.
+const tagsLimit = 10_000
+
+// tags returns the tags of the repository, as the registry sorts them.
+func (r *registry) tags(ctx context.Context) (out []string, err error) {
+	pages, err := r.puller.Lister(ctx, r.repo)
+	if err != nil {
+		return nil, err
+	}
+	for pages.HasNext() {
+		page, err := pages.Next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if out = append(out, page.Tags...); len(out) > tagsLimit {
+			return nil, invalidf("the repository has more than %d tags", tagsLimit)
+		}
+	}
+	return out, nil
+}
+
+func (r *registry) close() { r.http.Close() }
 
 // loopback reports whether a repository is on this machine.
 func loopback(repository string) bool {
 	server, _, _ := strings.Cut(repository, "/")
 	hostname := (&url.URL{Host: server}).Hostname()
 	return hostname == "localhost" || net.ParseIP(hostname).IsLoopback()
-}
-
-// guard blocks plain HTTP unless it is allowed: the registry library on its own would use it for private addresses. It
-// aborts every answer that stalls.
-type guard struct {
-	next  http.RoundTripper
-	plain bool
-	stall time.Duration // how long an answer may make no progress
-}
-
-var errPlain = errors.New("it does not answer with TLS, and plainHTTP is not set")
-
-func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Scheme != "https" && !g.plain {
-		return nil, errPlain
-	}
-	ctx, cancel := context.WithCancelCause(r.Context())
-	answer, err := g.next.RoundTrip(r.WithContext(ctx))
-	if err != nil {
-		cancel(nil)
-		return nil, err
-	}
-	timer := time.AfterFunc(g.stall, func() { cancel(errStalled) })
-	timer.Stop() // until the first Read
-	answer.Body = &watched{
-		ReadCloser: answer.Body, cause: func() error { return context.Cause(ctx) }, cancel: cancel, timer: timer,
-		stall: g.stall,
-	}
-	return answer, nil
-}
-
-// leastProgress is how many bytes must come within the time for which a transfer may stall: 2 KiB a second by default.
-// At that speed no driver comes within the time limit of a pull. A registry that sends less only keeps us busy.
-const leastProgress = 64 << 10
-
-// errStalled is the cause of an answer that was aborted because it made no progress.
-var errStalled = errors.New("it stalled")
-
-// watched aborts an answer that stalls. Only the time inside Read counts: a slow disk is no silent registry.
-type watched struct {
-	io.ReadCloser
-	cause  func() error // why it was aborted
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-	stall  time.Duration
-	spent  time.Duration // inside Read, since the last progress
-	got    int           // bytes since then
-}
-
-func (w *watched) Read(p []byte) (int, error) {
-	began := time.Now()
-	w.timer.Reset(w.stall - w.spent)
-	n, err := w.ReadCloser.Read(p)
-	w.timer.Stop()
-	w.spent += time.Since(began)
-	if w.got += n; w.got >= leastProgress {
-		w.spent, w.got = 0, 0
-	}
-	cause := w.cause()
-	switch {
-	case err == nil || errors.Is(err, io.EOF) || cause == nil:
-		return n, err
-	case errors.Is(cause, errStalled) && w.got == 0:
-		cause = fmt.Errorf("nothing came for %v", w.stall)
-	case errors.Is(cause, errStalled):
-		cause = fmt.Errorf("only %d bytes came in %v", w.got, w.stall)
-	}
-	return n, errors.Join(cause, io.ErrUnexpectedEOF)
-}
-
-func (w *watched) Close() error {
-	w.timer.Stop()
-	defer w.cancel(nil)
-	return w.ReadCloser.Close()
-}
-
-// authorities returns the certificate authorities that may sign for a registry: those of this process; those of the
-// machine, if its root is not the process's own, as in a container; and those of the file.
-func authorities(h *host.Host, file string) (*x509.CertPool, error) {
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	if h.Root() != "/" {
-		// The bundles of Debian and Alpine, of Red Hat, and of SUSE (crypto/x509, root_linux.go).
-		for _, name := range []string{
-			"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
-			"/etc/ssl/ca-bundle.pem",
-		} {
-			if pem, err := h.ReadFile(name); err == nil && pool.AppendCertsFromPEM(pem) {
-				break
-			}
-		}
-	}
-	if file == "" {
-		return pool, nil
-	}
-	pem, err := h.ReadFile(file)
-	if err != nil {
-		return nil, accel.Problemf(accel.RegistryUnreachable, "cannot read the certificate authority: %v", err)
-	}
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, accel.Problemf(accel.RegistryUnreachable, "file %q has no certificate in PEM", file)
-	}
-	return pool, nil
 }
 
 func (r *registry) manifest(ctx context.Context, ref string) (manifest, error) {
@@ -289,10 +185,7 @@ func temporary(err error) bool {
 		return answered.StatusCode >= 500 || answered.StatusCode == http.StatusTooManyRequests ||
 			answered.StatusCode == http.StatusRequestTimeout
 	}
-	var certificate *tls.CertificateVerificationError
-	var record tls.RecordHeaderError
-	var name *net.DNSError
-	return !errors.As(err, &certificate) && !errors.As(err, &record) && (!errors.As(err, &name) || !name.IsNotFound)
+	return transfer.Temporary(err)
 }
 
 // explain gives a registry error its reason. It drops the URL, which may contain a signature, and keeps only what
@@ -308,8 +201,8 @@ func explain(err error) *accel.Problem {
 	switch {
 	case errors.As(err, &certificate): // TLS and plain HTTP were tried; this error is more useful
 		err = certificate
-	case errors.Is(err, errPlain):
-		err = errPlain
+	case errors.Is(err, transfer.ErrPlain):
+		err = transfer.ErrPlain
 	case errors.As(err, &answered):
 		reason := accel.RegistryUnreachable
 		switch answered.StatusCode {

@@ -1,7 +1,6 @@
 package artifact
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,13 +8,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/transfer"
 )
 
 // lying is a registry that answers requests for some manifests with arbitrary content.
@@ -177,38 +176,16 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-// TestSlowDisk: what the reader of a transfer does between two reads does not count as a stall of the registry.
-func TestSlowDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const stall = 20 * time.Millisecond
-		ctx, cancel := context.WithCancelCause(t.Context())
-		w := &watched{
-			ReadCloser: io.NopCloser(strings.NewReader("ab")), cause: func() error { return context.Cause(ctx) },
-			cancel: cancel, timer: time.AfterFunc(stall, func() { cancel(errStalled) }), stall: stall,
-		}
-		for range 2 {
-			if _, err := w.Read(make([]byte, 1)); err != nil {
-				t.Error(err)
-			}
-			time.Sleep(3 * stall)
-		}
-		if err := w.cause(); err != nil {
-			t.Error(err)
-		}
-		_ = w.Close()
-	})
-}
-
 // TestAskedAgain: a registry is retried if that may help, but not if its answer will stay the same.
 func TestAskedAgain(t *testing.T) {
 	for status, want := range map[int]int32{
 		http.StatusBadRequest:          1,
 		http.StatusForbidden:           1,
 		http.StatusNotFound:            1,
-		http.StatusRequestTimeout:      attempts,
-		http.StatusTooManyRequests:     attempts,
-		http.StatusInternalServerError: attempts,
-		http.StatusServiceUnavailable:  attempts,
+		http.StatusRequestTimeout:      transfer.Attempts,
+		http.StatusTooManyRequests:     transfer.Attempts,
+		http.StatusInternalServerError: transfer.Attempts,
+		http.StatusServiceUnavailable:  transfer.Attempts,
 	} {
 		b := newWorkbench(t)
 		var asked atomic.Int32

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/transfer"
 )
 
 // witness records the progress that a client reports.
@@ -209,11 +210,12 @@ func TestTransferCut(t *testing.T) {
 	if st, err := os.Stat(filepath.Join(b.root, dir, "firmware/a/edu.bin")); err != nil || st.Size() != 3_000_000 {
 		t.Error(st, err)
 	}
-	cuts.Store(attempts)
+	cuts.Store(transfer.Attempts)
 	if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem == nil {
 		t.Fatal("a connection that is always cut was enough")
 	}
-	if end := w.judge(t, accel.StagePull); end.Attempt != attempts || end.Problem == "" || end.Done >= end.Total {
+	if end := w.judge(t, accel.StagePull); end.Attempt != transfer.Attempts || end.Problem == "" ||
+		end.Done >= end.Total {
 		t.Errorf("the end without success: %+v", end)
 	}
 	// A pull of a missing artifact also has an end, but no size.
@@ -235,20 +237,20 @@ func TestTransferOfParts(t *testing.T) {
 		var last accel.Progress
 		c := New(nil, Options{Progress: func(p accel.Progress) { last = p }})
 		x := c.begin(stage, "x")
-		x.size("x", 10)
-		x.part(4)
-		late := x.reader(io.NopCloser(strings.NewReader("abc")))
-		x.again(2, io.ErrUnexpectedEOF)
+		x.Size("x", 10)
+		x.Part(4)
+		late := x.Reader(io.NopCloser(strings.NewReader("abc")))
+		x.Again(2, "it broke off")
 		if last.Done != want || last.Again.IsZero() != (want > 0) {
 			t.Errorf("%s: another attempt begins with %+v", stage, last)
 		}
-		r := x.reader(io.NopCloser(strings.NewReader("de")))
+		r := x.Reader(io.NopCloser(strings.NewReader("de")))
 		for _, r := range []io.Reader{late, r} {
 			if _, err := io.Copy(io.Discard, r); err != nil {
 				t.Error(err)
 			}
 		}
-		if x.end(nil); last.Done != want+2 || !last.Ended {
+		if x.End(""); last.Done != want+2 || !last.Ended {
 			t.Errorf("%s: ended with %+v", stage, last)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/acceld/acceld/driver/signing"
 	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/driver/template"
+	"github.com/acceld/acceld/driver/toolchain"
 	"github.com/acceld/acceld/host"
 )
 
@@ -25,12 +26,18 @@ type job struct {
 	system           accel.BuildSystem
 	dkms             *dkmsConf // nil for other build systems
 	headers          string
+	headersIn        *host.Host // the file system that they are in: the machine's, or that of one of needs
+	needs            []needed   // packages that the machine lacked
 	index            *kmod.Index
 	make             string   // path of the program
 	extra            []string // arguments that the kernel's compiler requires
 	*store.Workspace          // its work directory has the copy of the source
 	scope            *host.Scope
 	user             int             // the user id that the build runs as
+	tools            tools           // what it runs
+	image            toolchain.Image // that it runs in; the zero value for the machine
+	root             *host.Root      // the file system of the image; nil for the machine's
+	config           string          // the kernel's configuration
 	steps            int             // of the whole build: copying the source, the programs, and what follows them
 	counted          int             // progress lines of the output
 	signer           *signing.Signer // nil if modules are not signed
@@ -48,38 +55,76 @@ const (
 	CalledOff   Outcome = "called off" // by the gate
 )
 
+// Result is what became of a build.
+type Result struct {
+	Entry   store.Entry // if it was built
+	Outcome Outcome
+	Problem *accel.Problem // nil if it was built or called off
+	// Note says for people that a builder image is used which no registry confirmed; empty otherwise.
+	Note string
+}
+
 // Build builds from one build source. The outcome is Unavailable if something is missing that only an operator can
-// provide (source, headers, compiler), or if the source is not for this kernel. If gate is not nil, it is called
-// before the compiler runs, with the key of the entry that the build would make. If gate returns false, the build is
-// called off without a problem.
+// provide (source, headers, compiler, builder image), or if the source is not for this kernel. If gate is not nil, it
+// is called before the compiler runs, with the key of the entry that the build would make. If gate returns false, the
+// build is called off without a problem.
 func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source,
 	gate func(context.Context, string) bool,
-) (store.Entry, Outcome, *accel.Problem) {
+) Result {
+	j, done, outcome, problem := b.start(ctx, def, facts, s)
+	if problem != nil {
+		return Result{Outcome: outcome, Problem: problem}
+	}
+	defer done()
+	e, outcome, problem := b.build(ctx, j, s, gate)
+	if outcome == Built && j.image.Digest != "" {
+		b.o.Images.Collect(ctx, def, facts)
+	}
+	return Result{e, outcome, problem, j.image.Note}
+}
+
+// start begins the job of a build source: it knows its builder image and has a copy of the source.
+func (b *Builder) start(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source) (j *job,
+	done func(), outcome Outcome, problem *accel.Problem,
+) {
 	source, problem := template.Source(def, facts, s, anywhere)
 	if problem != nil {
-		return store.Entry{}, Refused, problem
+		return nil, nil, Refused, problem
 	}
-	if !b.h.Exists(source.Path) {
-		return store.Entry{}, Unavailable, accel.Problemf(accel.SourceMissing, "the source of %q is not at %q",
-			def.Kind, source.Path)
+	needs, problem := b.needs(ctx, def, facts, s, source.Path)
+	if problem != nil {
+		return nil, nil, withoutImage(problem), problem
 	}
-	j := &job{
-		def: def, facts: facts, source: source, system: b.system(source),
-		index: kmod.NewIndex(b.h, facts.Kernel.Release),
+	if source.Path = b.locate(needs, source.Path); !b.h.Exists(source.Path) {
+		return nil, nil, Unavailable, accel.Problemf(accel.SourceMissing, "the source of %q is not at %q", def.Kind,
+			source.Path)
+	}
+	j = &job{
+		def: def, facts: facts, source: source, system: b.system(source), needs: needs,
+		index: kmod.NewIndex(b.h, facts.Kernel.Release), tools: machineTools(b.h),
 	}
 	at := ""
 	if j.system == accel.BuildDKMS {
 		if j.dkms, problem = b.readDKMS(source.Path); problem != nil {
-			return store.Entry{}, Refused, problem
+			return nil, nil, Refused, problem
 		}
 		at = j.dkms.work()
 	}
-	w, done, problem := b.store.Workspace(at)
-	if problem != nil {
-		return store.Entry{}, Failed, problem
+	if s.Image != "" {
+		if outcome, problem = b.findImage(ctx, j, s); problem != nil {
+			return nil, nil, outcome, problem
+		}
 	}
-	defer done()
-	j.Workspace = w
+	if j.Workspace, done, problem = b.store.Workspace(at); problem != nil {
+		return nil, nil, Failed, problem
+	}
+	return j, done, "", nil
+}
+
+// build does the work of a job that has begun.
+func (b *Builder) build(ctx context.Context, j *job, s accel.Source,
+	gate func(context.Context, string) bool,
+) (store.Entry, Outcome, *accel.Problem) {
 	tree, problem := b.copySource(ctx, j)
 	if problem != nil {
 		return store.Entry{}, Failed, problem
@@ -88,36 +133,42 @@ func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.
 	if problem != nil {
 		return store.Entry{}, Refused, problem
 	}
-	if j.signer, problem = signing.Open(b.h, def); problem != nil {
+	if j.signer, problem = signing.Open(b.h, j.def); problem != nil {
 		return store.Entry{}, Refused, problem
 	}
 	id := store.Identity{
-		Kind: def.Kind, Signer: j.signer.Identity(), Version: def.Driver.Version, SourceDigest: tree,
-		Arch: facts.Kernel.Arch, KernelRelease: facts.Kernel.Release, KernelID: store.KernelID(facts.Kernel),
-		Make: source.Make, ModuleNames: store.ModuleNames(def),
+		Kind: j.def.Kind, Signer: j.signer.Identity(), Version: j.def.Driver.Version, SourceDigest: tree,
+		Arch: j.facts.Kernel.Arch, KernelRelease: j.facts.Kernel.Release, KernelID: store.KernelID(j.facts.Kernel),
+		Make: j.source.Make, ModuleNames: store.ModuleNames(j.def), Builder: j.image.Digest,
 	}
 	m := store.Manifest{
-		Schema: store.Schema, Key: id.Key(), Identity: id, Source: accel.SourceBuild, Origin: source.Path,
+		Schema: store.Schema, Key: id.Key(), Identity: id, Source: accel.SourceBuild, Origin: j.source.Path,
 		SignedBy: signers,
 	}
-	release, problem := b.store.LockKey(ctx, def.Kind, m.Key)
+	release, problem := b.store.LockKey(ctx, j.def.Kind, m.Key)
 	if problem != nil {
 		return store.Entry{}, Failed, problem
 	}
 	defer release()
 	dir := b.store.EntryDir(m.Key)
-	if m, err := b.store.Manifest(m.Key); err == nil && b.store.Trusted(def, m) == nil {
+	if m, err := b.store.Manifest(m.Key); err == nil && b.store.Trusted(j.def, m) == nil {
 		return store.Entry{Manifest: m, Path: dir}, Built, nil
 	}
+	signed := j.source.Make
 	if problem := b.equip(ctx, j, s); problem != nil {
 		return store.Entry{}, Unavailable, problem
 	}
-	if b.o.Trust.Require && !agrees(source.Make, j.source.Make, j.headers) {
+	if b.o.Trust.Require && !agrees(signed, j.source.Make, j.headers) {
 		return store.Entry{}, Refused, accel.Problemf(accel.SignatureInvalid,
-			"driver.sources.make of %q gives other arguments than were signed: %q", def.Kind, j.source.Make)
+			"driver.sources.make of %q gives other arguments than were signed: %q", j.def.Kind, j.source.Make)
 	}
 	if gate != nil && !gate(ctx, m.Key) {
 		return store.Entry{}, CalledOff, nil
+	}
+	closeScope, outcome, problem := b.enter(ctx, j, s)
+	defer closeScope()
+	if problem != nil {
+		return store.Entry{}, outcome, problem
 	}
 	if problem := b.compile(ctx, j, &m); problem != nil {
 		b.keepLog(j, m.Key, problem)
@@ -126,23 +177,33 @@ func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.
 	return store.Entry{Manifest: m, Path: dir}, Built, nil
 }
 
-// equip finds what else the build needs on the host, and checks whether the source is for this kernel.
+// equip finds what else the build needs on the host, and checks whether the source is for this kernel. The programs of
+// a builder image are looked at later, when it is here.
 func (b *Builder) equip(ctx context.Context, j *job, s accel.Source) (problem *accel.Problem) {
-	if j.headers, problem = b.headers(j.facts); problem != nil {
+	if j.headers, j.headersIn, problem = b.findHeaders(j); problem != nil {
 		return problem
+	}
+	if j.image.Digest != "" { // an image need not have the links on the way to them
+		var err error
+		if j.headers, err = j.headersIn.Follow(j.headers); err != nil {
+			return accel.ProblemOr(err, accel.HeadersMissing, "cannot find the headers %q", j.headers)
+		}
 	}
 	if j.source, problem = template.Source(j.def, j.facts, s, j.headers); problem != nil {
 		return problem
 	}
-	config := kmod.KernelConfig(b.h, j.headers)
-	if j.make, j.extra, problem = b.compiler(ctx, j.facts, config, s.AnyCompiler); problem != nil {
-		return problem
+	j.source.Path = b.locate(j.needs, j.source.Path)
+	j.config = kmod.KernelConfig(j.headersIn, j.headers)
+	if j.image.Digest == "" {
+		if j.make, j.extra, problem = j.tools.compiler(ctx, j.facts, j.config, s.AnyCompiler); problem != nil {
+			return problem
+		}
 	}
 	if j.dkms == nil {
 		return nil
 	}
 	j.dkmsFacts(b.o.Jobs)
-	return j.dkms.exclusive(j.facts.Kernel, config)
+	return j.dkms.exclusive(j.facts.Kernel, j.config)
 }
 
 // compile runs the build, completes m, which describes its result, and publishes that.
@@ -154,15 +215,17 @@ func (b *Builder) compile(ctx context.Context, j *job, m *store.Manifest) *accel
 	}
 	defer log.Close()
 	start := time.Now()
-	b.log.Info("driver build started", "kind", j.def.Kind, "source", j.source.Path, "headers", j.headers, "key", m.Key)
-	closeScope := b.openScope(ctx, j)
-	defer closeScope()
+	b.log.Info("driver build started", "kind", j.def.Kind, "source", j.source.Path, "headers", j.headers, "key", m.Key,
+		"image", j.image.Name)
 	problem := b.runCommands(ctx, j, log)
 	if problem != nil {
 		return problem
 	}
 	m.Built, m.Steps = time.Now().UTC(), j.counted
 	if m.Modules, problem = b.harvestAll(ctx, j); problem != nil {
+		return problem
+	}
+	if m.Firmware, problem = b.firmware(j); problem != nil {
 		return problem
 	}
 	err = b.store.Describe(j.Workspace, *m)
@@ -216,7 +279,7 @@ func (b *Builder) harvest(ctx context.Context, j *job, want accel.Module) (store
 		return store.Module{}, accel.Problemf(accel.BuildFailed, "the build of %q made no module %q", j.def.Kind,
 			want.Name)
 	}
-	if strip, err := b.h.Programs().LookPath("strip"); err == nil {
+	if strip, err := j.tools.find("strip"); err == nil {
 		var out strings.Builder
 		if err := j.inScope(ctx, command{path: strip, args: []string{"-g", built}}, &out); err != nil {
 			b.log.Warn("cannot strip a module", "module", want.Name, "error", err, "output", out.String())

@@ -118,12 +118,12 @@ func configured(want, config string) bool {
 // scripts are shell text of the source, trusted as much as its Makefile. They are passed to the shell unchanged, with
 // the variables of DKMS in the environment, and run inside the scope. CLEAN is not run, because the copy is clean.
 func (b *Builder) dkmsCommands(j *job) ([]command, *accel.Problem) {
-	shell, err := b.h.Programs().LookPath("bash") // the shell that DKMS uses
+	shell, err := j.tools.find("bash") // the shell that DKMS uses
 	if err != nil {
-		shell, err = b.h.Programs().LookPath("sh")
+		shell, err = j.tools.find("sh")
 	}
 	if err != nil {
-		return nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed", "bash")
+		return nil, j.tools.lacks("bash", "bash")
 	}
 	variables, problem := j.dkms.variables()
 	if problem != nil {
@@ -204,10 +204,9 @@ func (b *Builder) dkmsPatches(j *job) ([]command, *accel.Problem) {
 		if file = path.Join("patches", path.Clean("/"+file)); !b.h.Exists(path.Join(j.Work, file)) {
 			return nil, j.dkms.refuse(line, "the patch %q is not there", file)
 		}
-		program, err := b.h.Programs().LookPath("patch")
+		program, err := j.tools.find("patch")
 		if err != nil {
-			return nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed: install package %q",
-				"patch", "patch")
+			return nil, j.tools.lacks("patch", "patch")
 		}
 		commands = append(commands, command{
 			name: fmt.Sprintf("PATCH[%d]", i), path: program,

@@ -84,7 +84,7 @@ func TestMatchingCompiler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := New(h, Options{Log: slog.New(slog.DiscardHandler)})
+	d := machineTools(h)
 	const plugins = "CONFIG_GCC_PLUGINS=y\n"
 	for name, c := range map[string]struct {
 		config string

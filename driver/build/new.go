@@ -7,6 +7,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/progress"
 	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/driver/toolchain"
 	"github.com/acceld/acceld/host"
 )
 
@@ -15,6 +16,8 @@ type Options struct {
 	Log   *slog.Logger
 	Store *store.Store
 	Tell  progress.Teller
+	// Images are the builder images.
+	Images *toolchain.Images
 	// Timeout bounds one build; Jobs is make's -j.
 	Timeout time.Duration
 	Jobs    int

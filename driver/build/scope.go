@@ -22,8 +22,8 @@ const (
 )
 
 // openScope opens the scope in which a job's programs run. It gives the job's files to an unprivileged user if that
-// user can do the work.
-func (b *Builder) openScope(ctx context.Context, j *job) (done func()) {
+// user can do the work; otherwise the error says why it cannot, and the programs run as the agent's user.
+func (b *Builder) openScope(ctx context.Context, j *job) (done func(), cannot error) {
 	scope, err := b.h.Programs().OpenScope(ctx, host.ScopeOptions{
 		Name:        "acceld-build-" + path.Base(j.Dir),
 		Description: "acceld: build of the driver of " + j.def.Kind,
@@ -37,18 +37,18 @@ func (b *Builder) openScope(ctx context.Context, j *job) (done func()) {
 	sum := fnv.New32a()
 	_, _ = io.WriteString(sum, j.Dir) // a hash never fails
 	user := firstUser + int(sum.Sum32()%users)
-	if err := b.hand(j, user); err != nil {
-		b.log.Debug("a build keeps the agent's user", "kind", j.def.Kind, "error", err)
-	} else if err := b.tryUser(ctx, j, user); err != nil {
-		b.log.Info("a build keeps the agent's user: another cannot read what it needs", "kind", j.def.Kind, "headers",
-			j.headers, "error", err)
+	if cannot = b.hand(j, user); cannot != nil {
+		b.log.Debug("a build has no user of its own", "kind", j.def.Kind, "error", cannot)
+	} else if cannot = b.tryUser(ctx, j, user); cannot != nil {
+		b.log.Info("a build has no user of its own: that cannot read what it needs", "kind", j.def.Kind, "headers",
+			j.headers, "error", cannot)
 		j.user = 0
 	}
 	return func() {
 		if err := scope.Close(); err != nil {
 			b.log.Warn("cannot end the scope of a build", "kind", j.def.Kind, "error", err)
 		}
-	}
+	}, cannot
 }
 
 // hand gives the files of a job to the user and makes their parent directories passable. The store next to them stays
@@ -71,7 +71,7 @@ func (b *Builder) hand(j *job, user int) error {
 
 // tryUser checks, as the user, that it can read the headers and write its files.
 func (b *Builder) tryUser(ctx context.Context, j *job, user int) error {
-	shell, err := b.h.Programs().LookPath("sh")
+	shell, err := j.tools.find("sh")
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (b *Builder) tryUser(ctx context.Context, j *job, user int) error {
 func (j *job) inScope(ctx context.Context, c command, output io.Writer) error {
 	return j.scope.Run(ctx, host.Program{
 		Path: c.path, Args: c.args, Env: slices.Concat(j.environment(), c.env), Dir: j.Work, User: j.user,
-		Output: output,
+		Output: output, Root: j.root,
 	})
 }
 

@@ -30,11 +30,15 @@ func (s *Devices) Users(def *accel.Definition, accs []accel.Accelerator, order [
 	}
 	who = append(who, s.Processes(s.nodes(def, accs))...)
 	if len(who) == 0 && counted != "" {
-		who = []accel.Holder{{Other: "somebody who cannot be seen from here (the kernel counts a use of module " +
-			counted + ")"}}
+		who = []accel.Holder{{Other: unseen + counted + ")"}}
 	}
 	return who
 }
+
+const unseen = "somebody who cannot be seen from here (the kernel counts a use of module "
+
+// Unseen reports whether nothing is known of a holder but that the kernel counts one.
+func Unseen(h accel.Holder) bool { return strings.HasPrefix(h.Other, unseen) }
 
 // Others returns the devices, apart from accs and what is below them, that are bound to a driver of one of the modules.
 // When the module is unloaded, they lose it, whatever the kernel counts.
@@ -85,6 +89,11 @@ func (s *Devices) nodes(def *accel.Definition, accs []accel.Accelerator) []accel
 	for _, a := range accel.Flat(accs) {
 		out = append(out, a.Nodes...)
 	}
+	return append(out, s.Shared(def)...)
+}
+
+// Shared are the device nodes that the devices of the kind share.
+func (s *Devices) Shared(def *accel.Definition) (out []accel.DeviceNode) {
 	for _, name := range slices.Concat(def.Container.Nodes, def.Container.OptionalNodes) {
 		out = append(out, s.NodeAt(name))
 	}

@@ -9,6 +9,14 @@ import (
 // Teller receives progress reports, from several goroutines at once; it must return quickly.
 type Teller func(accel.Progress)
 
+// Of passes on reports in which only the kind is missing.
+func (t Teller) Of(kind string) func(accel.Progress) {
+	return func(p accel.Progress) {
+		p.Kind = kind
+		t(p)
+	}
+}
+
 // Stage is one stage of the work, from beginning to end. Only one goroutine may use it.
 type Stage struct {
 	accel.Progress

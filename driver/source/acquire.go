@@ -9,12 +9,22 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// Acquire asks the sources for a driver, in order, and returns it judged good, open and ready to load. It changes
-// only the store. The problem's Tried, or tried if there is a plan, lists what each source answered.
+// Acquire asks the sources for a driver, in order, and returns it judged good, open and ready to load. Its user space,
+// if the kind has one, is in the store by then. It changes only the store. The problem's Tried, or tried if there is a
+// plan, lists what each source answered.
 func (x *Sources) Acquire(ctx context.Context, def *accel.Definition, facts accel.Facts, o Options) (p *kmod.Plan,
 	tried []string, problem *accel.Problem,
 ) {
-	return first(ctx, def, facts, x.For(def, facts, o), "loaded: unavailable: the modules are not loaded")
+	p, tried, problem = first(ctx, def, facts, x.For(def, facts, o), "loaded: unavailable: the modules are not loaded")
+	if problem == nil {
+		problem = x.UserSpace(ctx, def, facts, p.Version(), o)
+	}
+	if problem != nil && p != nil {
+		p.Close()
+		problem.Tried = slices.Concat(tried, problem.Tried)
+		return nil, tried, problem
+	}
+	return p, tried, problem
 }
 
 // Preflight is Acquire for a kernel that may not be running, whatever driver is loaded now.
@@ -22,7 +32,14 @@ func (x *Sources) Preflight(ctx context.Context, def *accel.Definition, facts ac
 	*accel.Problem,
 ) {
 	p, _, problem := first(ctx, def, facts, x.For(def, facts, Options{}))
-	return p, problem
+	if problem != nil {
+		return nil, problem
+	}
+	if problem := x.UserSpace(ctx, def, facts, p.Version(), Options{}); problem != nil {
+		p.Close()
+		return nil, problem
+	}
+	return p, nil
 }
 
 // first returns the plan of the first source that has one, and adds what the others answered to tried.
@@ -33,6 +50,9 @@ func first(ctx context.Context, def *accel.Definition, facts accel.Facts, all []
 		facts.Kernel.Release)
 	for _, s := range all {
 		a := s.Ask(ctx)
+		if a.Note != "" {
+			tried = append(tried, fmt.Sprintf("%s: %s", s.Name, a.Note))
+		}
 		switch a.Verdict {
 		case Satisfied:
 			return a.Plan, tried, nil

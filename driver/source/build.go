@@ -18,13 +18,13 @@ func (x *Sources) Build(ctx context.Context, def *accel.Definition, facts accel.
 		if s.Type != accel.SourceBuild {
 			continue
 		}
-		e, outcome, problem := x.builder.Build(ctx, def, facts, s, nil)
-		if outcome == build.Built {
-			return e, nil
+		r := x.builder.Build(ctx, def, facts, s, nil)
+		if r.Outcome == build.Built {
+			return r.Entry, nil
 		}
-		tried = append(tried, Sentence("build from "+s.Path, Verdict(outcome), problem))
-		last = problem
-		if outcome != build.Unavailable {
+		tried = append(tried, Sentence(named("build from", s), Verdict(r.Outcome), r.Problem))
+		last = r.Problem
+		if r.Outcome != build.Unavailable {
 			break
 		}
 	}
@@ -69,15 +69,17 @@ func (q *search) askBuild(ctx context.Context, s accel.Source) Answer {
 			return compiled
 		}
 	}
-	e, outcome, problem := q.builder.Build(ctx, q.def, q.facts, s, gate)
+	r := q.builder.Build(ctx, q.def, q.facts, s, gate)
 	switch {
 	case away != nil: // has a plan if the artifact was published before this host was elected
 		return *away
-	case outcome != build.Built:
-		return Answer{Verdict: Verdict(outcome), Problem: problem}
+	case r.Outcome != build.Built:
+		return Answer{Verdict: Verdict(r.Outcome), Problem: r.Problem, Note: r.Note}
 	case compiled:
-		q.share(e, vote.release)
+		q.share(r.Entry, vote.release)
 		vote.release = nil // the publisher releases it
 	}
-	return q.useFetched(e, accel.SourceBuild)
+	a := q.useFetched(r.Entry, accel.SourceBuild)
+	a.Note = r.Note
+	return a
 }

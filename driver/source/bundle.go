@@ -20,7 +20,7 @@ func (x *Sources) Export(facts accel.Facts, entries []store.Entry, file string, 
 				return nil, problem
 			}
 		}
-		c, problem := contentOf(e, facts)
+		c, problem := x.wholeContentOf(e, facts)
 		if problem != nil {
 			return nil, problem
 		}
@@ -110,5 +110,6 @@ func (x *Sources) importOne(ctx context.Context, def *accel.Definition, facts ac
 	if problem != nil {
 		return store.Entry{}, problem
 	}
+	j.arrived(ctx, pulled, s.Type, e.ModulesVersion())
 	return e, j.publish(e, pulled)
 }

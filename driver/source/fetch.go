@@ -32,10 +32,7 @@ func (q *search) wanted() artifact.Wanted {
 func (x *Sources) artifacts(kind string, known func(artifact.Pulled) bool) *artifact.Client {
 	o := x.o.Artifact
 	o.Known = known
-	o.Progress = func(p accel.Progress) {
-		p.Kind = kind
-		x.o.Tell(p)
-	}
+	o.Progress = x.o.Tell.Of(kind)
 	return artifact.New(x.h, o)
 }
 
@@ -60,12 +57,13 @@ func (q *search) filled(s accel.Source) (accel.Source, *accel.Problem) {
 	return s, problem
 }
 
+// pulling is a way to get an artifact into a directory.
+type pulling func(*artifact.Client, context.Context, accel.Source, artifact.Wanted, string) (artifact.Pulled,
+	*accel.Problem)
+
 // fetch gets an artifact into a private directory, judges it like a build, moves it into the store and uses it from
 // there.
-func (q *search) fetch(ctx context.Context, s accel.Source,
-	pull func(*artifact.Client, context.Context, accel.Source, artifact.Wanted, string) (artifact.Pulled,
-		*accel.Problem),
-) Answer {
+func (q *search) fetch(ctx context.Context, s accel.Source, pull pulling) Answer {
 	s, problem := q.filled(s)
 	if problem != nil {
 		return failed(problem)
@@ -92,7 +90,9 @@ func (q *search) fetch(ctx context.Context, s accel.Source,
 	} else if a := q.stored(); a.Verdict == Satisfied {
 		return a // another process has fetched or built it meanwhile
 	}
-	pulled, problem := pull(q.artifacts(q.def.Kind, known), ctx, s, q.wanted(), j.Work)
+	want := q.wanted()
+	want.Root = q.root(false)
+	pulled, problem := pull(q.artifacts(q.def.Kind, known), ctx, s, want, j.Work)
 	if problem != nil {
 		return failed(problem)
 	}
@@ -113,6 +113,7 @@ func (q *search) fetch(ctx context.Context, s accel.Source,
 		return a
 	}
 	a.Plan.Close()
+	j.arrived(ctx, pulled, s.Type, a.Plan.Version())
 	if problem := j.publish(e, pulled); problem != nil {
 		return failed(problem)
 	}
@@ -138,11 +139,11 @@ func failed(p *accel.Problem) Answer {
 	switch p.Reason {
 	case accel.ArtifactNotFound, accel.RegistryUnreachable, accel.RegistryDenied, accel.KernelMismatch,
 		accel.ArchMismatch:
-		return Answer{Unavailable, nil, p}
+		return Answer{Verdict: Unavailable, Problem: p}
 	case accel.NoSpace, accel.ReadOnly, accel.PermissionDenied, accel.InternalError, accel.BuildTimeout:
-		return Answer{Failed, nil, p}
+		return Answer{Verdict: Failed, Problem: p}
 	}
-	return Answer{Refused, nil, p}
+	return Answer{Verdict: Refused, Problem: p}
 }
 
 // delivery is an artifact that is being turned into an entry of the store.
@@ -315,6 +316,28 @@ func contentOf(e store.Entry, facts accel.Facts) (artifact.Content, *accel.Probl
 		out.Paths["firmware/"+f.Path] = path.Join(e.Path, "firmware", f.Path)
 	}
 	return out, nil
+}
+
+// wholeContentOf describes an entry of the store with the user space of its modules, if the store has one.
+func (x *Sources) wholeContentOf(e store.Entry, facts accel.Facts) (artifact.Content, *accel.Problem) {
+	c, problem := contentOf(e, facts)
+	if problem != nil {
+		return c, problem
+	}
+	m, there := x.spaces.Of(e.Kind, e.ModulesVersion())
+	if !there {
+		return c, nil
+	}
+	if problem := x.spaces.Check(m); problem != nil {
+		return c, problem
+	}
+	for _, f := range m.Files {
+		c.Config.UserSpace = append(c.Config.UserSpace, artifact.RootFile{Path: f.Path, SHA256: f.SHA256, Link: f.Link})
+		if f.Link == "" {
+			c.Paths["root/"+f.Path] = path.Join(x.spaces.Root(m.Key), f.Path)
+		}
+	}
+	return c, nil
 }
 
 // isHex tells a build-id from a `uname -v` text.

@@ -10,7 +10,7 @@ import (
 func (q *search) installed() Answer {
 	where, problem := kmod.Installed(q.h, q.def, kmod.NewIndex(q.h, q.facts.Kernel.Release))
 	if problem != nil {
-		return Answer{Unavailable, nil, problem}
+		return Answer{Verdict: Unavailable, Problem: problem}
 	}
 	a := q.plan(accel.SourceInstalled, store.Entry{}, where)
 	if a.Verdict != Satisfied {
@@ -21,7 +21,7 @@ func (q *search) installed() Answer {
 	}
 	if v := q.def.Driver.Version; v != "" && a.Plan.Version() != v {
 		a.Plan.Close()
-		return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "installed is version %q, wanted is %q",
+		return Answer{Verdict: Unavailable, Problem: accel.Problemf(accel.NoDriverSource, "installed is version %q, wanted is %q",
 			a.Plan.Version(), v)}
 	}
 	if problem := q.quarantined(a.Plan.ID); problem != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/acceld/acceld/driver/firmware"
 	"github.com/acceld/acceld/driver/progress"
 	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/driver/userspace"
 	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/host"
 )
@@ -22,6 +23,7 @@ type Parts struct {
 	Attempts *store.Attempts
 	Builder  *build.Builder
 	Firmware *firmware.Firmware
+	Spaces   *userspace.Spaces
 	Tell     progress.Teller
 	// Artifact configures access to registries.
 	Artifact artifact.Options
@@ -42,6 +44,7 @@ type Sources struct {
 	attempts *store.Attempts
 	builder  *build.Builder
 	firmware *firmware.Firmware
+	spaces   *userspace.Spaces
 	o        Parts
 
 	mu sync.Mutex
@@ -53,7 +56,7 @@ type Sources struct {
 // New returns the sources of a host.
 func New(h *host.Host, o Parts) *Sources {
 	return &Sources{
-		h: h, log: o.Log, store: o.Store, attempts: o.Attempts, builder: o.Builder, firmware: o.Firmware, o: o,
-		awaited: map[string]string{}, published: map[string]string{},
+		h: h, log: o.Log, store: o.Store, attempts: o.Attempts, builder: o.Builder, firmware: o.Firmware,
+		spaces: o.Spaces, o: o, awaited: map[string]string{}, published: map[string]string{},
 	}
 }

@@ -176,7 +176,11 @@ func (q *search) push(ctx context.Context, s accel.Source, e store.Entry, o arti
 	if problem != nil {
 		return artifact.Pushed{}, problem
 	}
-	content, problem := contentOf(e, q.facts)
+	describe := contentOf
+	if !o.Keep { // a person publishes all that the store has; a host that shares a build shares what it built
+		describe = q.wholeContentOf
+	}
+	content, problem := describe(e, q.facts)
 	if problem != nil {
 		return artifact.Pushed{}, problem
 	}

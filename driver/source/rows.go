@@ -28,6 +28,8 @@ type Answer struct {
 	Verdict Verdict
 	Plan    *kmod.Plan // if satisfied
 	Problem *accel.Problem
+	// Note says for people what is out of the ordinary, whatever the verdict; empty otherwise.
+	Note string
 }
 
 // Options change how a driver is searched for.
@@ -38,6 +40,9 @@ type Options struct {
 	Retry bool
 	// Fresh asks the configured sources before the host and the store, which have the drivers used so far.
 	Fresh bool
+	// Exact wants the user space that the definition asks for, and not one of the same version that it asked for
+	// before.
+	Exact bool
 }
 
 // search is one search for the driver of a definition.
@@ -62,6 +67,7 @@ func rows() []row {
 		{accel.SourceOCI, "oci", true, (*search).askOCI},
 		{accel.SourceBuild, "build from", true, (*search).askBuild},
 		{accel.SourceBundle, "bundle", false, (*search).askBundle},
+		{accel.SourceDistribution, "distribution", false, (*search).askDistribution},
 	}
 }
 
@@ -81,17 +87,8 @@ func (x *Sources) For(def *accel.Definition, facts accel.Facts, o Options) []Sou
 		{"installed", func(context.Context) Answer { return q.installed() }},
 	}
 	var configured []Source
-	for _, s := range def.Driver.Sources {
-		if !slices.ContainsFunc(rows(), func(r row) bool { return r.typ == s.Type }) {
-			configured = append(configured, q.place(row{title: string(s.Type), ask: (*search).askUnknown}, s))
-		}
-	}
-	for _, r := range rows() {
-		for _, s := range def.Driver.Sources {
-			if s.Type == r.typ {
-				configured = append(configured, q.place(r, s))
-			}
-		}
+	for _, p := range q.configured() {
+		configured = append(configured, q.place(p.row, p.source))
 	}
 	if o.Fresh {
 		slices.Reverse(here)
@@ -100,20 +97,61 @@ func (x *Sources) For(def *accel.Definition, facts accel.Facts, o Options) []Sou
 	return append(here, configured...)
 }
 
+// placed is a configured source with the row of its type.
+type placed struct {
+	row    row
+	source accel.Source
+}
+
+// configured returns the configured sources in the order in which they are asked.
+func (q *search) configured() (out []placed) {
+	for _, s := range q.def.Driver.Sources {
+		if !slices.ContainsFunc(rows(), func(r row) bool { return r.typ == s.Type }) {
+			out = append(out, placed{row{title: string(s.Type), ask: (*search).askUnknown}, s})
+		}
+	}
+	for _, r := range rows() {
+		for _, s := range q.def.Driver.Sources {
+			if s.Type == r.typ {
+				out = append(out, placed{r, s})
+			}
+		}
+	}
+	return out
+}
+
 func (q *search) askUnknown(_ context.Context, s accel.Source) Answer {
-	return Answer{Refused, nil, accel.Problemf(accel.DefinitionInvalid,
+	return Answer{Verdict: Refused, Problem: accel.Problemf(accel.DefinitionInvalid,
 		"driver.sources of %q has type %q, which is not known", q.def.Kind, s.Type)}
+}
+
+// askDistribution answers for a source that stayed in the definition because it says nothing of the host's
+// distribution; see [accel.Definition.On].
+func (q *search) askDistribution(context.Context, accel.Source) Answer {
+	return Answer{Verdict: Unavailable, Problem: accel.Problemf(accel.NoDriverSource, "%s",
+		q.def.NoDistribution(q.facts.OS.Major()))}
 }
 
 // place makes a source of a row's type.
 func (q *search) place(r row, s accel.Source) Source {
-	return Source{strings.TrimSpace(r.title + " " + s.Image + s.Path), func(ctx context.Context) Answer {
+	return Source{named(r.title, s), func(ctx context.Context) Answer {
+		if text := s.Lacks(q.def, q.facts); text != "" {
+			return Answer{Verdict: Unavailable, Problem: accel.Problemf(accel.NoDriverSource, "%s", text)}
+		}
 		if r.slow && q.NoBuild {
-			return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource,
+			return Answer{Verdict: Unavailable, Problem: accel.Problemf(accel.NoDriverSource,
 				"nothing is built or fetched at this time")}
 		}
 		return r.ask(q, ctx, s)
 	}}
+}
+
+// named is the name of a source for people: the title of its type and its path or image. A build may have both.
+func named(title string, s accel.Source) string {
+	if s.Path != "" && s.Image != "" {
+		return title + " " + s.Path + " in " + s.ImageName()
+	}
+	return strings.TrimSpace(title + " " + s.Image + s.Path)
 }
 
 // Dirs returns the paths of def's sources and their parent directories, as paths on the host. A change there may help

@@ -15,7 +15,7 @@ func (q *search) stored() Answer {
 		return failed(accel.ProblemOf(err, "cannot read the store"))
 	}
 	if len(entries) == 0 {
-		return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "the store has none for kernel %q",
+		return Answer{Verdict: Unavailable, Problem: accel.Problemf(accel.NoDriverSource, "the store has none for kernel %q",
 			q.facts.Kernel.Release)}
 	}
 	var last Answer
@@ -51,20 +51,20 @@ func (q *search) quarantined(id string) *accel.Problem {
 // use judges who signed an entry, checks its files and makes a plan.
 func (q *search) use(e store.Entry) Answer {
 	if p := q.store.Trusted(q.def, e.Manifest); p != nil {
-		return Answer{Unavailable, nil, p} // the source that it came from may have one by another signer
+		return Answer{Verdict: Unavailable, Problem: p} // the source that it came from may have one by another signer
 	}
 	var where []kmod.Located
 	for _, m := range q.def.Driver.Modules {
 		s, ok := e.Module(m.Name)
 		if !ok {
 			if !m.Optional {
-				return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource,
+				return Answer{Verdict: Unavailable, Problem: accel.Problemf(accel.NoDriverSource,
 					"entry %q of the store has no module %q", e.Key, m.Name)}
 			}
 			continue
 		}
 		if p := q.store.Check(e, s); p != nil {
-			return Answer{Refused, nil, p}
+			return Answer{Verdict: Refused, Problem: p}
 		}
 		where = append(where, kmod.Located{Module: m, Path: path.Join(e.Path, s.File)})
 	}
@@ -75,7 +75,7 @@ func (q *search) use(e store.Entry) Answer {
 func (q *search) plan(source accel.SourceType, e store.Entry, where []kmod.Located) Answer {
 	p, problem := kmod.MakePlan(q.target(source, e), where)
 	if problem != nil {
-		return Answer{Refused, nil, problem}
+		return Answer{Verdict: Refused, Problem: problem}
 	}
 	return Answer{Verdict: Satisfied, Plan: p}
 }

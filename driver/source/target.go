@@ -23,12 +23,12 @@ func (q *search) target(source accel.SourceType, e store.Entry) kmod.Target {
 func (x *Sources) Plan(def *accel.Definition, facts accel.Facts, g *store.Generation) Answer {
 	q := &search{x, g.Definition(def), facts, Options{}}
 	if p := q.quarantined(g.ID); p != nil {
-		return Answer{Refused, nil, p}
+		return Answer{Verdict: Refused, Problem: p}
 	}
 	if g.Key != "" {
 		m, err := x.store.Manifest(g.Key)
 		if err != nil {
-			return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "the store has no entry %q: %v", g.Key,
+			return Answer{Verdict: Unavailable, Problem: accel.Problemf(accel.NoDriverSource, "the store has no entry %q: %v", g.Key,
 				err)}
 		}
 		a := q.use(store.Entry{Manifest: m, Path: x.store.EntryDir(g.Key)})
@@ -40,7 +40,7 @@ func (x *Sources) Plan(def *accel.Definition, facts accel.Facts, g *store.Genera
 	a := q.installed()
 	if a.Verdict == Satisfied && !store.GenerationOf(a.Plan, q.def).Same(g) {
 		a.Plan.Close()
-		return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource,
+		return Answer{Verdict: Unavailable, Problem: accel.Problemf(accel.NoDriverSource,
 			"the installed driver is another one by now")}
 	}
 	return a

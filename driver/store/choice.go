@@ -121,8 +121,8 @@ func GenerationOf(p *kmod.Plan, def *accel.Definition) *Generation {
 	return g
 }
 
-// Wish is a hash of what a definition configures: version, modules with their parameters, sources and the time of the
-// request.
+// Wish is a hash of what a definition configures: version, modules with their parameters, sources, user space and the
+// time of the request.
 func Wish(def *accel.Definition, facts accel.Facts) string {
 	type module struct{ Name, Parameters string }
 	w := struct {
@@ -130,7 +130,12 @@ func Wish(def *accel.Definition, facts accel.Facts) string {
 		Modules []module
 		Sources []accel.Source
 		Asked   time.Time
-	}{Version: def.Driver.Version, Sources: def.Driver.Sources, Asked: def.Driver.Upgrade.Asked}
+		// UserSpace is what is asked of it; nil if the kind has none.
+		UserSpace *accel.UserSpaceWish `json:",omitempty"`
+	}{
+		Version: def.Driver.Version, Sources: def.Driver.Sources, Asked: def.Driver.Upgrade.Asked,
+		UserSpace: def.UserSpaceWish(),
+	}
 	for _, m := range def.Driver.Modules {
 		parameters, problem := template.Parameters(def, facts, m)
 		if problem != nil {

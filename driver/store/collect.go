@@ -23,7 +23,7 @@ func (s *Store) Collect(facts accel.Facts, underway []*Generation) {
 		if needed[e.Key] {
 			continue
 		}
-		bytes := s.size(e.Path)
+		bytes := s.Size(e.Path)
 		if e.Problem == "" && kept < s.o.Entries && (s.o.MiB == 0 || size+bytes <= int64(s.o.MiB)<<20) {
 			kept++
 			size += bytes
@@ -81,8 +81,8 @@ func (s *Store) needed(facts accel.Facts, entries []Entry, underway []*Generatio
 	return out
 }
 
-// size is the total size of the files below a directory.
-func (s *Store) size(dir string) int64 {
+// Size is the total size in bytes of the files below a directory.
+func (s *Store) Size(dir string) int64 {
 	entries, err := s.h.ReadDir(dir)
 	if err != nil {
 		return 0
@@ -90,7 +90,7 @@ func (s *Store) size(dir string) int64 {
 	var sum int64
 	for _, e := range entries {
 		if e.IsDir() {
-			sum += s.size(path.Join(dir, e.Name()))
+			sum += s.Size(path.Join(dir, e.Name()))
 		} else if st, err := e.Info(); err == nil {
 			sum += st.Size()
 		}

@@ -89,6 +89,8 @@ type Identity struct {
 	Signer string `json:"signer,omitempty"`
 	// ModuleNames are the modules that the driver was built for, see [ModuleNames].
 	ModuleNames []string `json:"moduleNames,omitempty"`
+	// Builder is the digest of the builder image that it was built in; empty if it was built with the host's compiler.
+	Builder string `json:"builder,omitempty"`
 }
 
 // Module is one module file of an entry, which is described as in an artifact.
@@ -162,6 +164,9 @@ func (m Manifest) ModulesVersion() string {
 	}
 	return ""
 }
+
+// StateDir is the agent's persistent directory, as a path on the host.
+func (s *Store) StateDir() string { return s.o.StateDir }
 
 func (s *Store) dir() string { return path.Join(s.o.StateDir, "kmod") }
 

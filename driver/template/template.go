@@ -15,12 +15,14 @@ func RuntimeOf(def *accel.Definition, facts accel.Facts) accel.Runtime {
 	id, version := facts.OS.Base()
 	r := accel.Runtime{
 		KernelVersion:             facts.Kernel.Release,
+		KernelBase:                facts.Kernel.Base(),
 		OperatingSystemMajor:      facts.OS.Major(),
 		OperatingSystemMajorMinor: id + version,
 		RuntimeArchitecture:       accel.GoArch(facts.Kernel.Arch),
 		HardwareResource:          def.Kind,
 		ClusterVersion:            facts.Cluster.Version,
 		DriverVersion:             def.Driver.Version,
+		DriverBranch:              accel.BranchOf(def.Driver.Version),
 	}
 	if len(def.Match) > 0 {
 		r.NodeFeature = "feature.node.kubernetes.io/pci-" + def.Match[0].Vendor + ".present"
@@ -130,6 +132,29 @@ func Source(def *accel.Definition, facts accel.Facts, s accel.Source, headers st
 		out.Make = append(out.Make, a)
 	}
 	return out, nil
+}
+
+// Packages fills the templates of a set of packages; field is its name in error messages.
+func Packages(def *accel.Definition, facts accel.Facts, field string, s accel.PackageSet) (accel.PackageSet,
+	*accel.Problem,
+) {
+	var problem *accel.Problem
+	if s.Suite, problem = Fill(def, facts, field+".suite", s.Suite); problem != nil {
+		return s, problem
+	}
+	s.Also = slices.Clone(s.Also)
+	for i, p := range s.Also {
+		if s.Also[i].Suite, problem = Fill(def, facts, field+".also.suite", p.Suite); problem != nil {
+			return s, problem
+		}
+	}
+	s.Packages = slices.Clone(s.Packages)
+	for i, text := range s.Packages {
+		if s.Packages[i], problem = Fill(def, facts, field+".packages", text); problem != nil {
+			return s, problem
+		}
+	}
+	return s, nil
 }
 
 // Parameters fills the templates in the parameters of one module.

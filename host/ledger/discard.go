@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -32,6 +34,24 @@ func (l *Ledger) Recorded(name string) (bool, error) {
 		return false, err
 	}
 	return b.entries[key] != nil || b.restored[key] != nil, nil
+}
+
+// Links returns the links on record whose target text begins with prefix, in order.
+func (l *Ledger) Links(prefix string) (out []string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range []*book{l.boot, l.disk} {
+		if err := b.catchUp(); err != nil {
+			return nil, err
+		}
+		for _, e := range b.entries {
+			if s := e.last(); s.Kind == Link && strings.HasPrefix(s.Text, prefix) {
+				out = append(out, e.path)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out, nil
 }
 
 func (l *Ledger) remaining() (int, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"debug/elf"
 	"errors"
@@ -30,7 +31,7 @@ func programs(o Options) []string {
 	if o.Controller {
 		return []string{"acceld-controller"}
 	}
-	return []string{library, "acceld-hook", "acceld"}
+	return []string{library, prover, "acceld-hook", "acceld"}
 }
 
 // programsIn returns the programs that an image of bin holds: all of them, except for an optional one that bin lacks.
@@ -44,6 +45,9 @@ func programsIn(bin string, o Options) []string {
 // library is the program that loads a library of the host. Building it needs a C compiler, so an image may lack it.
 const library = "acceld-nvml"
 
+// prover is another one, whose building needs no C compiler.
+const prover = "acceld-prove"
+
 // Options describe an image.
 type Options struct {
 	// Name is the reference that the layout's index gives it.
@@ -54,6 +58,8 @@ type Options struct {
 	Created time.Time
 	// Controller selects the controller's image instead of the agent's.
 	Controller bool
+	// Compression is the gzip level of the layers, 1 to 9; 9 if it is zero.
+	Compression int
 }
 
 // New creates the image from the programs in the directory bin. It fails if a program is missing, is not static, or
@@ -67,7 +73,7 @@ func New(bin string, o Options) (v1.Image, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot read program: %w", err)
 		}
-		is, err := architecture(data, program == library)
+		is, err := architecture(data, program == library || program == prover)
 		if err != nil {
 			return nil, fmt.Errorf("cannot use program %q: %w", program, err)
 		}
@@ -75,7 +81,7 @@ func New(bin string, o Options) (v1.Image, error) {
 			return nil, fmt.Errorf("cannot use program %q: it is for %s, the others are for %s", program, is, arch)
 		}
 		arch = is
-		layer, err := layer(program, data, o.Created)
+		layer, err := layer(program, data, o)
 		if err != nil {
 			return nil, fmt.Errorf("cannot make the layer of %q: %w", program, err)
 		}
@@ -134,10 +140,10 @@ func configure(img v1.Image, arch string, o Options) (v1.Image, error) {
 }
 
 // layer returns a layer with one program, owned by root.
-func layer(name string, data []byte, created time.Time) (v1.Layer, error) {
+func layer(name string, data []byte, o Options) (v1.Layer, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	if err := add(w, name, 0o755, data, created); err != nil {
+	if err := add(w, name, 0o755, data, o.Created); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {
@@ -146,7 +152,7 @@ func layer(name string, data []byte, created time.Time) (v1.Layer, error) {
 	return tarball.LayerFromOpener(
 		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil },
 		tarball.WithMediaType(types.OCILayer),
-		tarball.WithCompressionLevel(gzip.BestCompression),
+		tarball.WithCompressionLevel(cmp.Or(o.Compression, gzip.BestCompression)),
 		tarball.WithCompressedCaching,
 	)
 }

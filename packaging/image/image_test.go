@@ -71,7 +71,7 @@ func TestLayout(t *testing.T) {
 	if diff := cmp.Diff([]string{"/acceld", "run", "--host-root", "/host"}, config.Config.Entrypoint); diff != "" {
 		t.Error(diff)
 	}
-	if config.Config.Labels["org.opencontainers.image.version"] != "v1" || len(config.History) != 3 ||
+	if config.Config.Labels["org.opencontainers.image.version"] != "v1" || len(config.History) != 4 ||
 		config.RootFS.DiffIDs == nil {
 		t.Errorf("config %+v", config)
 	}
@@ -85,16 +85,16 @@ func TestLayout(t *testing.T) {
 func TestLibraryProgram(t *testing.T) {
 	bin := compiled(t)
 	for want, change := range map[int]func() error{
-		3: func() error {
+		4: func() error {
 			data, err := os.ReadFile("/bin/sh")
 			if err != nil {
 				return err
 			}
 			return os.WriteFile(filepath.Join(bin, library), data, 0o755)
 		},
-		2: func() error { return os.Remove(filepath.Join(bin, library)) },
+		3: func() error { return os.Remove(filepath.Join(bin, library)) },
 	} {
-		if err := change(); err != nil && want != 2 {
+		if err := change(); err != nil && want != 3 {
 			t.Fatal(err)
 		}
 		img, err := New(bin, Options{Name: "acceld:dev"})
@@ -182,6 +182,7 @@ func TestRefusals(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "image")
 	for want, args := range map[string][]string{
 		"either -out or -push":      {"-bin", bin},
+		"-compression 10":           {"-bin", bin, "-out", "x", "-compression", "10"},
 		"not on a loopback address": {"-bin", bin, "-push", "registry.example.com/acceld:v1", "-insecure"},
 		"it is not an OCI layout":   {"-bin", bin, "-out", full},
 		"cannot read program": {"-bin", spoilt(func(dir string) error {

@@ -6,6 +6,7 @@ package main
 
 import (
 	"cmp"
+	"compress/gzip"
 	"errors"
 	"flag"
 	"fmt"
@@ -38,12 +39,17 @@ func run(args []string, stdout io.Writer) error {
 	flags.StringVar(&o.Version, "version", "dev", "version label")
 	flags.BoolVar(&o.Controller, "controller", false, "make the controller's image rather than the agent's")
 	flags.StringVar(&o.Revision, "revision", "", "commit label")
+	flags.IntVar(&o.Compression, "compression", gzip.BestCompression,
+		"gzip level, 1 to 9; a low one is quicker and makes a larger image")
 	sbom := flags.Bool("sbom", false, "attach to each image the list of the modules that are in it, as SPDX")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 || (*out == "") == (*push == "") {
 		return errors.New("say either -out or -push, and no other arguments")
+	}
+	if o.Compression < gzip.BestSpeed || o.Compression > gzip.BestCompression {
+		return fmt.Errorf("-compression %d is not one of 1 to 9", o.Compression)
 	}
 	created, err := epoch(os.Getenv("SOURCE_DATE_EPOCH"))
 	if err != nil {

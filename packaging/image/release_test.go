@@ -151,10 +151,10 @@ func holds(t *testing.T, list v1.Image, of v1.Hash) {
 	for _, p := range d.Packages {
 		names = append(names, p.Name)
 	}
-	if diff := cmp.Diff([]string{library, "stdlib", "acceld-hook", "acceld"}, names); diff != "" {
+	if diff := cmp.Diff([]string{library, "stdlib", prover, "acceld-hook", "acceld"}, names); diff != "" {
 		t.Errorf("it lists (-want +got):\n%s", diff)
 	}
-	if !strings.Contains(d.Namespace, of.Hex) || len(d.Relationships) != 6 {
+	if !strings.Contains(d.Namespace, of.Hex) || len(d.Relationships) != 8 {
 		t.Errorf("%+v", d)
 	}
 }

@@ -72,6 +72,12 @@ func started(version string) []page {
 			"The agent starts it when a definition names it as its probe, and reads what it writes: one JSON value a line. It loads libnvidia-ml.so.1, " +
 				"which is the host's. Its flags are listed by acceld-nvml -help.",
 		},
+		{
+			"acceld-prove", "lets a device compute",
+			"The agent starts it for each device when a definition names a program as its check, and reads the one line of JSON that it writes. It loads the " +
+				"library of an interface, such as libcuda.so.1 or libOpenCL.so.1, which is the host's, lets the device compute on random numbers, and compares " +
+				"the result with the processor's. First it gives up all privileges. Its flags are listed by acceld-prove -help.",
+		},
 	} {
 		out = append(out, newPage(x.name, programs, version, x.short,
 			".SH DESCRIPTION\n"+paragraphs(x.text)+".SH SEE ALSO\n.BR acceld (8)\n"))

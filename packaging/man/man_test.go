@@ -50,8 +50,8 @@ func TestEveryCommand(t *testing.T) {
 	}
 	for _, file := range []string{
 		"man/man5/acceld-config.5", "man/man8/acceld-controller.8", "man/man8/acceld-hook.8",
-		"man/man8/acceld-nvml.8", "bash-completion/completions/acceld", "zsh/vendor-completions/_acceld",
-		"fish/vendor_completions.d/acceld.fish",
+		"man/man8/acceld-nvml.8", "man/man8/acceld-prove.8", "bash-completion/completions/acceld",
+		"zsh/vendor-completions/_acceld", "fish/vendor_completions.d/acceld.fish",
 	} {
 		if len(all[file]) == 0 {
 			t.Errorf("no %s", file)

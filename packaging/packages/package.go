@@ -96,7 +96,7 @@ func describe(format string, o Options, work string) (*nfpm.Info, error) {
 		License: "Apache-2.0", MTime: o.Created, DisableGlobbing: true, Description: description,
 		Overridables: nfpm.Overridables{Contents: contents, Umask: 0o022},
 	}
-	if slices.Contains(programs, library) {
+	if slices.Contains(programs, library) || slices.Contains(programs, prover) {
 		info.Depends = []string{map[string]string{"deb": "libc6", "rpm": "glibc"}[format]}
 	}
 	switch format {
@@ -158,7 +158,7 @@ func programsIn(bin string) (names []string, arch string, err error) {
 		if name == "acceld-controller" {
 			continue // it runs in a cluster, not on a host
 		}
-		is, err := architecture(path, name == library)
+		is, err := architecture(path, name == library || name == prover)
 		if err != nil {
 			return nil, "", fmt.Errorf("cannot use program %q: %w", name, err)
 		}
@@ -178,6 +178,9 @@ func programsIn(bin string) (names []string, arch string, err error) {
 // library is the program that loads a library of the host, for which it needs the C library. A package may lack it.
 // If the host's C library is too old, only this program fails to start, and the agent reports it.
 const library = "acceld-nvml"
+
+// prover is another one that loads a library of the host.
+const prover = "acceld-prove"
 
 // architecture returns the GOARCH of a program for Linux. The program must be static unless dynamic is true.
 func architecture(path string, dynamic bool) (string, error) {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -13,32 +12,23 @@ import (
 // Dirs returns the directories in which a change can change the result of [Read], whether or not they exist. It
 // leaves out those that only lead to another one, such as /etc.
 func Dirs(files Files, e accel.ContainerEngine) []string {
-	r := reader{files, map[string]bool{}, map[string]bool{}}
-	_, _ = Read(r, e) // an error ends it early, which is fine
-	for dir := range r.listed {
-		leads := func(other string) bool { return strings.HasPrefix(other, strings.TrimSuffix(dir, "/")+"/") }
-		if !slices.ContainsFunc(slices.Concat(keys(r.holds), keys(r.listed)), leads) {
-			r.holds[dir] = true
+	w := &witness{Files: files}
+	_, _ = Read(w, e) // an error ends it early, which is fine
+	holds, listed := map[string]bool{}, map[string]bool{}
+	for _, s := range w.seen {
+		if s.dir {
+			listed[path.Clean(s.name)] = true
+		} else {
+			holds[path.Dir(path.Clean(s.name))] = true
 		}
 	}
-	return keys(r.holds)
+	for dir := range listed {
+		leads := func(other string) bool { return strings.HasPrefix(other, strings.TrimSuffix(dir, "/")+"/") }
+		if !slices.ContainsFunc(slices.Concat(keys(holds), keys(listed)), leads) {
+			holds[dir] = true
+		}
+	}
+	return keys(holds)
 }
 
 func keys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
-
-// reader records where files are looked for.
-type reader struct {
-	Files
-	holds  map[string]bool // directories in which a file was read
-	listed map[string]bool
-}
-
-func (r reader) ReadFile(name string) ([]byte, error) {
-	r.holds[path.Dir(path.Clean(name))] = true
-	return r.Files.ReadFile(name)
-}
-
-func (r reader) ReadDir(name string) ([]fs.DirEntry, error) {
-	r.listed[path.Clean(name)] = true
-	return r.Files.ReadDir(name)
-}

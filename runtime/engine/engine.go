@@ -133,33 +133,41 @@ func (c Change) Foreign() bool {
 // none that does.
 func Plan(files Files, e accel.ContainerEngine, dir string, edit Edit) (Change, *accel.Problem) {
 	now, p := Read(files, e)
-	if p != nil || now.right(dir) {
+	if p != nil {
 		return Change{}, p
 	}
-	if now.Since != "" {
+	return now.Plan(files, e, dir, edit)
+}
+
+// Plan does what the function [Plan] does for the configuration of e that was read from files.
+func (c *Config) Plan(files Files, e accel.ContainerEngine, dir string, edit Edit) (Change, *accel.Problem) {
+	if c.right(dir) {
+		return Change{}, nil
+	}
+	if c.Since != "" {
 		return Change{}, accel.Problemf(accel.RuntimeMissingCDI,
 			"%s %s does not read CDI specs, whatever its configuration: versions from %s do", e.Name, e.Version,
-			now.Since)
+			c.Since)
 	}
 	var refused *accel.Problem
 	row := RowOf(e.Name)
-	for _, c := range row.changes(files, e, now, dir) {
-		c.Reload, c.Restarts = row.Reload, Restarts(e, c)
-		if len(c.Files) == 0 || !proven(files, e, now, c, dir) {
+	for _, change := range row.changes(files, e, c, dir) {
+		change.Reload, change.Restarts = row.Reload, Restarts(e, change)
+		if len(change.Files) == 0 || !proven(files, e, c, change, dir) {
 			continue
 		}
-		if edit == EditFull || edit == EditDropin && !c.Foreign() {
-			return c, nil
+		if edit == EditFull || edit == EditDropin && !change.Foreign() {
+			return change, nil
 		}
 		if refused == nil {
 			refused = accel.Problemf(accel.RuntimeMissingCDI,
 				"%s does not read CDI specs in %q; it would after a change of %s, which `runtime.edit: %s` does not allow",
-				e.Name, dir, names(c), edit)
+				e.Name, dir, names(change), edit)
 		}
 	}
 	if refused == nil {
 		refused = accel.Problemf(accel.RuntimeMissingCDI, "%s does not read CDI specs in %q, %s", e.Name, dir,
-			obstacle(files, e, now, dir))
+			obstacle(files, e, c, dir))
 	}
 	return Change{}, refused
 }

@@ -1,6 +1,6 @@
 // Command demo shows acceld on real parts; `make demo` starts it. It needs root, installs what it needs and leaves
 // nothing running. This program only prepares: it makes what the first guest needs, and builds acceld and the program
-// that shows everything, side by side. It imports no Kubernetes client, because compiling one takes longer than the
+// that shows everything beside it. It imports no Kubernetes client, because compiling one takes longer than the
 // first half of the demo.
 package main
 
@@ -32,7 +32,7 @@ func main() {
 	log := progress.New(os.Stdout)
 	log.Print("\nA bare machine with two accelerators. " +
 		"The first time, everything it needs is fetched and built here, which takes minutes.")
-	dir, err := prepare(ctx, log, *cluster)
+	dir, err := prepare(ctx, log)
 	stop()
 	log.Close()
 	if err == nil {
@@ -47,7 +47,7 @@ func main() {
 }
 
 // prepare returns the folder with the built programs. It stays, so that the next demo links none of them again.
-func prepare(ctx context.Context, log *progress.Log, cluster bool) (dir string, err error) {
+func prepare(ctx context.Context, log *progress.Log) (dir string, err error) {
 	root, err := programs.Root(ctx)
 	if err != nil {
 		return "", err
@@ -61,28 +61,30 @@ func prepare(ctx context.Context, log *progress.Log, cluster bool) (dir string, 
 		return "", fmt.Errorf("cannot make a folder for programs: %w", err)
 	}
 	all, preparing := errgroup.WithContext(ctx)
+	// One after the other, in the same way: what both need is compiled once. Side by side, or one of them with cgo, it
+	// would be compiled twice.
 	all.Go(func() error {
-		return log.Do("building acceld", func() error {
+		err := log.Do("building acceld", func() error {
 			return programs.Build(preparing, root, filepath.Join(dir, "acceld"))
 		})
+		if err != nil {
+			return err
+		}
+		return log.Do("building the demo", func() error { return show(preparing, root, dir) })
 	})
-	all.Go(func() error {
-		return log.Do("building the demo", func() error {
-			cmd := exec.CommandContext(preparing, "go", "build", "-o", dir+"/", "./test/demo/show")
-			cmd.Dir = root
-			if out, err := cmd.CombinedOutput(); err != nil {
-				return fmt.Errorf("cannot build the demo: %w\n%s", err, out)
-			}
-			return nil
-		})
-	})
-	engines := []seed.Engine{seed.Containerd} // as in show
-	all.Go(func() error {
-		_, err := supply.Make(preparing, log, supply.Config{Engines: engines, NoCluster: true})
+	all.Go(func() error { // as in show; what the cluster needs would delay the first half
+		_, err := supply.Make(preparing, log, supply.Config{Engines: []seed.Engine{seed.Containerd}, NoCluster: true})
 		return err
 	})
-	if cluster {
-		all.Go(func() error { return supply.Fetch(preparing, log, supply.Config{Engines: engines}) })
-	}
 	return dir, all.Wait()
+}
+
+// show builds the program that shows everything.
+func show(ctx context.Context, root, dir string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+"/", "./test/demo/show")
+	cmd.Dir, cmd.Env = root, programs.Compiler()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build the demo: %w\n%s", err, out)
+	}
+	return nil
 }

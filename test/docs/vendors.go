@@ -25,7 +25,7 @@ func vendorsPage(root string) string {
 		fmt.Fprintln(os.Stderr, "docs: cannot read the definitions:", problem)
 		return string(text)
 	}
-	tables := regexp.MustCompile(`(?s)(<!-- what ([a-z-]+) has, generated -->\n).*?(<!-- end -->)`)
+	tables := regexp.MustCompile(`(?s)(<!-- what ([a-z0-9-]+) has, generated -->\n).*?(<!-- end -->)`)
 	return tables.ReplaceAllStringFunc(string(text), func(old string) string {
 		m := tables.FindStringSubmatch(old)
 		def := defs[m[2]]

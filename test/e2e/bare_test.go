@@ -101,6 +101,7 @@ func TestBareMetal(t *testing.T) {
 // snapshot is everything that a purge must bring back: the files, and what the kernel and systemd have.
 func snapshot(t *testing.T, g *bed.Guest) string {
 	t.Helper()
+	sh(t, g, "systemctl is-system-running --wait || true; udevadm settle") // a boot still loads modules after its login
 	return files(t, g) + sh(t, g,
 		`find /dev -mindepth 1 ! -path '/dev/pts/*' -printf '%p %y %m %U:%G\n' | sort; tree -kernel`)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // TestPodsOverReboot: pods that are bound to a node are admitted again by its kubelet after a boot. A claim is prepared
@@ -70,7 +71,7 @@ func bound(t *testing.T, n *bed.Node, image string) map[string]string {
 	}
 	for name := range pods {
 		stage.Check(t, n.WaitPod(ctx, "default", name, corev1.PodRunning))
-		p, err := n.Kube().CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		p, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 		stage.Check(t, err)
 		pods[name] = string(p.UID)
 	}
@@ -106,7 +107,7 @@ func again(ctx context.Context, t *testing.T, n *bed.Node, pods map[string]strin
 	refused map[string]string,
 ) {
 	t.Helper()
-	list, err := n.Kube().CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+	list, err := clientset.Of(n).CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
 	stage.Check(t, err)
 	refused = map[string]string{}
 	for _, p := range list.Items {

@@ -17,6 +17,7 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // withExtender starts the controller as its pods, with a book of the stand-in's cards, and a scheduler that asks it
@@ -27,7 +28,7 @@ func withExtender(t *testing.T, n *bed.Node, s *stage.Stage) {
 		"tls: {secret: acceld-controller-tls}\nresources: {prefix: qemu.org/, cards: [edu], allow: true}\n")
 	dir, ctx := t.TempDir(), stage.Within(t, soon)
 	for {
-		secret, err := n.Kube().CoreV1().Secrets(agents).Get(ctx, "acceld-controller-tls", metav1.GetOptions{})
+		secret, err := clientset.Of(n).CoreV1().Secrets(agents).Get(ctx, "acceld-controller-tls", metav1.GetOptions{})
 		stage.Check(t, err)
 		if len(secret.Data) == 6 {
 			for _, name := range []string{"ca.crt", "client.crt", "client.key"} {
@@ -83,7 +84,7 @@ func chosen(t *testing.T, n *bed.Node, name string) string {
 		text, _ := n.Kubectl(stage.Within(t, soon), nil, "get", "pod/"+name, "-o", "yaml")
 		t.Fatalf("%v\n%s", err, text)
 	}
-	p, err := n.Kube().CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+	p, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 	stage.Check(t, err)
 	card := p.Annotations[accel.ChosenAnnotation]
 	// sysfs is the host's in every container; the nodes in /dev are those that the container was given.
@@ -129,7 +130,7 @@ func TestCards(t *testing.T) {
 	}
 	// The totals, as Node Feature Discovery or an admin says them.
 	total := []byte(`{"status":{"capacity":{"qemu.org/memory":"16Gi"},"allocatable":{"qemu.org/memory":"16Gi"}}}`)
-	_, err = n.Kube().CoreV1().Nodes().Patch(stage.Within(t, soon), n.Name(), types.MergePatchType, total,
+	_, err = clientset.Of(n).CoreV1().Nodes().Patch(stage.Within(t, soon), n.Name(), types.MergePatchType, total,
 		metav1.PatchOptions{}, "status")
 	stage.Check(t, err)
 	three := []string{"one", "two", "three"}
@@ -217,7 +218,7 @@ func TestCards(t *testing.T) {
 		// A kubelet that starts refuses the pods that were bound meanwhile for as long as no plugin has registered.
 		// Whoever made such a pod makes it again.
 		for ctx, phase := stage.Within(t, 3*soon), corev1.PodPending; phase != corev1.PodRunning; {
-			p, err := n.Kube().CoreV1().Pods("default").Get(ctx, "late", metav1.GetOptions{})
+			p, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, "late", metav1.GetOptions{})
 			stage.Check(t, err)
 			if phase = p.Status.Phase; p.Status.Reason == "UnexpectedAdmissionError" {
 				t.Logf("the kubelet says: %s", p.Status.Message)
@@ -269,7 +270,7 @@ func TestCards(t *testing.T) {
 func toldWhy(t *testing.T, n *bed.Node, pod, words string) {
 	t.Helper()
 	for ctx, last := stage.Within(t, soon), ""; ; time.Sleep(300 * time.Millisecond) {
-		p, err := n.Kube().CoreV1().Pods("default").Get(ctx, pod, metav1.GetOptions{})
+		p, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, pod, metav1.GetOptions{})
 		if err != nil {
 			t.Fatalf("pod %s is told %q, want %q: %v", pod, last, words, err)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // TestChanges changes what a node is configured with, in every way and in random order, as fast as the agent takes the
@@ -73,9 +74,10 @@ func (s settings) file() string {
 
 // definition is a built-in one with another title, which claims can select by, and another content of containers.
 func (s settings) definition(builtIn string) string {
-	const line = "title: QEMU educational device\n"
-	return strings.Replace(builtIn, line,
-		fmt.Sprintf("title: %q\ncontainer: {env: [%q]}\n", s.title, "TITLE="+s.title), 1)
+	return strings.NewReplacer(
+		"title: QEMU educational device\n", fmt.Sprintf("title: %q\n", s.title),
+		"container:\n", fmt.Sprintf("container:\n  env: [%q]\n", "TITLE="+s.title),
+	).Replace(builtIn)
 }
 
 func (s settings) policy() []byte {
@@ -302,7 +304,7 @@ type podStream struct {
 func (s *podStream) start(t *testing.T, atATime int) {
 	t.Helper()
 	ctx := t.Context()
-	pods := s.Kube().CoreV1().Pods("default")
+	pods := clientset.Of(s.Node).CoreV1().Pods("default")
 	list, err := pods.List(ctx, metav1.ListOptions{})
 	stage.Check(t, err)
 	w, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
@@ -344,7 +346,7 @@ func (s *podStream) next(ctx context.Context, t *testing.T) {
 	err := yaml.Unmarshal(s.pod(fmt.Sprint(s.created)), &pod)
 	s.created++
 	if err == nil {
-		_, err = s.Kube().CoreV1().Pods("default").Create(ctx, &pod, metav1.CreateOptions{})
+		_, err = clientset.Of(s.Node).CoreV1().Pods("default").Create(ctx, &pod, metav1.CreateOptions{})
 	}
 	if err != nil {
 		t.Errorf("cannot create pod %q: %v", pod.Name, err)
@@ -369,7 +371,7 @@ func (s *podStream) see(ctx context.Context, t *testing.T, pod *corev1.Pod) {
 		s.sum += time.Since(since)
 		s.longest = max(s.longest, time.Since(since))
 	}
-	if err := s.Kube().CoreV1().Pods("default").Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
+	if err := clientset.Of(s.Node).CoreV1().Pods("default").Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
 		t.Errorf("cannot delete pod %q: %v", pod.Name, err)
 	}
 	s.next(ctx, t)

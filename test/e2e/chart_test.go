@@ -15,6 +15,7 @@ import (
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // TestChart is the life of the Helm chart in a real cluster, with the controller as a pod of its image: from install to
@@ -117,12 +118,12 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 // leads is about the controller's replicas: both are ready, and the Service leads to the leader alone.
 func leads(t *testing.T, n *bed.Node) {
 	t.Helper()
-	d, err := n.Kube().AppsV1().Deployments(agents).Get(stage.Within(t, soon), "acceld-controller", metav1.GetOptions{})
+	d, err := clientset.Of(n).AppsV1().Deployments(agents).Get(stage.Within(t, soon), "acceld-controller", metav1.GetOptions{})
 	stage.Check(t, err)
-	led, err := n.Kube().DiscoveryV1().EndpointSlices(agents).List(stage.Within(t, soon),
+	led, err := clientset.Of(n).DiscoveryV1().EndpointSlices(agents).List(stage.Within(t, soon),
 		metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=acceld-controller"})
 	stage.Check(t, err)
-	lease, err := n.Kube().CoordinationV1().Leases(agents).Get(stage.Within(t, soon), "acceld-controller",
+	lease, err := clientset.Of(n).CoordinationV1().Leases(agents).Get(stage.Within(t, soon), "acceld-controller",
 		metav1.GetOptions{})
 	stage.Check(t, err)
 	if d.Status.ReadyReplicas != 2 || len(led.Items) != 1 || len(led.Items[0].Endpoints) != 1 {
@@ -137,7 +138,7 @@ func leads(t *testing.T, n *bed.Node) {
 // secretData is what the controller's Secret has.
 func secretData(t *testing.T, n *bed.Node) map[string][]byte {
 	t.Helper()
-	secret, err := n.Kube().CoreV1().Secrets(agents).Get(stage.Within(t, soon), "acceld-controller-tls",
+	secret, err := clientset.Of(n).CoreV1().Secrets(agents).Get(stage.Within(t, soon), "acceld-controller-tls",
 		metav1.GetOptions{})
 	stage.Check(t, err)
 	return secret.Data
@@ -183,7 +184,7 @@ func stateOf(t *testing.T, n *bed.Node) state {
 		}
 	}
 	slices.Sort(s.Objects)
-	node, err := n.Kube().CoreV1().Nodes().Get(ctx, bed.NodeName, metav1.GetOptions{})
+	node, err := clientset.Of(n).CoreV1().Nodes().Get(ctx, bed.NodeName, metav1.GetOptions{})
 	stage.Check(t, err)
 	s.Labels, s.Annotations, s.Taints = node.Labels, node.Annotations, node.Spec.Taints
 	// The startup taint was put there for the test, and the agent has taken it away, as it must.

@@ -12,6 +12,7 @@ import (
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // killOn kills the running agent when it enters the first of the calls $1 that names the path $2, and returns once it
@@ -44,7 +45,7 @@ func agentKilledMidway(t *testing.T, n *bed.Node, image string) {
 	} {
 		name := fmt.Sprintf("midway-%d", i)
 		apply(t, n, stage.Claim(name))
-		claim, err := n.Kube().ResourceV1().ResourceClaims("default").Get(ctx, name, metav1.GetOptions{})
+		claim, err := clientset.Of(n).ResourceV1().ResourceClaims("default").Get(ctx, name, metav1.GetOptions{})
 		stage.Check(t, err)
 		sh(t, g, killOn, naming, k.prepare(string(claim.UID)))
 		timed(t, "killed while it prepares, at the "+k.what+" -> pod runs", func() {
@@ -79,7 +80,7 @@ func agentUpgraded(t *testing.T, n *bed.Node, image string) {
 	upgrades := 0
 	begin := time.Now()
 	for {
-		job, err := n.Kube().BatchV1().Jobs("default").Get(ctx, "ten", metav1.GetOptions{})
+		job, err := clientset.Of(n).BatchV1().Jobs("default").Get(ctx, "ten", metav1.GetOptions{})
 		stage.Check(t, err)
 		if job.Status.Failed > 0 {
 			t.Errorf("pods failed: %+v", job.Status)

@@ -17,6 +17,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // TestClaimRights gives devices out by claims with the rights of the manifests alone, and tries what somebody with an
@@ -29,7 +30,7 @@ func TestClaimRights(t *testing.T) {
 	stage.Check(t, err)
 	stage.Check(t, s.Deploy(t.Context(), n))
 	timed(t, "no rights -> said", func() {
-		_, err := stage.WaitMachine(stage.Within(t, 5*time.Minute), n.Guest, "the missing rights to be said",
+		_, err := stage.WaitMachine(stage.Within(t, 10*time.Minute), n.Guest, "the missing rights to be said",
 			stage.Blocked(accel.APIForbidden))
 		stage.Check(t, err)
 	})
@@ -112,7 +113,7 @@ func byDefinition(t *testing.T, s *stage.Stage) string {
 // stolen tries the token of the agent's pod on slices of its own and of another node.
 func stolen(t *testing.T, n *bed.Node) {
 	ctx := stage.Within(t, soon)
-	pods, err := n.Kube().CoreV1().Pods("acceld-system").List(ctx,
+	pods, err := clientset.Of(n).CoreV1().Pods("acceld-system").List(ctx,
 		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld"})
 	stage.Check(t, err)
 	bound := tokenClient(ctx, t, n, "--bound-object-kind=Pod", "--bound-object-name="+pods.Items[0].Name)

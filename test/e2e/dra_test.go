@@ -17,6 +17,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 const (
@@ -103,7 +104,7 @@ func offers(t *testing.T, n *bed.Node, devices int) {
 // slicesOf returns the slices of the node.
 func slicesOf(ctx context.Context, t *testing.T, n *bed.Node) []resourceapi.ResourceSlice {
 	t.Helper()
-	list, err := n.Kube().ResourceV1().ResourceSlices().List(ctx,
+	list, err := clientset.Of(n).ResourceV1().ResourceSlices().List(ctx,
 		metav1.ListOptions{FieldSelector: "spec.driver=" + stage.Class})
 	stage.Check(t, err)
 	return list.Items
@@ -149,7 +150,7 @@ func slicesTell(t *testing.T, n *bed.Node, _ string) {
 			t.Errorf("%s tells %+v, and is %+v", d.Name, d.Attributes, a)
 		}
 	}
-	class, err := n.Kube().ResourceV1().DeviceClasses().Get(ctx, stage.Class, metav1.GetOptions{})
+	class, err := clientset.Of(n).ResourceV1().DeviceClasses().Get(ctx, stage.Class, metav1.GetOptions{})
 	stage.Check(t, err)
 	if class.Spec.ExtendedResourceName == nil || *class.Spec.ExtendedResourceName != stage.Resource {
 		t.Errorf("class: %+v", class.Spec)
@@ -280,7 +281,7 @@ func parametersRefused(t *testing.T, n *bed.Node, image string) {
 `, stage.Class)
 	apply(t, n, []byte(claim), stage.ClaimPod("odd", image, "resourceClaimName: odd", "-expect", "1"))
 	for {
-		events, err := n.Kube().CoreV1().Events("default").List(ctx,
+		events, err := clientset.Of(n).CoreV1().Events("default").List(ctx,
 			metav1.ListOptions{FieldSelector: "involvedObject.name=odd"})
 		stage.Check(t, err)
 		i := slices.IndexFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, "envs") })
@@ -312,7 +313,7 @@ func agentKilled(t *testing.T, n *bed.Node, image string) {
 	if after := sh(t, n.Guest, `cat "$1"/*.json`, records); after != before {
 		t.Errorf("the record was %s and is %s", before, after)
 	}
-	pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "kept", metav1.GetOptions{})
+	pod, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, "kept", metav1.GetOptions{})
 	stage.Check(t, err)
 	if pod.Status.Phase != corev1.PodRunning || pod.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the pod did not stay: %+v", pod.Status)
@@ -435,7 +436,7 @@ func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 	}
 	running := func() []string {
 		var up []string
-		list, err := n.Kube().CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=claim"})
+		list, err := clientset.Of(n).CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=claim"})
 		stage.Check(t, err)
 		for _, p := range list.Items {
 			if p.Status.Phase == corev1.PodRunning {

@@ -15,6 +15,7 @@ import (
 	"github.com/acceld/acceld/test/nvml"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // eight is how many devices a usual server for accelerators has.
@@ -192,7 +193,7 @@ func (e *full) xid(t *testing.T, n *bed.Node, image string) {
 	}
 	// Nobody's pod is ended for it, not even the one that has the device.
 	for _, pod := range e.by {
-		p, err := n.Kube().CoreV1().Pods("default").Get(stage.Within(t, soon), pod, metav1.GetOptions{})
+		p, err := clientset.Of(n).CoreV1().Pods("default").Get(stage.Within(t, soon), pod, metav1.GetOptions{})
 		stage.Check(t, err)
 		if p.Status.Phase != corev1.PodRunning || p.Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("%s: %+v", pod, p.Status)

@@ -13,6 +13,7 @@ import (
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // TestCRIO and TestContainerd: the real runtime is configured so that it reads no spec of acceld. A change that it does
@@ -72,7 +73,7 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 	up := func(t *testing.T, what string) {
 		t.Helper()
 		sh(t, g, `systemctl is-active -q "$1"; acceld runtime check || true`, unit)
-		pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "stays", metav1.GetOptions{})
+		pod, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, "stays", metav1.GetOptions{})
 		stage.Check(t, err)
 		if s := pod.Status.ContainerStatuses[0]; s.RestartCount != 0 || s.State.Running == nil {
 			t.Errorf("%s: the pod did not stay: %+v", what, s)
@@ -109,7 +110,7 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 			sh(t, g, "sleep 2; touch /run/cdi/news; rm /run/cdi/news")
 		}
 		m := blocked(t, g, policy.reason, soon)
-		node, err := n.Kube().CoreV1().Nodes().Get(ctx, bed.NodeName, metav1.GetOptions{})
+		node, err := clientset.Of(n).CoreV1().Nodes().Get(ctx, bed.NodeName, metav1.GetOptions{})
 		stage.Check(t, err)
 		if q := node.Status.Allocatable[stage.Resource]; !stage.InState(accel.RuntimeMissing)(m) || !q.IsZero() {
 			t.Errorf("state %q, %s allocatable", m.Status[stage.Kind].State, q.String())

@@ -20,6 +20,9 @@ import (
 	"github.com/acceld/acceld/test/vm/progress"
 )
 
+// slowBuild is time for a build in a guest with others beside it.
+const slowBuild = 15 * time.Minute
+
 // TestBrokenKernel is a kernel upgrade for which a driver's source does not compile, a true one: NVIDIA's, in its
 // smallest part. It is told before the reboot; after it the node says so and is otherwise a node; booted back, it is
 // ready.
@@ -46,13 +49,13 @@ func TestBrokenKernel(t *testing.T) {
 	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
 	stage.Check(t, stage.Credentials(t.Context(), n))
 	stage.Check(t, s.Enable(t.Context(), g))
-	timed(t, pair.Older+": enabled -> ready, NVIDIA's part built", func() { reaches(t, g, accel.Ready, 8*time.Minute) })
+	timed(t, pair.Older+": enabled -> ready, NVIDIA's part built", func() { reaches(t, g, accel.Ready, slowBuild) })
 	label := fmt.Sprintf("acceld.dev/%s-%s", accel.DriverContainer, stage.Kind)
 	stage.Check(t, n.WaitLabel(stage.Within(t, soon), label, "ready"))
 
 	sh(t, g, "acceld driver preflight --kernel "+pair.Older+" qemu-edu")
 	timed(t, "preflight for "+pair.Newer+" -> the compiler's sentence", func() {
-		res, err := g.Sh(stage.Within(t, 8*time.Minute), "acceld driver preflight --kernel "+pair.Newer+" qemu-edu")
+		res, err := g.Sh(stage.Within(t, slowBuild), "acceld driver preflight --kernel "+pair.Newer+" qemu-edu")
 		stage.Check(t, err)
 		t.Logf("before the reboot:\n%s%s", res.Stdout, res.Stderr)
 		if res.Status != 1 || !strings.Contains(plainQuotes(res.Stdout+res.Stderr), nvidia.Error) {
@@ -62,7 +65,7 @@ func TestBrokenKernel(t *testing.T) {
 	reaches(t, g, accel.Ready, soon)
 
 	stage.Check(t, n.Reboot(stage.Within(t, 5*time.Minute), bed.Reboot{Kernel: pair.Newer}))
-	m := blocked(t, g, accel.BuildFailed, 8*time.Minute)
+	m := blocked(t, g, accel.BuildFailed, slowBuild)
 	if said := m.Status[stage.Kind].Blocked.Message; !strings.Contains(plainQuotes(said), nvidia.Error) {
 		t.Errorf("the sentence is %q", said)
 	}

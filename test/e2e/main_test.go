@@ -14,7 +14,7 @@ import (
 
 // soon is for what follows an event: generous, because an emulated machine is slow and noisy. What took how long is
 // logged.
-const soon = 90 * time.Second
+const soon = 4 * time.Minute
 
 // sh runs a fixed script in the guest and fails the test when it fails.
 func sh(t *testing.T, g *bed.Guest, script string, args ...string) string {

@@ -17,6 +17,7 @@ import (
 	"github.com/acceld/acceld/test/prometheus"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // monitored is the configuration of an agent that others may scrape.
@@ -206,7 +207,7 @@ func promtoolAgrees(t *testing.T, n *bed.Node, _ string) {
 // heldBy waits until exactly this pod is shown to hold devices, with its UID, on both pages.
 func heldBy(t *testing.T, n *bed.Node, pod string, devices int) {
 	t.Helper()
-	p, err := n.Kube().CoreV1().Pods("default").Get(stage.Within(t, soon), pod, metav1.GetOptions{})
+	p, err := clientset.Of(n).CoreV1().Pods("default").Get(stage.Within(t, soon), pod, metav1.GetOptions{})
 	stage.Check(t, err)
 	right := func(all []map[string]string) bool {
 		return len(all) == devices && !slices.ContainsFunc(all, func(m map[string]string) bool {

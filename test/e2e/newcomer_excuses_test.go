@@ -2,6 +2,8 @@ package e2e
 
 // excuses are the steps of pages that TestNewcomer does not carry out, and what shows the same, or why nothing does.
 func excuses() []excuse {
+	const noGPU = "no GPU is to be had; test/nvidia gets the driver of the same definition in the same way"
+	const noDevice = "no device of this vendor is to be had; test/machines holds the definition to a machine"
 	const openShift = "no OpenShift is to be had; test/chart holds what these values render"
 	return []excuse{
 		{"README.md", "make demo", "it is a scenario of its own"},
@@ -35,6 +37,25 @@ func excuses() []excuse {
 			"docs/scheduling.md", "apiVersion: kubescheduler.config.k8s.io/v1",
 			"the scheduler's file; cmd/acceld-controller reads it, and TestCards has the real scheduler with one like it",
 		},
+		{
+			"docs/drivers.md", "acceld exec qemu-edu -- edu-smi",
+			"the definition that acceld brings has no user space; TestUserSpace runs the program of one that has",
+		},
+		{"docs/quickstart-nvidia.md", "kinds:", noGPU},
+		{"docs/quickstart-nvidia.md", "systemctl restart acceld", noGPU},
+		{"docs/quickstart-nvidia.md", "acceld status", noGPU},
+		{"docs/quickstart-nvidia.md", "acceld exec nvidia-gpu -- nvidia-smi", noGPU},
+		{"docs/quickstart-nvidia.md", "podman run", noGPU},
+		{"docs/quickstart-nvidia.md", "agent:", noGPU},
+		{"docs/quickstart-amd.md", "acceld status", noDevice},
+		{"docs/quickstart-amd.md", "podman run", noDevice},
+		{"docs/quickstart-amd.md", "apiVersion: v1", noDevice},
+		{"docs/quickstart-intel.md", "acceld status", noDevice},
+		{"docs/quickstart-intel.md", "podman run", noDevice},
+		{"docs/quickstart-intel.md", "apiVersion: v1", noDevice},
+		{"docs/quickstart-gaudi.md", "acceld status", noDevice},
+		{"docs/quickstart-gaudi.md", "podman run", noDevice},
+		{"docs/quickstart-gaudi.md", "apiVersion: v1", noDevice},
 		{"docs/status.md", "ssh -L", "it forwards a port from another machine, with a name of the reader's"},
 	}
 }

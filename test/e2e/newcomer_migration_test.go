@@ -8,6 +8,7 @@ import (
 
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // What is played of another operator: the DaemonSets by which one knows it, the label that the operator gives to nodes
@@ -64,7 +65,8 @@ func migrationStops() []stop {
 				`timeout 180 bash -c 'while kubectl get pods -A -o name -l "app in (nvidia-driver-daemonset, nvidia-device-plugin-daemonset)" | grep -q .; do sleep 1; done'`)
 		}},
 		{"kubectl get node node-7", func(r *reader) {
-			node, err := r.n.Kube().CoreV1().Nodes().Get(stage.Within(r.t, soon), bed.NodeName, metav1.GetOptions{})
+			nodes := clientset.Of(r.n).CoreV1().Nodes()
+			node, err := nodes.Get(stage.Within(r.t, soon), bed.NodeName, metav1.GetOptions{})
 			stage.Check(r.t, err)
 			if node.Labels[theirName] != theirFact {
 				r.t.Errorf("the label of another is %q now", node.Labels[theirName])

@@ -13,6 +13,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // TestDaemonSet is the life of one node, from no driver to a day of trouble. Its parts build on each other.
@@ -83,7 +84,7 @@ func clusterSees(t *testing.T, n *bed.Node, _ string) {
 			t.Errorf("%s: %d %s %v", path, status, body, err)
 		}
 	}
-	events, err := n.Kube().EventsV1().Events("default").List(ctx,
+	events, err := clientset.Of(n).EventsV1().Events("default").List(ctx,
 		metav1.ListOptions{FieldSelector: "regarding.kind=Node"})
 	stage.Check(t, err)
 	seen := 0
@@ -160,7 +161,7 @@ func killedUnderPod(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, n.Apply(ctx, stage.Pod("holder", image, 1, "-expect", "1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(ctx, "default", "holder", corev1.PodRunning))
 	before := facts(t, n.Guest)
-	pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
+	pod, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
 	stage.Check(t, err)
 	// The unit's agent is killed twenty times in bare_test.go; here the container is, by its runtime's eyes, and the
 	// kubelet's back-off grows to minutes, so three times have to do.
@@ -175,7 +176,7 @@ func killedUnderPod(t *testing.T, n *bed.Node, image string) {
 	if after := facts(t, n.Guest); after != before {
 		t.Errorf("module before %q, after %q", before, after)
 	}
-	same, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
+	same, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
 	stage.Check(t, err)
 	if same.Status.Phase != corev1.PodRunning || same.Status.ContainerStatuses[0].RestartCount != 0 ||
 		same.UID != pod.UID {
@@ -315,7 +316,7 @@ func gateRefuses(t *testing.T, n *bed.Node, image string) {
 	sh(t, n.Guest, `echo fail > /sys/bus/pci/devices/$1/inject_error; pkill -KILL edu-check || true`, id)
 	message := ""
 	for message == "" {
-		events, err := n.Kube().CoreV1().Events("default").List(ctx,
+		events, err := clientset.Of(n).CoreV1().Events("default").List(ctx,
 			metav1.ListOptions{FieldSelector: "involvedObject.name=gated"})
 		stage.Check(t, err)
 		for _, e := range events.Items {
@@ -329,7 +330,7 @@ func gateRefuses(t *testing.T, n *bed.Node, image string) {
 	sh(t, n.Guest, `echo none > /sys/bus/pci/devices/$1/inject_error`, id)
 	timed(t, "device well again -> the container runs (kubelet's back-off included)", func() {
 		for {
-			pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "gated", metav1.GetOptions{})
+			pod, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, "gated", metav1.GetOptions{})
 			stage.Check(t, err)
 			if s := pod.Status.ContainerStatuses; len(s) == 1 && s[0].State.Running != nil && s[0].RestartCount > 0 {
 				return

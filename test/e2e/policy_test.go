@@ -26,6 +26,7 @@ import (
 	"github.com/acceld/acceld/test/admission"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 const agents = stage.Namespace
@@ -58,9 +59,9 @@ func policyState(t *testing.T, n *bed.Node, reason string, d time.Duration) {
 func watchFleet(t *testing.T, n *bed.Node) (order func() []string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	list, err := n.Kube().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	list, err := clientset.Of(n).CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	stage.Check(t, err)
-	w, err := n.Kube().CoreV1().Nodes().Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	w, err := clientset.Of(n).CoreV1().Nodes().Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	stage.Check(t, err)
 	var mu sync.Mutex
 	var seen []string
@@ -172,7 +173,7 @@ func (f *fleet) seen() int { return len(f.order()) }
 func (f *fleet) uncordoned(t *testing.T) {
 	t.Helper()
 	for _, n := range f.nodes {
-		node, err := f.first.Kube().CoreV1().Nodes().Get(t.Context(), n.Name(), metav1.GetOptions{})
+		node, err := clientset.Of(f.first).CoreV1().Nodes().Get(t.Context(), n.Name(), metav1.GetOptions{})
 		stage.Check(t, err)
 		if node.Spec.Unschedulable || node.Annotations[accel.ReportAnnotation+stage.Kind] != "" {
 			t.Errorf("%s is left cordoned or says something: %v", n.Name(), node.Annotations)
@@ -264,7 +265,7 @@ spec:
 func (f *fleet) holding(t *testing.T) map[string]corev1.Pod {
 	t.Helper()
 	for ctx := stage.Within(t, 3*time.Minute); ; time.Sleep(200 * time.Millisecond) {
-		pods, err := f.first.Kube().CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=daemons"})
+		pods, err := clientset.Of(f.first).CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=daemons"})
 		stage.Check(t, err)
 		by := map[string]corev1.Pod{}
 		for _, p := range pods.Items {
@@ -400,7 +401,7 @@ func TestPartition(t *testing.T) {
 		apply(t, n, ranked("high", "edu-high"))
 		stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "high", corev1.PodRunning))
 	})
-	if _, err := n.Kube().CoreV1().Pods("default").Get(t.Context(), "low",
+	if _, err := clientset.Of(n).CoreV1().Pods("default").Get(t.Context(), "low",
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the pod of low priority is still there: %v", err)
 	}
@@ -408,7 +409,7 @@ func TestPartition(t *testing.T) {
 	stage.Check(t, n.WaitTaint(stage.Within(t, soon), "example.com/edu", false))
 	stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "cpu", corev1.PodRunning))
 	for _, class := range []string{"edu-high", "edu-low"} {
-		if _, err := n.Kube().SchedulingV1().PriorityClasses().Get(t.Context(), class,
+		if _, err := clientset.Of(n).SchedulingV1().PriorityClasses().Get(t.Context(), class,
 			metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("the priority class %q is still there: %v", class, err)
 		}
@@ -435,7 +436,7 @@ func TestStolenToken(t *testing.T) {
 	t.Cleanup(func() { _, _ = n.Kubectl(context.WithoutCancel(t.Context()), nil, "delete", "node", "other") })
 	apply(t, n, eduPolicy(stage.Version, ""))
 	ctx := stage.Within(t, 5*time.Minute)
-	pods, err := n.Kube().CoreV1().Pods(agents).List(ctx,
+	pods, err := clientset.Of(n).CoreV1().Pods(agents).List(ctx,
 		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld", FieldSelector: "spec.nodeName=" + n.Name()})
 	stage.Check(t, err)
 	own := tokenConfig(ctx, t, n, "acceld", "--bound-object-kind=Pod", "--bound-object-name="+pods.Items[0].Name)

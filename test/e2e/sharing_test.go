@@ -11,6 +11,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // shared gives each of two devices to two pods at a time, and takes that back under a pod that has a part.
@@ -49,7 +50,7 @@ func shared(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 4))
 	stage.Check(t, n.Apply(ctx, stage.Pod("greedy", image, 2, "-expect", "2")))
 	stage.Check(t, n.WaitPod(ctx, "default", "greedy", corev1.PodFailed))
-	greedy, err := n.Kube().CoreV1().Pods("default").Get(ctx, "greedy", metav1.GetOptions{})
+	greedy, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, "greedy", metav1.GetOptions{})
 	stage.Check(t, err)
 	t.Logf("the pod that asked for two: %s: %s", greedy.Status.Reason, greedy.Status.Message)
 	if !strings.Contains(greedy.Status.Message, "2") {

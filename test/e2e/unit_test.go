@@ -12,6 +12,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // TestUnitOnNode is the systemd unit on a node with a kubelet. Each part leaves the node ready, so each can be run
@@ -43,7 +44,7 @@ func killUnderPod(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, n.Apply(ctx, stage.Pod("holder", image, 1, "-expect", "1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(ctx, "default", "holder", corev1.PodRunning))
 	module, allocation := facts(t, n.Guest), allocated(t, n.Guest)
-	pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
+	pod, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
 	stage.Check(t, err)
 	said := sh(t, n.Guest, "journalctl -u kubelet -n 0 --show-cursor | sed -n 's/^-- cursor: //p'")
 	killAgent(t, n.Guest, 20)
@@ -55,7 +56,7 @@ func killUnderPod(t *testing.T, n *bed.Node, image string) {
 	if after := allocated(t, n.Guest); after != allocation || allocation == "" {
 		t.Errorf("allocation before %q, after %q", allocation, after)
 	}
-	same, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
+	same, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
 	stage.Check(t, err)
 	if same.UID != pod.UID || same.Status.Phase != corev1.PodRunning ||
 		same.Status.ContainerStatuses[0].RestartCount != 0 {

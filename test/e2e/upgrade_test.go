@@ -105,10 +105,11 @@ func upgradeRolledBack(t *testing.T, n *bed.Node, _ string) {
 }
 
 // killed runs an upgrade without an agent and kills it on entering a call that lasts, the $2-th one of a thread: a step
-// of the journal, the choice or the mark of an attempt takes its name, a module goes or comes. It prints the call, or
-// nothing when there are fewer. strace dies of the same signal, sometimes before it has written of whom it was.
-const killed = `calls=rename,renameat,renameat2,finit_module,init_module,delete_module
-strace -f -q -o /tmp/trace -e signal=none -e trace=$calls -e inject=$calls:signal=KILL:when=$2 acceld driver upgrade qemu-edu --version "$1" >/tmp/upgrade 2>&1 || true
+// of the journal, the choice or the mark of an attempt takes its name, a module goes or comes, or one of the calls that
+// $3 names, with the path $4 if there is one. It prints the call, or nothing when there are fewer. strace dies of the
+// same signal, sometimes before it has written of whom it was.
+const killed = `calls=${3:-rename,renameat,renameat2,finit_module,init_module,delete_module}
+strace -f -q ${4:+-P "$4"} -o /tmp/trace -e signal=none -e trace=$calls -e inject=$calls:signal=KILL:when=$2 acceld driver upgrade qemu-edu --version "$1" >/tmp/upgrade 2>&1 || true
 while pkill -KILL -x acceld; do sleep 0.05; done
 if grep -q -e 'killed by SIGKILL' -e '= ?$' /tmp/trace; then grep -v '+++' /tmp/trace | grep -e '= ?' -e unfinished | tail -n 1 | grep . || grep -v '+++' /tmp/trace | tail -n 1; fi`
 

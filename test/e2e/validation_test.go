@@ -13,6 +13,7 @@ import (
 	"github.com/acceld/acceld/controller/policy"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // provenPolicy validates the kind with edu-check, and has its definition from a config map.
@@ -125,7 +126,7 @@ func TestValidation(t *testing.T) {
 		stage.Check(t, n.WaitPod(stage.Within(t, 2*soon), "default", "user", corev1.PodRunning))
 		apply(t, n, provenPolicy(image, `"-expect", "1"`, false))
 		outcomeOf(t, n, "skipped", "are in use")
-		user, err := n.Kube().CoreV1().Pods("default").Get(t.Context(), "user", metav1.GetOptions{})
+		user, err := clientset.Of(n).CoreV1().Pods("default").Get(t.Context(), "user", metav1.GetOptions{})
 		stage.Check(t, err)
 		if user.Status.Phase != corev1.PodRunning || user.Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("the pod that had the device: %+v", user.Status)

@@ -15,6 +15,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // cards are four kinds without device nodes, described as docs/definitions.md describes one. The first two are QEMU's
@@ -178,7 +179,7 @@ func (c *rack) sliced(taints ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
 			var have []string
-			list, err := c.n.Kube().ResourceV1().ResourceSlices().List(ctx,
+			list, err := clientset.Of(c.n).ResourceV1().ResourceSlices().List(ctx,
 				metav1.ListOptions{FieldSelector: "spec.driver=example-crypto.acceld.dev"})
 			if err == nil && len(list.Items) == 1 && len(list.Items[0].Spec.Devices) == 1 {
 				for _, taint := range list.Items[0].Spec.Devices[0].Taints {

@@ -20,7 +20,7 @@ import (
 
 // soon is for what follows an event: generous, because an emulated machine is slow and noisy. How long it took is
 // logged.
-const soon = 90 * time.Second
+const soon = 4 * time.Minute
 
 // building is for what has to compile the driver first.
 const building = 8 * time.Minute

@@ -13,6 +13,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // served is a scene on a node of a cluster, whose agent has made two devices ready.
@@ -103,7 +104,7 @@ func (c *served) runsAgain(name string) {
 	c.Helper()
 	begin, ctx := time.Now(), c.within(2*soon)
 	for {
-		pod, err := c.n.Kube().CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		pod, err := clientset.Of(c.n).CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 		c.must(err)
 		if s := pod.Status.ContainerStatuses; len(s) == 1 && s[0].State.Running != nil && s[0].RestartCount > 0 {
 			c.Logf("%-70s %6.2f s", "pod "+name+" runs again, the kubelet's back-off included",
@@ -130,7 +131,7 @@ func (c *served) event(pod string, words ...string) string {
 	c.Helper()
 	begin, ctx := time.Now(), c.within(soon)
 	for {
-		events, err := c.n.Kube().CoreV1().Events("default").List(ctx,
+		events, err := clientset.Of(c.n).CoreV1().Events("default").List(ctx,
 			metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 		c.must(err)
 	next:

@@ -31,6 +31,10 @@ func exceptions() []exception {
 		},
 		{"controller/leader", "unix.ClockGettime", "it asks the kernel what time it is, and changes no machine"},
 		{"controller/replica", "os.ReadFile", "its configuration file is mounted into its own container"},
+		{
+			"cmd/acceld-prove", "unix.*",
+			"a program of its own that gives up its own privileges before it loads a library",
+		},
 		{"cmd/acceld-nvml", "os.ReadFile", "a program of its own that the agent starts among the host's files"},
 		{
 			"deviceplugin", "os.*",

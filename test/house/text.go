@@ -46,8 +46,11 @@ func vendorNames(t *Tree) []Finding {
 	})
 }
 
-// vendorProgram reports whether a source is of a program that exists for one vendor's devices, as a definition's probe.
-func vendorProgram(s Source) bool { return s.Dir() == "cmd/acceld-nvml" }
+// vendorProgram reports whether a source is of a program that calls vendors' libraries for a definition, as its probe
+// or its check.
+func vendorProgram(s Source) bool {
+	return s.Dir() == "cmd/acceld-nvml" || s.Dir() == "cmd/acceld-prove"
+}
 
 func forbiddenNames(t *Tree) map[string]bool {
 	names := map[string]bool{}

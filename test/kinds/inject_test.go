@@ -231,6 +231,56 @@ func TestInjections(t *testing.T) {
 		},
 		{"its status cannot be read", "gaudi", "habana-gaudi", gaudi, change{"status": directory}, []string{":  ()"}},
 		{"its status is not there", "gaudi", "habana-gaudi", gaudi, change{"status": vanishes}, []string{":  ()"}},
+
+		{
+			"it uses more memory, and sleeps", "intel-npu", "intel-npu", "0000:00:0b.0",
+			change{"npu_memory_utilization": "137363456\n", "npu_current_frequency_mhz": "0\n"},
+			[]string{"+accelerator_memory_used_bytes=137363456", "+accelerator_sm_clock_hertz=0"},
+		},
+		{
+			"an older driver without these files", "intel-npu", "intel-npu", "0000:00:0b.0",
+			change{"npu_memory_utilization": vanishes, "npu_current_frequency_mhz": vanishes},
+			[]string{"-accelerator_memory_used_bytes", "-accelerator_sm_clock_hertz"},
+		},
+		{
+			"the driver of the kernel has no sensors", "amd-npu", "amd-npu", "0000:c5:00.1",
+			change{"hwmon": vanishes},
+			[]string{"-accelerator_power_usage_watts", "-accelerator_temperature_celsius"},
+		},
+		{
+			"an error of each sort", "qualcomm", "qualcomm-aic100", "0000:3b:00.0",
+			change{"ce_count": "13\n", "ue_count": "2\n", "ue_nonfatal_count": "3\n"},
+			[]string{"+accelerator_errors_total=18"},
+		},
+		{
+			"its firmware has started", "qualcomm", "qualcomm-aic100", "0000:3c:00.0",
+			change{"ce_count": "0\n", "ue_count": "0\n", "ue_nonfatal_count": "0\n"},
+			[]string{"+accelerator_errors_total=0"},
+		},
+		{
+			"its firmware tells nothing", "tenstorrent", "tenstorrent-tensix", "0000:41:00.0",
+			change{
+				"tenstorrent/tenstorrent!1/tt_aiclk": vanishes, "tenstorrent/tenstorrent!1/tt_card_type": vanishes,
+				"tenstorrent/tenstorrent!1/tt_serial": vanishes,
+			},
+			[]string{"-accelerator_sm_clock_hertz", "model ", "serial "},
+		},
+		{
+			"a compute unit hangs", "alveo", "amd-alveo", "0000:af:00.1",
+			change{"device_bad_state": "1\n"},
+			[]string{"unhealthy: a compute unit did not end its work (xrt-smi reset) (Service)"},
+		},
+		{
+			"the other function has no driver", "alveo", "amd-alveo", "0000:af:00.1",
+			change{"ready": "0x0\n"},
+			[]string{"unhealthy: the function for the administrator does not answer ()"},
+		},
+		{
+			"it is back after a reset", "alveo", "amd-alveo", "0000:d8:00.1",
+			change{"dev_offline": "0\n", "ready": "0x1\n"},
+			[]string{"healthy:  ()"},
+		},
+
 		{
 			"the bus reads as ff", "gaudi", "habana-gaudi", gaudi,
 			change{"config": strings.Repeat("\xff", 64)},

@@ -81,7 +81,7 @@ func TestGolden(t *testing.T) {
 	defs := definitions(t)
 	for _, name := range []string{
 		"nvidia", "amd", "amd-parts", "amd-radeon", "intel", "intel-parts", "habana", "gaudi",
-		"mixed", "qemu-edu",
+		"mixed", "qemu-edu", "aws", "amd-npu", "intel-npu", "qualcomm", "tenstorrent", "hailo", "alveo",
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := machines.Unpack(t, name)
@@ -186,6 +186,28 @@ func TestSharedDirectory(t *testing.T) {
 	if owner["/dev/dri/renderD129"] != "amd-gpu 0000:03:00.0" ||
 		owner["/dev/dri/renderD130"] != "nvidia-gpu 0000:41:00.0" {
 		t.Errorf("render nodes: %v", owner)
+	}
+}
+
+// TestNodeOfOneDevice looks at all machines: a kind that is on gives no node to two devices.
+func TestNodeOfOneDevice(t *testing.T) {
+	for _, name := range machines.Names(t) {
+		h := machines.Unpack(t, name)
+		pci, _ := detect.PCI(h)
+		owner := map[string]string{}
+		for kind, def := range definitions(t) {
+			if len(def.After) > 0 || def.Enabled != nil && !*def.Enabled {
+				continue
+			}
+			for _, a := range detect.Accelerators(h, def, pci) {
+				for _, n := range a.Nodes {
+					if other := owner[n.Path]; other != "" {
+						t.Errorf("%s: %s is of %s and of %s %s", name, n.Path, other, kind, a.ID)
+					}
+					owner[n.Path] = kind + " " + a.ID
+				}
+			}
+		}
 	}
 }
 

@@ -170,6 +170,188 @@ func TestKernelLines(t *testing.T) {
 			accel.Healthy, "",
 			"heartbeat",
 		},
+
+		{
+			"no firmware", "amd-npu",
+			[]string{
+				"amdxdna 0000:3b:00.0: [drm] *ERROR* aie2_init: failed to request_firmware amdnpu/17f0_10/, ret -2",
+			},
+			accel.Unhealthy, accel.ActionService, "firmware",
+		},
+		{
+			"another firmware", "amd-npu",
+			[]string{
+				"amdxdna 0000:3b:00.0: [drm] *ERROR* aie2_check_protocol: Incompatible firmware protocol major 5 minor 0",
+			},
+			accel.Unhealthy, accel.ActionService, "firmware",
+		},
+		{
+			"a firmware that does not start", "amd-npu",
+			[]string{"amdxdna 0000:3b:00.0: [drm] *ERROR* aie2_hw_start: firmware is not alive"},
+			accel.Unhealthy, accel.ActionReboot, "firmware",
+		},
+		{
+			"a reset that failed", "amd-npu",
+			[]string{"amdxdna 0000:3b:00.0: [drm] *ERROR* aie4_reset_done: reset failed: -110, service offline"},
+			accel.Unhealthy, accel.ActionReboot, "reset",
+		},
+		{
+			"its power", "amd-npu",
+			[]string{
+				"amdxdna 0000:3b:00.0: [drm] *ERROR* aie4_async_note_worker: async notification power error: " +
+					"unrecoverable power sequencing error",
+			},
+			accel.Unhealthy, accel.ActionReboot, "power",
+		},
+		{
+			"a program's work", "amd-npu",
+			[]string{"amdxdna 0000:3b:00.0: [drm] *ERROR* aie2_tdr_detect: TDR timeout detected"},
+			accel.Healthy, "", "timeout",
+		},
+		{
+			"no firmware", "intel-npu",
+			[]string{"intel_vpu 0000:3b:00.0: [drm] *ERROR* ivpu_fw_request(): Failed to request firmware: -2"},
+			accel.Unhealthy, accel.ActionService, "firmware",
+		},
+		{
+			"an old firmware", "intel-npu",
+			[]string{
+				"intel_vpu 0000:3b:00.0: [drm] *ERROR* ivpu_fw_check_api(): Incompatible FW BOOT API version: 2.5, " +
+					"required 3.0 or later",
+			},
+			accel.Unhealthy, accel.ActionService, "firmware",
+		},
+		{
+			"it does not start", "intel-npu",
+			[]string{"intel_vpu 0000:3b:00.0: [drm] *ERROR* ivpu_boot(): Failed to boot the firmware: -110"},
+			accel.Unhealthy, accel.ActionResetDevice, "boot",
+		},
+		{
+			"it was reset after a hang", "intel-npu",
+			[]string{
+				"intel_vpu 0000:3b:00.0: [drm] *ERROR* ivpu_pm_trigger_recovery(): Recovery triggered by TDR",
+				"intel_vpu 0000:3b:00.0: [drm] *ERROR* ivpu_pm_recovery_work(): Recovering the NPU (reset #1)",
+			},
+			accel.Healthy, "", "recovery",
+		},
+		{
+			"it was reset, and stays down", "intel-npu",
+			[]string{
+				"intel_vpu 0000:3b:00.0: [drm] *ERROR* ivpu_pm_trigger_recovery(): Recovery triggered by TDR",
+				"intel_vpu 0000:3b:00.0: [drm] *ERROR* ivpu_pm_reset_complete(): Failed to resume NPU: -110",
+			},
+			accel.Unhealthy, accel.ActionResetDevice, "boot",
+		},
+		{
+			"a fatal error", "qualcomm-aic100",
+			[]string{
+				"qaic 0000:3b:00.0: RAS event.\nClass:Fatal\nDescription:Uncorrectable error from DDR\n" +
+					"Error Threshold for this report 1\nSyndrome:\n    Instance 0",
+			},
+			accel.Degraded, "", "fatal",
+		},
+		{
+			"heat", "qualcomm-aic100",
+			[]string{
+				"qaic 0000:3b:00.0: RAS event.\nClass:Critical\nDescription:Correctable error from Temperature Sensors\n",
+			},
+			accel.Degraded, "", "hot",
+		},
+		{
+			"an error that did not stop it", "qualcomm-aic100",
+			[]string{
+				"qaic 0000:3b:00.0: RAS event.\nClass:Warning\nDescription:Uncorrectable Non-Fatal error from PCIE\n",
+			},
+			accel.Healthy, "", "nonfatal",
+		},
+		{
+			"a corrected error", "qualcomm-aic100",
+			[]string{"qaic 0000:3b:00.0: RAS event.\nClass:Warning\nDescription:Correctable error from NSP Memory\n"},
+			accel.Healthy, "", "corrected",
+		},
+		{
+			"it does not start", "qualcomm-aic100",
+			[]string{"qaic 0000:3b:00.0: mhi_async_power_up failed after reset -110"},
+			accel.Unhealthy, accel.ActionResetDevice, "boot",
+		},
+		{
+			"another firmware", "qualcomm-aic100",
+			[]string{
+				"qaic 0000:3b:00.0: qaic_mhi_probe: Control protocol version (6.0) not supported. " +
+					"Supported version is (5.0). Ret: 0",
+			},
+			accel.Unhealthy, accel.ActionService, "version",
+		},
+		{
+			"its firmware stopped", "qualcomm-aic100",
+			[]string{"qaic 0000:3b:00.0: Fatal error received from device. Attempting to recover"},
+			accel.Degraded, "", "fatal",
+		},
+		{
+			"it does not start", "tenstorrent-tensix",
+			[]string{"tenstorrent 0000:3b:00.0: Device initialization failed"},
+			accel.Unhealthy, accel.ActionReboot, "start",
+		},
+		{
+			"a Wormhole hangs", "tenstorrent-tensix",
+			[]string{"tenstorrent 0000:3b:00.0: Watchdog is disabled and device is unresponsive, cannot reset."},
+			accel.Unhealthy, accel.ActionReboot, "hang",
+		},
+		{
+			"the same with its watchdog", "tenstorrent-tensix",
+			[]string{"tenstorrent 0000:3b:00.0: Device is unresponsive, cannot reset."},
+			accel.Unhealthy, accel.ActionReboot, "hang",
+		},
+		{
+			"a Blackhole hangs", "tenstorrent-tensix",
+			[]string{"tenstorrent 0000:3b:00.0: Couldn't communicate with firmware; NOC is likely hung."},
+			accel.Unhealthy, accel.ActionReboot, "hang",
+		},
+		{
+			"no measurements", "tenstorrent-tensix",
+			[]string{"tenstorrent 0000:3b:00.0: Timed out waiting for FW telemetry"},
+			accel.Healthy, "", "telemetry",
+		},
+		{
+			"no firmware", "hailo-h8",
+			[]string{
+				"hailo 0000:3b:00.0: Failed writing NNC firmware files. err -2", "hailo 0000:3b:00.0: Firmware load failed",
+			},
+			accel.Unhealthy, accel.ActionResetDevice, "firmware",
+		},
+		{
+			"it does not answer", "hailo-h8",
+			[]string{"hailo 0000:3b:00.0: hailo_fw_control, timeout waiting for control (timeout_ms=1000)"},
+			accel.Healthy, "", "timeout",
+		},
+		{
+			"no firmware", "hailo-h1x",
+			[]string{"hailo1x 0000:3b:00.0: Firmware load failed"},
+			accel.Unhealthy, accel.ActionResetDevice, "firmware",
+		},
+		{
+			"another firmware", "hailo-h1x",
+			[]string{
+				"hailo1x 0000:3b:00.0: Mismatch Driver version pcie driver 5:3:0 pci_ep driver 5:2:0",
+			},
+			accel.Unhealthy, accel.ActionService, "version",
+		},
+		{
+			"it does not answer", "hailo-h1x",
+			[]string{"hailo1x 0000:3b:00.0: Timeout waiting for soc control (timeout_ms=1000)"},
+			accel.Healthy, "", "timeout",
+		},
+		{
+			"a firewall", "amd-alveo", []string{
+				"xocl 0000:3b:00.0:  ffff888103c8f0c0 xocl_mailbox_srv: AXI Firewall 2 tripped",
+				"xocl 0000:3b:00.0:  ffff888103c8f0c0 xocl_mailbox_srv: Card is in a BAD state, please issue xrt-smi reset",
+			}, accel.Healthy, "", "firewall",
+		},
+		{
+			"its reset failed", "amd-alveo",
+			[]string{"xocl 0000:3b:00.0:  ffff888103c8f0c0 xocl_hot_reset: Requested peer failed -110"},
+			accel.Unhealthy, accel.ActionReboot, "reset",
+		},
 	} {
 		t.Run(c.kind+" "+c.name, func(t *testing.T) {
 			def := defs[c.kind]
@@ -206,6 +388,8 @@ func TestKernelLines(t *testing.T) {
 func TestEveryRuleIsTried(t *testing.T) {
 	tried := map[string]bool{
 		"amd-gpu": true, "intel-gpu": true, "intel-gpu-xe": true, "habana-gaudi": true, // above
+		"amd-npu": true, "intel-npu": true, "qualcomm-aic100": true, "tenstorrent-tensix": true, "hailo-h8": true,
+		"hailo-h1x": true, "amd-alveo": true, // above, too
 		"nvidia-gpu": true, "qemu-edu": true, // agent
 	}
 	for kind, def := range definitions(t) {

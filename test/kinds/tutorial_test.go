@@ -75,7 +75,7 @@ func TestTutorial(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ command, want string }{
-		{"definition list", "example-npu     example.com/npu-2   true     8        Example NPU"},
+		{"definition list", "example-npu         example.com/npu-2       true     8        Example NPU"},
 		{"definition show --expand example-npu", "path: /usr/src/fooaccel-2.1"},
 		{
 			"definition show --expand example-npu",
@@ -86,6 +86,34 @@ func TestTutorial(t *testing.T) {
 	} {
 		if got := run(strings.Fields(c.command)...); !strings.Contains(got, c.want) {
 			t.Errorf("%s: want %q in\n%s", c.command, c.want, got)
+		}
+	}
+}
+
+// TestBuiltInAreValid gives the built-in files to the command that users check theirs with. It says which of them have
+// no check.
+func TestBuiltInAreValid(t *testing.T) {
+	files, err := filepath.Glob("../../vendors/*/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--config=" + config, "--host-root=" + machines.Unpack(t, "eight-accelerators").Root()}
+	var out, errs bytes.Buffer
+	args = append(append(args, "definition", "validate"), files...)
+	if code := cli.Main(args, strings.NewReader(""), &out, &errs); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, &out, &errs)
+	}
+	for kind, def := range definitions(t) {
+		want := ": " + kind + " is valid\n"
+		if def.Check == nil {
+			want = ": " + kind + " is valid; it has no check: its devices are offered unchecked\n"
+		}
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
 		}
 	}
 }

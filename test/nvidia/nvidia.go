@@ -8,14 +8,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 
+	"github.com/acceld/acceld/driver/unpack"
 	"github.com/acceld/acceld/test/vm/cache"
+	"github.com/acceld/acceld/test/vm/hostpkg"
+	"github.com/acceld/acceld/test/vm/image"
 	"github.com/acceld/acceld/test/vm/kernels"
 	"github.com/acceld/acceld/test/vm/parts"
 	"github.com/acceld/acceld/test/vm/progress"
@@ -43,7 +48,7 @@ func Source(ctx context.Context, c cache.Dir, log *progress.Log) (string, error)
 			if err != nil {
 				return err
 			}
-			if err := unpack(ctx, filepath.Join(root, "source"), tmp); err != nil {
+			if err := extract(ctx, filepath.Join(root, "source"), tmp); err != nil {
 				return err
 			}
 			return os.RemoveAll(root)
@@ -52,8 +57,8 @@ func Source(ctx context.Context, c cache.Dir, log *progress.Log) (string, error)
 	return filepath.Join(dir, "nvidia-open-kernel"), err
 }
 
-// unpack unpacks the archive that the package holds.
-func unpack(ctx context.Context, from, to string) error {
+// extract unpacks the archive that the package holds.
+func extract(ctx context.Context, from, to string) error {
 	if err := run(ctx, "tar", "-xJf", filepath.Join(from, "usr/src/nvidia-open-kernel.tar.xz"), "-C", to,
 		"--strip-components=1"); err != nil {
 		return err
@@ -108,6 +113,54 @@ func Root(ctx context.Context, c cache.Dir, log *progress.Log) (string, error) {
 		})
 	})
 	return filepath.Join(dir, "root"), err
+}
+
+// Builder pushes the programs and libraries of [Root], without kernels and headers, to a registry as the builder image
+// that the definition of nvidia-gpu names.
+func Builder(ctx context.Context, c cache.Dir, log *progress.Log, r *image.Registry) error {
+	root, err := Root(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	const pack = `cd "$1"
+tar -cf "$2" --exclude=usr/lib/modules --exclude='usr/lib/linux-kbuild-*' bin lib lib64 etc/alternatives usr/bin usr/lib usr/lib64 usr/include`
+	dir, err := c.Entry(ctx, "nvidia-builder", cache.NewKey(recipe, pack, filepath.Base(filepath.Dir(root))),
+		func(tmp string) error {
+			return run(ctx, "sh", "-euc", pack, "sh", root, filepath.Join(tmp, "builder.tar"))
+		})
+	if err != nil {
+		return err
+	}
+	return r.PushLayer(ctx, "library/buildpack-deps:bookworm", filepath.Join(dir, "builder.tar"))
+}
+
+// Newest is the version of the driver in Debian's security updates.
+func Newest(ctx context.Context) (string, error) {
+	mirror, err := hostpkg.Mirror(ctx, "bookworm-security")
+	if err != nil {
+		return "", err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		strings.TrimSuffix(mirror, "/")+"/dists/bookworm-security/non-free/binary-amd64/Packages.xz", http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", fmt.Errorf("cannot read the index of Debian's security updates: %w", err)
+	}
+	defer answer.Body.Close()
+	in, closed, err := unpack.Decompress(answer.Body)
+	defer closed()
+	if err != nil {
+		return "", fmt.Errorf("cannot read the index of Debian's security updates: %w", err)
+	}
+	text, err := io.ReadAll(in)
+	m := regexp.MustCompile(`(?m)^Package: nvidia-kernel-dkms\n(?:.+\n)*?Version: ([0-9.]+)-`).FindSubmatch(text)
+	if err != nil || m == nil {
+		return "", fmt.Errorf("the index of Debian's security updates has no nvidia-kernel-dkms (%v)", err)
+	}
+	return string(m[1]), nil
 }
 
 func run(ctx context.Context, argv ...string) error {

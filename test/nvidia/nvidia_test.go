@@ -2,6 +2,8 @@ package nvidia
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,8 +17,11 @@ import (
 	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/vm/cache"
+	"github.com/acceld/acceld/test/vm/hostpkg"
+	"github.com/acceld/acceld/test/vm/image"
 	"github.com/acceld/acceld/test/vm/kernels"
 	"github.com/acceld/acceld/test/vm/progress"
+	"github.com/acceld/acceld/vendors"
 )
 
 // bed needs root, because the files of a Debian belong to root, the archive, and the two kernels.
@@ -107,70 +112,173 @@ func TestRealSubset(t *testing.T) {
 	}
 }
 
-const definition = `kind: nvidia-gpu
-title: NVIDIA GPU
-resource: nvidia.com/gpu
-match:
-  - {vendor: "10de", class: "0302"}
-driver:
-  version: "` + Version + `"
-  binds: nvidia
-  modules: [{name: nvidia}, {name: nvidia_uvm}, {name: nvidia_modeset}, {name: nvidia_drm}]
-  sources:
-    - type: build
-      path: /usr/src/nvidia-{{.DriverVersion}}
-      system: make
-      make: ["KERNEL_UNAME={{.KernelVersion}}"]
-`
+// shipped is the real program with the definition that it brings, on this machine's mirrors of Debian and with a
+// builder image.
+type shipped struct {
+	t            *testing.T
+	program, dir string
+	mirrors      accel.Mirrors
+}
 
-// TestWholeSource answers for both kernels by the real program, twice for the good one, and compiles the same source
-// with a plain make beside it.
+func newShipped(t *testing.T, c cache.Dir, log *progress.Log) shipped {
+	t.Helper()
+	registry, err := image.Serve(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(registry.Close)
+	if err := Builder(t.Context(), c, log, registry); err != nil {
+		t.Fatal(err)
+	}
+	x := shipped{t: t, dir: t.TempDir(), mirrors: accel.Mirrors{"docker.io": {registry.Address()}}}
+	x.program = filepath.Join(x.dir, "acceld")
+	if out, err := exec.Command("go", "build", "-o", x.program, "../../cmd/acceld").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return x
+}
+
+// distribution is the definition that acceld brings, taking the driver from the distribution.
+func distribution(t *testing.T) *accel.Definition {
+	t.Helper()
+	defs, problem := vendors.Definitions()
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	def := *defs["nvidia-gpu"]
+	def.Driver.Sources = []accel.Source{{Type: accel.SourceDistribution}}
+	return &def
+}
+
+// mirrors are this machine's, of the repositories of Debian 12 that the definition names, and a file of apt's with the
+// same.
+func mirrors(t *testing.T) (out accel.Mirrors, apt string) {
+	t.Helper()
+	out = accel.Mirrors{}
+	for _, s := range distribution(t).On("debian12").Driver.Sources {
+		for _, set := range s.Needs {
+			for _, r := range set.Each() {
+				if out[r.URL] != nil {
+					continue
+				}
+				mirror, err := hostpkg.Mirror(t.Context(), r.Suite)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out[r.URL] = []string{mirror}
+				apt += fmt.Sprintf("deb %s %s main\n", mirror, r.Suite)
+			}
+		}
+	}
+	return out, apt
+}
+
+// preflight gets the driver for a kernel of a host; want is "version: …" or "branch: …".
+func (x shipped) preflight(root, state, release, want string) (driver.PreflightResult, store.Manifest, time.Duration) {
+	x.t.Helper()
+	named, err := json.Marshal(x.mirrors) // which is YAML too
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	config := filepath.Join(x.dir, "config.yaml")
+	write(x.t, config, fmt.Sprintf(`stateDir: %s
+kinds: {nvidia-gpu: {driver: {%s, sources: [{type: distribution}]}}}
+mirrors: %s
+`, state, want, named))
+	x.t.Cleanup(func() { _ = os.RemoveAll(filepath.Join(root, state)) })
+	if err := os.RemoveAll(filepath.Join(root, state)); err != nil {
+		x.t.Fatal(err)
+	}
+	cmd := exec.Command(x.program, "--config", config, "--host-root", root, "driver", "preflight", "nvidia-gpu",
+		"--kernel", release, "-o", "json")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	var results []driver.PreflightResult
+	if json.Unmarshal(out, &results) != nil || len(results) != 1 || results[0].Ready != (err == nil) {
+		x.t.Fatalf("%v: %s", err, out)
+	}
+	var m store.Manifest
+	text, err := os.ReadFile(filepath.Join(root, state, "kmod", results[0].Key, "manifest.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if results[0].Ready && err != nil {
+		x.t.Fatal(err)
+	}
+	return results[0], m, processor(cmd)
+}
+
+// TestWholeSource: the definition that acceld brings builds the open modules out of Debian's packages for both kernels,
+// twice for the good one, whose headers the host has, and a plain make compiles the same source beside it.
 func TestWholeSource(t *testing.T) {
 	c, log, pair := bed(t)
 	root, err := Root(t.Context(), c, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	program := filepath.Join(dir, "acceld")
-	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/acceld").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	write(t, filepath.Join(root, "etc/acceld/definitions.d/nvidia.yaml"), definition)
-	preflight := func(state, release string) (driver.PreflightResult, string, time.Duration) {
-		t.Helper()
-		write(t, filepath.Join(dir, "config.yaml"), "stateDir: "+state+"\n")
-		t.Cleanup(func() { _ = os.RemoveAll(filepath.Join(root, state)) })
-		if err := os.RemoveAll(filepath.Join(root, state)); err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(program, "--config", filepath.Join(dir, "config.yaml"), "--host-root", root,
-			"driver", "preflight", "nvidia-gpu", "--kernel", release, "-o", "json")
-		cmd.Stderr = os.Stderr
-		out, err := cmd.Output()
-		var results []driver.PreflightResult
-		if json.Unmarshal(out, &results) != nil || len(results) != 1 || results[0].Ready != (err == nil) {
-			t.Fatalf("%v: %s", err, out)
-		}
-		manifest, _ := os.ReadFile(filepath.Join(root, state, "kmod", results[0].Key, "manifest.json"))
-		return results[0], string(manifest), processor(cmd)
-	}
-	bad, _, _ := preflight("/var/lib/acceld-bad", pair.Newer)
+	x := newShipped(t, c, log)
+	repositories, _ := mirrors(t)
+	maps.Copy(x.mirrors, repositories)
+	bad, _, _ := x.preflight(root, "/var/lib/acceld-bad", pair.Newer, "version: "+Version)
 	if bad.Ready || bad.Problem.Reason != accel.BuildFailed || !strings.Contains(bad.Problem.Message, Error) {
 		t.Errorf("%s: %+v", pair.Newer, bad)
 	}
-	first, manifest, ours := preflight("/var/lib/acceld-one", pair.Older)
-	if !first.Ready || first.Source != accel.SourceBuild || first.Key == "" || first.Version != Version {
-		t.Fatalf("%s: %+v", pair.Older, first)
+	first, manifest, ours := x.preflight(root, "/var/lib/acceld-one", pair.Older, "version: "+Version)
+	if !first.Ready || first.Source != accel.SourceBuild || first.Version != Version || len(manifest.Firmware) != 2 {
+		t.Fatalf("%s: %+v, %+v", pair.Older, first, manifest)
 	}
-	second, again, _ := preflight("/var/lib/acceld-two-of-another-length", pair.Older)
-	if second.Key != first.Key || sums(t, manifest) != sums(t, again) {
-		t.Errorf("two builds differ:\n%s\n%s", manifest, again)
+	second, again, _ := x.preflight(root, "/var/lib/acceld-two-of-another-length", pair.Older,
+		"version: "+Version)
+	if second.Key != first.Key || sums(manifest) != sums(again) {
+		t.Errorf("two builds differ:\n%+v\n%+v", manifest, again)
 	}
 	plain, used := plainMake(t, root, pair.Older)
 	t.Logf("wall: acceld %.0f s, plain make %.0f s, ratio %.3f; processor: %v, %v, ratio %.3f", first.Seconds,
 		plain.Seconds(), first.Seconds/plain.Seconds(),
 		ours, used, ours.Seconds()/used.Seconds())
+}
+
+// TestFromNothing: a host that has the newer kernel, and neither headers nor a compiler, gets the driver of Debian's
+// security updates, of which there are no open modules, from the mirrors that its apt uses. It asks for the branch.
+func TestFromNothing(t *testing.T) {
+	c, log, pair := bed(t)
+	full, err := Root(t.Context(), c, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := Newest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, root := newShipped(t, c, log), bare(t, full, pair.Newer)
+	_, apt := mirrors(t)
+	if err := os.MkdirAll(filepath.Join(root, "etc/apt"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(root, "etc/apt/sources.list"), apt)
+	got, manifest, _ := x.preflight(root, "/var/lib/acceld", pair.Newer, fmt.Sprintf("branch: %q", accel.BranchOf(version)))
+	if !got.Ready || got.Version != version || len(manifest.Modules) < 4 || len(manifest.Firmware) != 2 {
+		t.Fatalf("%+v, %+v", got, manifest)
+	}
+	t.Logf("%s for %s: %.0f s, %d modules, %d files of firmware", version, pair.Newer, got.Seconds, len(manifest.Modules),
+		len(manifest.Firmware))
+}
+
+// bare is the root of a host that has a kernel and Debian's keys, and neither headers nor a compiler.
+func bare(t *testing.T, from, release string) string {
+	t.Helper()
+	root := t.TempDir()
+	const script = `cd "$1"
+mkdir -p "$2/etc" "$2/usr/lib" "$2/usr/share/keyrings" "$2/usr/lib/modules" "$2/boot" "$2/var/lib" "$2/var/tmp" "$2/run" "$2/usr/src" "$2/proc" "$2/tmp"
+ln -s usr/lib "$2/lib"
+cp usr/lib/os-release "$2/usr/lib/"; ln -s ../usr/lib/os-release "$2/etc/os-release"
+cp usr/share/keyrings/debian-archive-keyring.gpg "$2/usr/share/keyrings/"
+cp boot/*-"$3" "$2/boot/"
+cp -r "usr/lib/modules/$3" "$2/usr/lib/modules/"; rm -f "$2/usr/lib/modules/$3/build" "$2/usr/lib/modules/$3/source"`
+	if out, err := exec.Command("sh", "-euc", script, "sh", from, root, release).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return root
 }
 
 // plainMake compiles the source as its README says.
@@ -200,12 +308,7 @@ func processor(cmd *exec.Cmd) time.Duration {
 }
 
 // sums are the digests of a manifest's modules.
-func sums(t *testing.T, manifest string) string {
-	t.Helper()
-	var m store.Manifest
-	if err := json.Unmarshal([]byte(manifest), &m); err != nil {
-		t.Fatal(err)
-	}
+func sums(m store.Manifest) string {
 	var out []string
 	for _, s := range m.Modules {
 		out = append(out, s.Name+" "+s.SHA256)

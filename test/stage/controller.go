@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
@@ -93,7 +91,7 @@ func writeKustomization(dir, manifests, image, config string) error {
 
 // Leader is the name of the controller's pod that holds the lease.
 func Leader(ctx context.Context, n *bed.Node) (string, error) {
-	lease, err := n.Kube().CoordinationV1().Leases(Namespace).Get(ctx, ControllerName, metav1.GetOptions{})
+	lease, err := n.Client().Lease(ctx, Namespace, ControllerName)
 	if err != nil {
 		return "", fmt.Errorf("cannot read the controller's lease: %w", err)
 	}

@@ -50,7 +50,7 @@ func (s *Stage) Watched(ctx context.Context, g *bed.Guest, script nvml.Script) e
 	// The domain makes its labels the node's.
 	definition := strings.Replace(string(text), "resource: qemu.org/edu\n",
 		"vendor: nvidia.com\nresource: qemu.org/edu\n", 1) +
-		fmt.Sprintf("probe:\n  argv: [acceld-nvml, -library, %s, -every, 2s, -patience, 2s]\n  silence: 8s\n", library)
+		fmt.Sprintf("probe:\n  argv: [acceld-nvml, -library, %s, -every, 5s, -patience, 15s]\n  silence: 30s\n", library)
 	return g.WriteFile(ctx, "/etc/acceld/definitions.d/edu.yaml", []byte(definition), 0o644)
 }
 

@@ -34,7 +34,7 @@ func (s *Stage) ControllerImage(ctx context.Context, n *bed.Node) (string, error
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build the controller: %w\n%s", err, text)
 	}
-	cmd := exec.CommandContext(ctx, "go", "run", ".", "-bin", s.bin, "-controller", "-push",
+	cmd := exec.CommandContext(ctx, "go", "run", ".", "-bin", s.bin, "-compression", "1", "-controller", "-push",
 		n.Registry()+"/acceld-controller:test", "-insecure")
 	cmd.Dir = s.File("packaging/image")
 	if text, err := cmd.CombinedOutput(); err != nil {

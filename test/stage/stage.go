@@ -113,7 +113,8 @@ func (s *Stage) Image(ctx context.Context, b *bed.Bed) (string, error) {
 	if s.pushed == b.Registry() {
 		return name, nil
 	}
-	cmd := exec.CommandContext(ctx, "go", "run", ".", "-bin", s.bin, "-push", b.Registry()+"/acceld:test", "-insecure")
+	cmd := exec.CommandContext(ctx, "go", "run", ".", "-bin", s.bin, "-push", b.Registry()+"/acceld:test", "-insecure",
+		"-compression", "1")
 	cmd.Dir = s.File("packaging/image")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot make the agent's image: %w\n%s", err, out)

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/acceld/acceld/test/stage/programs"
 )
 
 // unit is what runs by itself: a scenario, or a command.
@@ -35,7 +37,7 @@ type unit struct {
 
 // packages have tests that need the test bed, each of which is a unit.
 func packages() []string {
-	return []string{"vm", "e2e", "faults", "power", "nvidia", "prometheus", "replicas", "admission"}
+	return []string{"vm", "e2e", "faults", "power", "nvidia", "prometheus", "replicas", "admission", "prove/real"}
 }
 
 // commands are the units that are no scenario.
@@ -70,7 +72,7 @@ func discover(ctx context.Context, root, bin string) ([]*unit, error) {
 		program := filepath.Join(bin, strings.ReplaceAll(p, "/", "-")+".test")
 		dir := filepath.Join(root, "test", p)
 		build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-o", program, ".")
-		build.Dir = dir
+		build.Dir, build.Env = dir, append(os.Environ(), programs.Collector)
 		if out, err := build.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("cannot compile the tests of %q: %w\n%s", p, err, out)
 		}

@@ -49,7 +49,8 @@
 // A snapshot holds a guest's memory, disk and etcd data at the moment it was ready. A scenario goes on from it with a
 // disk overlay and a copy of etcd's data of its own, so scenarios never see each other; then the clock is stepped and
 // the connections that lead nowhere are ended. Snapshots are made without accelerators, because edu cannot be saved;
-// they are plugged in afterwards. Options.FreshBoot boots from power-on instead.
+// they are plugged in afterwards. The first guest of a kind is saved on its way and runs on. Options.FreshBoot boots
+// from power-on and saves nothing.
 //
 // # Power cuts
 //

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/acceld/acceld/test/vm/bed"
 )
@@ -64,9 +63,6 @@ func (n *Node) within(wait func(context.Context) error) {
 	defer cancel()
 	n.check(wait(ctx))
 }
-
-// Kube is the admin's client.
-func (n *Node) Kube() *kubernetes.Clientset { return n.Cluster.Kube() }
 
 // Kubeconfig is the admin's client configuration file.
 func (n *Node) Kubeconfig() string { return n.Cluster.Kubeconfig() }

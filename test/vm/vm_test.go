@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // accelerators lists the PCI addresses of the accelerators that the guest sees.
@@ -101,7 +103,7 @@ func TestNodesFromOneSnapshotAreStrangers(t *testing.T) {
 			if n.Run("test", "-e", "/var/lib/mark").OK() {
 				t.Error("this node has the other's file")
 			}
-			if _, err := n.Kube().CoreV1().ConfigMaps("default").Get(t.Context(), "mark",
+			if _, err := clientset.Of(n.Cluster).CoreV1().ConfigMaps("default").Get(t.Context(), "mark",
 				metav1.GetOptions{}); err == nil {
 				t.Error("this cluster has the other's object")
 			}

@@ -176,7 +176,11 @@ and the other kinds that a file names. FILE may be "-" for standard input. Nothi
 				return exit{exitFailed, fmt.Errorf("%s in %s", count(v.faults, "error"), count(len(files), "file"))}
 			}
 			for _, kind := range sorted(v.from) {
-				fmt.Fprintf(p.out, "%s: %s is valid\n", v.from[kind], kind)
+				unchecked := ""
+				if v.known[kind].Check == nil {
+					unchecked = "; it has no check: its devices are offered unchecked"
+				}
+				fmt.Fprintf(p.out, "%s: %s is valid%s\n", v.from[kind], kind, unchecked)
 			}
 			return nil
 		}),

@@ -192,3 +192,11 @@ func loadModuleCommand(c *common) *cobra.Command {
 		},
 	}
 }
+
+// enterRootCommand is the process that becomes a program of a build in a builder image; see host.RootMain.
+func enterRootCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: host.RootCommand, Hidden: true, Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return exit{host.RootMain(os.Stdin), nil} },
+	}
+}

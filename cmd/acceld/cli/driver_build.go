@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/trust"
 )
 
@@ -17,8 +18,8 @@ func driverBuildCommand(c *common) *cobra.Command {
 		Use: "build KIND...", Short: "Build drivers and publish them",
 		Long: `build compiles the drivers of the named kinds from their build sources into the store, against the headers of the
 running kernel, or of the kernel named with --kernel. It loads nothing and needs no device, so a pipeline can run it
-in a toolkit image. With --push it also publishes each driver to the kind's sources of type oci, and prints the
-reference with its digest.`,
+in a toolkit image. If the kind has a user space, build fetches that, too. With --push it also publishes each driver to
+the kind's sources of type oci, and prints the reference with its digest.`,
 		Args: takes(1, many, "name the kinds"),
 		RunE: c.opened(func(p *parts, kinds []string) error {
 			if signKey != "" && !push {
@@ -36,18 +37,26 @@ reference with its digest.`,
 			defer v.close()
 			facts := p.factsFor(kernel)
 			for _, def := range defs {
+				def, problem := d.Sources().Resolve(p.ctx, def, facts)
+				if problem != nil {
+					return v.failed(problem)
+				}
 				e, problem := d.Sources().Build(p.ctx, def, facts)
 				if problem != nil {
 					return v.failed(problem)
 				}
 				fmt.Fprintf(p.out, "%s: driver %s for kernel %s is in the store: %s\n", def.Kind, e.Version,
 					e.KernelRelease, e.Key)
+				problem = d.Sources().UserSpace(p.ctx, def, facts, e.ModulesVersion(), source.Options{Exact: true})
+				if problem != nil {
+					return v.failed(problem)
+				}
 				if !push {
 					continue
 				}
 				pushed, problem := d.Sources().Push(p.ctx, def, facts, e, key)
 				for _, a := range pushed {
-					fmt.Fprintf(p.out, "%s: published %s\n", def.Kind, a.Reference)
+					fmt.Fprintf(p.out, "%s: published %s%s\n", def.Kind, a.Reference, withUserSpace(a))
 				}
 				if problem != nil {
 					return v.failed(problem)

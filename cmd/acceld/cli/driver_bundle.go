@@ -9,6 +9,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/store"
 )
 
@@ -47,14 +48,22 @@ func bundleExportCommand(c *common) *cobra.Command {
 				return failed(problem)
 			}
 			for i, a := range made {
-				fmt.Fprintf(p.out, "%s: driver %s for kernel %s: %s\n", entries[i].Kind, entries[i].Version,
-					entries[i].KernelRelease, a.Digest)
+				fmt.Fprintf(p.out, "%s: driver %s for kernel %s%s: %s\n", entries[i].Kind, entries[i].Version,
+					entries[i].KernelRelease, withUserSpace(a), a.Digest)
 			}
 			return nil
 		}),
 	}
 	cmd.Flags().StringVar(&signKey, "sign-key", "", "sign the drivers with this private key (PEM)")
 	return cmd
+}
+
+// withUserSpace says that an artifact has the second half of a driver, too.
+func withUserSpace(a artifact.Pushed) string {
+	if a.UserSpace == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", with %d files of user space", a.UserSpace)
 }
 
 // stored finds the usable entries of a kind, or the one whose key begins with what.

@@ -33,10 +33,10 @@ func resetCommand(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reset DEVICE...", Short: "Reset unused devices and bind their driver again",
 		Long: `reset takes devices out of use, unbinds their driver, lets the kernel reset them, binds the driver again and runs the
-self-test. Name a device by its PCI address or its UUID. reset changes nothing if a process or a pod has a device (it
-names them), if the kernel cannot reset the device, or if the reset would also affect devices that you did not name.
-During the reset, a running agent gives the devices to nobody. An interrupted reset leaves a device without a driver at
-worst; the agent, or the next reset, binds it again.`,
+self-test of kinds that have one. Name a device by its PCI address or its UUID. reset changes nothing if a process or a
+pod has a device (it names them), if the kernel cannot reset the device, or if the reset would also affect devices that
+you did not name. During the reset, a running agent gives the devices to nobody. An interrupted reset leaves a device
+without a driver at worst; the agent, or the next reset, binds it again.`,
 		Args: takes(1, many, "name the devices"),
 		RunE: c.opened(func(p *parts, words []string) error {
 			r := &reset{parts: p, driver: p.Driver(nil)}

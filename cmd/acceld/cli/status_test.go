@@ -102,6 +102,14 @@ func every(visit func(title string, m shown)) {
 		}
 		visit(fmt.Sprintf("state %q", s), stood(st, have))
 	}
+	visit("a driver without a check", stood(accel.Status{
+		State: accel.Ready, Published: map[accel.Published]accel.Phase{
+			accel.DriverContainer: accel.PhaseUnchecked, accel.DevicePlugin: accel.PhaseReady,
+		},
+	}, accel.Have{Accelerators: anyCards(well), Driver: accel.DriverHave{
+		Serves: true, Source: "installed", Unchecked: true,
+		Modules: []accel.LoadedModule{{Name: "npu", Version: "1.0.0"}},
+	}}))
 	visit("a container runtime that does not read the spec", stood(accel.Status{State: accel.Ready},
 		accel.Have{Accelerators: anyCards(well), Runtime: accel.RuntimeHave{
 			Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json",

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -117,6 +118,12 @@ func printKind(s *tableWriter, m shown, kind string) {
 	}
 	if d := have.Driver; len(d.Modules) > 0 {
 		s.field(2, "driver", driverLine(d))
+		if d.UserSpace != nil {
+			s.field(2, "libs", "from "+plain(d.UserSpace.Origin))
+		}
+		if len(d.Companions) > 0 {
+			s.field(2, "daemons", daemons(s, d.Companions))
+		}
 	}
 	for _, release := range sorted(have.Driver.Next) {
 		word := s.good("the driver is ready for it")
@@ -247,12 +254,26 @@ func moment(now, at time.Time) string {
 	return at.Local().Format("2006-01-02 15:04")
 }
 
+// daemons says which of a driver's companions run.
+func daemons(s *tableWriter, all []accel.CompanionHave) string {
+	var words []string
+	for _, c := range all {
+		colour := s.good
+		if !c.Runs {
+			colour = s.bad
+		}
+		words = append(words, plain(c.Name)+" "+colour(c.State()))
+	}
+	return strings.Join(words, ", ")
+}
+
 func driverLine(d accel.DriverHave) string {
 	var mods []string
 	for _, m := range d.Modules {
 		mods = append(mods, filled(" ", m.Name, m.Version))
 	}
-	return strings.Join(mods, ", ") + prefixed(", from ", d.Source) + prefixed("; ", plain(d.Proof))
+	proof := plain(cmp.Or(d.WhyUnchecked(), d.Proof))
+	return strings.Join(mods, ", ") + prefixed(", from ", d.Source) + prefixed("; ", proof)
 }
 
 // published lists the published states by phase, the worst phase first.
@@ -261,7 +282,12 @@ func published(i palette, s accel.Status) string {
 	for _, phase := range []struct {
 		phase accel.Phase
 		paint func(string) string
-	}{{accel.PhaseFailed, i.bad}, {accel.PhasePending, i.wait}, {accel.PhaseReady, i.good}} {
+	}{
+		{accel.PhaseFailed, i.bad},
+		{accel.PhasePending, i.wait},
+		{accel.PhaseUnchecked, i.wait},
+		{accel.PhaseReady, i.good},
+	} {
 		var names []string
 		for _, p := range []accel.Published{
 			accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/store"
 )
 
 // upgradeFlags are the options of `acceld driver upgrade`.
@@ -50,12 +51,16 @@ command.`,
 
 // upgrade plans, requests and follows an upgrade.
 func (p *parts) upgrade(v *view, d *driver.Driver, kind string, f upgradeFlags) error {
+	facts := p.facts()
+	def, branch, problem := p.newest(d, kind, f, facts)
+	if problem != nil {
+		return v.failed(problem)
+	}
 	r := driver.Request{
-		Version: f.version, Holders: accel.Holders(f.holders), Adopt: f.adopt, Over: p.BaseKinds[kind].Driver.Version,
+		Version: f.version, Holders: accel.Holders(f.holders), Adopt: f.adopt, Over: def.Driver.Version,
 		Asked: time.Now().UTC().Round(0),
 	}
-	def := r.Apply(p.BaseKinds[kind])
-	facts := p.facts()
+	def = r.Apply(def)
 	accs := p.Accelerators(def, facts)
 	have, problem := d.Probe(def, facts, accs)
 	if have.Upgrade == nil {
@@ -71,6 +76,11 @@ func (p *parts) upgrade(v *view, d *driver.Driver, kind string, f upgradeFlags) 
 	if _, err := p.Host.Path(p.Config.Socket); err != nil { // an agent that cannot be asked may be running
 		return exit{exitFailed, err}
 	}
+	if branch != nil {
+		if problem := branch.Choose(p.Host, p.Config.StateDir, kind); problem != nil {
+			return failed(problem)
+		}
+	}
 	if problem := driver.Ask(p.Host, p.Config.StateDir, kind, r); problem != nil {
 		return failed(problem)
 	}
@@ -85,6 +95,23 @@ func (p *parts) upgrade(v *view, d *driver.Driver, kind string, f upgradeFlags) 
 	fmt.Fprintf(p.out, "%s: version %s serves\n", kind, cmp.Or(have.Version, "-"))
 	_ = v.waited(d.Sources().Wait) // the new driver serves, though it may not be published
 	return nil
+}
+
+// newest returns the definition of a kind as it is configured. If that names a branch and the command no version, it
+// has the newest version of the branch, unless the one in use is newer; branch is what to record then.
+func (p *parts) newest(d *driver.Driver, kind string, f upgradeFlags, facts accel.Facts) (def *accel.Definition,
+	branch *store.Branch, problem *accel.Problem,
+) {
+	def = p.BaseKinds[kind]
+	if def.Driver.Branch == "" || f.version != "" {
+		return def, nil, nil
+	}
+	b, problem := d.Sources().Newest(p.ctx, def, facts)
+	if problem != nil || accel.Natural(b.Version, def.Driver.Version) < 0 {
+		return def, nil, problem
+	}
+	fmt.Fprintf(p.out, "%s: the newest version of branch %s is %s\n", kind, b.Branch, b.Version)
+	return b.Apply(def), &b, nil
 }
 
 // printPlan writes what an upgrade would do.

@@ -19,6 +19,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // rounds is how often each fault is made; medians are of these. A device that becomes unhealthy five times in ten
@@ -78,7 +79,7 @@ func byClaims(n *bed.Node) []watcher {
 		_ accel.Reason,
 	) error {
 		for {
-			list, err := n.Kube().ResourceV1().ResourceSlices().List(ctx,
+			list, err := clientset.Of(n).ResourceV1().ResourceSlices().List(ctx,
 				metav1.ListOptions{FieldSelector: "spec.driver=" + stage.Class})
 			if err != nil {
 				return err

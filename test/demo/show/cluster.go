@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os/exec"
 	"slices"
@@ -9,13 +10,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/cluster"
+	"github.com/acceld/acceld/test/vm/parts"
 	"github.com/acceld/acceld/test/vm/seed"
 	"github.com/acceld/acceld/test/vm/supply"
 )
@@ -35,13 +37,10 @@ func (n *node) stop() {
 	}
 }
 
-// beside makes the second half's node while the first half runs. Its parts are built once the first half's machine
-// runs, and it boots once a container has computed there: two machines that start at once delay the first result and
-// end no earlier.
-func (d *demo) beside(ctx context.Context, booted, computed <-chan struct{}, n *node) (err error) {
-	if err := wait(ctx, booted); err != nil {
-		return err
-	}
+// beside makes the second half's node while the first half runs. Its parts are built with what the first half leaves of
+// the processors, and it boots once a container has computed there: two machines that start at once delay the first
+// result and end no earlier.
+func (d *demo) beside(ctx context.Context, computed <-chan struct{}, n *node) (err error) {
 	if _, err := supply.Make(ctx, d.log, joined()); err != nil {
 		return err
 	}
@@ -53,7 +52,12 @@ func (d *demo) beside(ctx context.Context, booted, computed <-chan struct{}, n *
 	}
 	both, making := errgroup.WithContext(ctx)
 	both.Go(func() (err error) {
-		n.Node, err = n.bed.StartNode(making, bed.Options{Accelerators: 2, FreshBoot: true, Engine: seed.Containerd})
+		n.Node, err = n.bed.StartNode(making, bed.Options{Accelerators: 2, Engine: seed.Containerd, NoWarmUp: true})
+		return err
+	})
+	use := func() {}
+	both.Go(func() (err error) { // a boot leaves it a processor, and needs no kubectl
+		use, err = n.bed.Build(making, parts.Kubectl)
 		return err
 	})
 	both.Go(func() error {
@@ -62,7 +66,9 @@ func (d *demo) beside(ctx context.Context, booted, computed <-chan struct{}, n *
 			return err
 		})
 	})
-	return both.Wait()
+	err = both.Wait()
+	use()
+	return err
 }
 
 func wait(ctx context.Context, closed <-chan struct{}) error {
@@ -138,7 +144,14 @@ func (d *demo) compute(ctx context.Context, n *bed.Node) error {
 	if err := n.Apply(ctx, stage.Pod("compute", image, 1, "-expect", "1")); err != nil {
 		return err
 	}
-	if err := n.WaitPod(ctx, "default", "compute", corev1.PodSucceeded); err != nil {
+	// The pod has succeeded some seconds later, when the kubelet has taken its network down.
+	var end *corev1.ContainerStateTerminated
+	if err := n.WaitPodUntil(ctx, "default", "compute", "at its end", func(p *corev1.Pod) bool {
+		for _, c := range p.Status.ContainerStatuses {
+			end = c.State.Terminated
+		}
+		return end != nil
+	}); err != nil {
 		return err
 	}
 	log, err := n.PodLog(ctx, "default", "compute")
@@ -146,8 +159,11 @@ func (d *demo) compute(ctx context.Context, n *bed.Node) error {
 		return err
 	}
 	d.show(log)
-	node, err := n.Kube().CoreV1().Nodes().Get(ctx, bed.NodeName, metav1.GetOptions{})
-	if err != nil {
+	if end.ExitCode != 0 {
+		return fmt.Errorf("the pod did not compute: exit status %d", end.ExitCode)
+	}
+	var node corev1.Node
+	if err := n.Client().Get(ctx, cluster.Core("nodes", ""), bed.NodeName, &node); err != nil {
 		return err
 	}
 	d.title("Labels of the node")

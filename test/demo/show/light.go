@@ -14,20 +14,15 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// light is the first half. It closes booted when its machine runs, and computed when a container has computed there.
-func (d *demo) light(ctx context.Context, b *bed.Bed, booted, computed chan<- struct{}) error {
+// light is the first half. It closes computed when a container has computed there.
+func (d *demo) light(ctx context.Context, b *bed.Bed, computed chan<- struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	g, err := b.StartLight(ctx, bed.Options{Accelerators: 2, FreshBoot: true, Engine: "containerd"})
+	g, err := b.StartLight(ctx, bed.Options{Accelerators: 2, Engine: "containerd"})
 	if err != nil {
 		return err
 	}
 	defer g.Stop()
-	close(booted)
-	d.title("The kernel, lspci and /dev of the machine: two accelerators, no driver.")
-	if err := d.shell(ctx, g, bare); err != nil {
-		return err
-	}
 	if _, err := g.Start(ctx, nil, nil, "containerd", "--log-level=error"); err != nil {
 		return err
 	}
@@ -35,9 +30,17 @@ func (d *demo) light(ctx context.Context, b *bed.Bed, booted, computed chan<- st
 	if err != nil {
 		return err
 	}
-	pulled := make(chan error, 1)
+	pulled, copied := make(chan error, 1), make(chan error, 1)
 	go func() { pulled <- stage.Must(g.Sh(ctx, pull, image)) }()
-	if err := d.install(ctx, g); err != nil {
+	go func() { copied <- d.copyPrograms(ctx, g) }()
+	d.title("The kernel, lspci and /dev of the machine: two accelerators, no driver.")
+	if err := d.shell(ctx, g, bare); err != nil {
+		return err
+	}
+	if err := d.driver(ctx, g); err != nil {
+		return err
+	}
+	if err := <-copied; err != nil {
 		return err
 	}
 	d.title("acceld run")
@@ -69,14 +72,19 @@ const bare = "uname -sr; lspci -nnk -d 1234:11e8; ls /dev/edu* 2>&1 || true; lsm
 const curl = `curl -fsS http://127.0.0.1:9480/healthz; echo
 curl -fsS http://127.0.0.1:9480/metrics | grep -E '^accelerator_(up|info|healthy|temperature_celsius)\{.*0000:01'`
 
-// install puts the programs of acceld and a driver that is built already onto the machine.
-func (d *demo) install(ctx context.Context, g *bed.Guest) error {
+// copyPrograms puts the programs of acceld onto the machine.
+func (d *demo) copyPrograms(ctx context.Context, g *bed.Guest) error {
 	for _, p := range []string{"acceld", "acceld-hook", "edu-check"} {
 		if err := g.Put(ctx, d.stage.Program(p), "/usr/bin/"+p, 0o755); err != nil {
 			return err
 		}
 	}
-	return d.log.Do("the driver for this kernel: built in the machine the first time, prebuilt from then on",
+	return nil
+}
+
+// driver puts a driver that is built already onto the machine.
+func (d *demo) driver(ctx context.Context, g *bed.Guest) error {
+	return d.log.Do("the driver for this kernel: built beside the machine the first time, prebuilt from then on",
 		func() error {
 			return d.stage.Store(ctx, g, stage.Version)
 		})

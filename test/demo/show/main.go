@@ -18,6 +18,7 @@ import (
 
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/parts"
 	"github.com/acceld/acceld/test/vm/progress"
 	"github.com/acceld/acceld/test/vm/seed"
 	"github.com/acceld/acceld/test/vm/supply"
@@ -54,7 +55,10 @@ type demo struct {
 func alone() supply.Config {
 	return supply.Config{Engines: []seed.Engine{seed.Containerd}, NoCluster: true}
 }
-func joined() supply.Config { return supply.Config{Engines: []seed.Engine{seed.Containerd}} }
+
+func joined() supply.Config {
+	return supply.Config{Engines: []seed.Engine{seed.Containerd}, Later: []string{parts.Kubectl}, Idle: true}
+}
 
 func (d *demo) run(ctx context.Context, cluster bool) error {
 	dir, err := os.MkdirTemp("", "acceld-demo-")
@@ -68,9 +72,9 @@ func (d *demo) run(ctx context.Context, cluster bool) error {
 	halves, running := errgroup.WithContext(ctx)
 	var second node
 	defer second.stop()
-	booted, computed := make(chan struct{}), make(chan struct{})
+	computed := make(chan struct{})
 	if cluster {
-		halves.Go(func() error { return d.beside(running, booted, computed, &second) })
+		halves.Go(func() error { return d.beside(running, computed, &second) })
 	}
 	halves.Go(func() error {
 		b, err := bed.OpenLog(running, d.log, alone())
@@ -78,7 +82,7 @@ func (d *demo) run(ctx context.Context, cluster bool) error {
 			return err
 		}
 		defer b.Close()
-		return d.light(running, b, booted, computed)
+		return d.light(running, b, computed)
 	})
 	if err := halves.Wait(); err != nil || !cluster {
 		return err

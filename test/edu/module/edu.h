@@ -47,8 +47,14 @@ struct edu_dma_copy {
 	__u32 reserved;		/* in: 0 */
 };
 
+struct edu_version {
+	char version[32];	/* in: the user space's, NUL-terminated */
+};
+
 #define EDU_INFO	_IOR(0xed, 0, struct edu_info)
 #define EDU_FACTORIAL	_IOWR(0xed, 1, struct edu_factorial)
 #define EDU_DMA_COPY	_IOW(0xed, 2, struct edu_dma_copy)
+/* Fails with EPROTO, and a line in the kernel log, unless both versions are equal. */
+#define EDU_CHECK_VERSION	_IOW(0xed, 3, struct edu_version)
 
 #endif

@@ -6,6 +6,7 @@
 #include <linux/uaccess.h>
 
 #include "edu_priv.h"
+#include "edu_version.h"
 
 /* What an operation may use of a device: part is NULL for all of it. */
 static u32 edu_dma_size(const struct edu_part *part)
@@ -66,6 +67,21 @@ static long edu_ioctl_dma_copy(struct edu_dev *edu, const struct edu_part *part,
 	return ret;
 }
 
+/* libedu asks this before anything else: its calls mean what its own version says. */
+static long edu_ioctl_check_version(struct edu_dev *edu, void __user *arg)
+{
+	struct edu_version v;
+
+	if (copy_from_user(&v, arg, sizeof(v)))
+		return -EFAULT;
+	v.version[sizeof(v.version) - 1] = '\0';
+	if (!strcmp(v.version, EDU_VERSION))
+		return 0;
+	pr_warn_ratelimited("edu: %s: API mismatch: the library has version %.31s, this module has %s\n",
+			    edu->bdf, v.version, EDU_VERSION);
+	return -EPROTO;
+}
+
 static long edu_do_ioctl(struct edu_dev *edu, const struct edu_part *part,
 			 unsigned int cmd, unsigned long arg)
 {
@@ -80,6 +96,8 @@ static long edu_do_ioctl(struct edu_dev *edu, const struct edu_part *part,
 		return edu_ioctl_factorial(edu, p);
 	case EDU_DMA_COPY:
 		return edu_ioctl_dma_copy(edu, part, p);
+	case EDU_CHECK_VERSION:
+		return edu_ioctl_check_version(edu, p);
 	default:
 		return -ENOTTY;
 	}

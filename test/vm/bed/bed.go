@@ -24,6 +24,7 @@ import (
 	"github.com/acceld/acceld/test/vm/disk"
 	"github.com/acceld/acceld/test/vm/image"
 	"github.com/acceld/acceld/test/vm/initramfs"
+	"github.com/acceld/acceld/test/vm/parts"
 	"github.com/acceld/acceld/test/vm/process"
 	"github.com/acceld/acceld/test/vm/progress"
 	"github.com/acceld/acceld/test/vm/qemu"
@@ -140,6 +141,13 @@ func (b *Bed) Close() {
 
 // Program is the path of a built program, such as "kubectl".
 func (b *Bed) Program(name string) string { return b.supply.Parts.Path(name) }
+
+// Build builds a part that the bed's configuration leaves for later. Nothing else may use the bed's programs meanwhile
+// but a node that starts; use makes the programs known.
+func (b *Bed) Build(ctx context.Context, name string) (use func(), err error) {
+	set, err := parts.Builder{Idle: b.config.Idle}.Build(ctx, b.cache, b.log, name)
+	return func() { b.supply.Parts = b.supply.Parts.With(set) }, err
+}
 
 // Failures is the folder that keeps what failed tests leave.
 func (b *Bed) Failures() string { return b.cache.Path("failures") }

@@ -28,6 +28,8 @@ type Options struct {
 	Kernel string
 	// FreshBoot boots from power-on instead of going on from a snapshot.
 	FreshBoot bool
+	// NoWarmUp saves a node before it has run a pod: the first start is quicker, every later one slower.
+	NoWarmUp bool
 	// NoKubernetes is a host with systemd: no control plane, kubelet not installed, the container runtime installed but
 	// not started.
 	NoKubernetes bool
@@ -103,9 +105,11 @@ func (b *Bed) check(o Options) error {
 // commandLine is the kernel's. Names of network cards are left alone and the mitigations off to save emulated time. The
 // tick is periodic: on a busy host an emulated processor was seen to lose the one interrupt that its one-shot timer
 // gives, and with it all timers for the rest of its life ("rcu_preempt kthread timer wakeup didn't happen").
+// Nobody types on a keyboard here, and an emulated machine was once seen to stop for ever while its kernel looked for
+// one.
 func commandLine(kind seed.Kind, more string) string {
 	line := "console=ttyS0 panic=5 net.ifnames=0 mitigations=off audit=0 apparmor=0 random.trust_cpu=on " +
-		"highres=off nohz=off bed.kind=" + string(kind)
+		"highres=off nohz=off initcall_blacklist=i8042_init bed.kind=" + string(kind)
 	return strings.TrimSpace(line + " " + more)
 }
 

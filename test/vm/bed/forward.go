@@ -10,6 +10,8 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/acceld/acceld/test/vm/cluster"
 )
 
 // Forward listens on a port of the host's loopback for what runs natively beside the guests, such as the scheduler, and
@@ -55,8 +57,10 @@ func (n *Node) forward(client net.Conn, namespace, service, port string) {
 
 // endpoint is the address of a ready endpoint.
 func (n *Node) endpoint(ctx context.Context, namespace, service, port string) (string, error) {
-	list, err := n.Kube().DiscoveryV1().EndpointSlices(namespace).List(ctx,
-		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+	var list discoveryv1.EndpointSliceList
+	err := n.Client().List(ctx, cluster.Resource{
+		Group: discoveryv1.SchemeGroupVersion, Name: "endpointslices", Namespace: namespace,
+	}, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service}, &list)
 	if err != nil {
 		return "", fmt.Errorf("cannot find where the Service %q leads: %w", service, err)
 	}

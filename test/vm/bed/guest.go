@@ -282,6 +282,14 @@ func (g *Guest) Monitor() *qemu.Monitor { return g.machine.Monitor }
 // Key tells guests whose disks differ apart.
 func (g *Guest) Key() string { return g.bed.supply.Debian.Key() + " " + g.config.Kernel }
 
+// Tree is a folder of this machine with the files of the guest's disk; see [disk.Debian.Tree].
+func (g *Guest) Tree() string { return g.bed.supply.Debian.Tree() }
+
+// Kernel is the release of the guest's kernel, as uname -r prints it.
+func (g *Guest) Kernel() string {
+	return strings.TrimPrefix(filepath.Base(g.config.Kernel), "vmlinuz-")
+}
+
 // Keep is an entry of the bed's cache, for what a scenario makes and the next one needs too; see [cache.Dir.Entry].
 func (g *Guest) Keep(ctx context.Context, kind string, key *cache.Key, build func(tmp string) error) (string, error) {
 	return g.bed.cache.Entry(ctx, kind, key, build)

@@ -14,11 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/acceld/acceld/test/vm/cluster"
-	"github.com/acceld/acceld/test/vm/image"
 )
 
 // Node is a guest with systemd and, unless it was started without, a Kubernetes cluster of which it is the only node.
@@ -40,10 +38,10 @@ const NodeName = "bed-node"
 // Name is the node's name in the cluster.
 func (n *Node) Name() string { return n.member.Hostname }
 
-// Kube is the admin's client.
-func (n *Node) Kube() *kubernetes.Clientset { return n.plane.Client() }
+// Client is the bed's own client; package clientset has the usual one.
+func (n *Node) Client() *cluster.Client { return n.plane.Client() }
 
-// REST is the admin's configuration for other kinds of client.
+// REST is the admin's configuration for other clients.
 func (n *Node) REST() *rest.Config { return n.plane.REST() }
 
 // Kubeconfig is the admin's client configuration file.
@@ -101,33 +99,12 @@ func (n *Node) Delete(ctx context.Context, manifest []byte) error {
 	return err
 }
 
-// PushImage stores an image that is busybox with these files on top, and returns the name that a pod gives for it.
-func (n *Node) PushImage(ctx context.Context, name string, files map[string]image.File, entrypoint ...string) (string,
-	error,
-) {
-	all, err := n.bed.busyboxFiles()
-	if err != nil {
-		return "", err
-	}
-	for path, f := range files {
-		all[path] = f
-	}
-	err = n.bed.registry.Push(ctx, name, image.Spec{Files: all, Entrypoint: entrypoint})
-	return n.Image(name), err
-}
-
-// Image is the name that a pod gives for an image of the bed's registry. "bed/busybox:1" is always there.
-func (n *Node) Image(name string) string { return n.bed.GuestRegistry() + "/" + name }
-
-// Registry is where tests may push images themselves, as seen from the host.
-func (n *Node) Registry() string { return n.bed.Registry() }
-
 // Bed is the test bed that the node is part of.
 func (n *Node) Bed() *Bed { return n.bed }
 
 // PodLog is what a pod's only container said.
 func (n *Node) PodLog(ctx context.Context, namespace, name string) (string, error) {
-	log, err := n.Kube().CoreV1().Pods(namespace).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(ctx)
+	log, err := n.Client().Log(ctx, namespace, name)
 	if err != nil {
 		return "", fmt.Errorf("cannot read the log of pod %q: %w", namespace+"/"+name, err)
 	}
@@ -136,11 +113,12 @@ func (n *Node) PodLog(ctx context.Context, namespace, name string) (string, erro
 
 // WaitNode waits until the node's object satisfies a predicate; what names it in the error.
 func (n *Node) WaitNode(ctx context.Context, what string, satisfied func(*corev1.Node) bool) error {
-	nodes := n.Kube().CoreV1().Nodes()
+	nodes := cluster.Core("nodes", "")
 	var last *corev1.Node
 	err := wait(ctx,
 		func() (string, bool, error) {
-			list, err := nodes.List(ctx, metav1.ListOptions{FieldSelector: byName(n.Name())})
+			var list corev1.NodeList
+			err := n.Client().List(ctx, nodes, metav1.ListOptions{FieldSelector: byName(n.Name())}, &list)
 			if err != nil {
 				return "", false, err
 			}
@@ -153,7 +131,8 @@ func (n *Node) WaitNode(ctx context.Context, what string, satisfied func(*corev1
 			return list.ResourceVersion, false, nil
 		},
 		func(version string) (watch.Interface, error) {
-			return nodes.Watch(ctx, metav1.ListOptions{FieldSelector: byName(n.Name()), ResourceVersion: version})
+			return n.Client().Watch(ctx, nodes,
+				metav1.ListOptions{FieldSelector: byName(n.Name()), ResourceVersion: version})
 		},
 		func(e watch.Event) bool {
 			node, ok := e.Object.(*corev1.Node)
@@ -229,10 +208,7 @@ func drain(ctx context.Context, w watch.Interface, done func(watch.Event) bool) 
 
 // WaitPod waits until a pod is in a phase.
 func (n *Node) WaitPod(ctx context.Context, namespace, name string, phase corev1.PodPhase) error {
-	pods := n.Kube().CoreV1().Pods(namespace)
-	var last *corev1.Pod
-	satisfied := func(p *corev1.Pod) bool {
-		last = p
+	return n.WaitPodUntil(ctx, namespace, name, string(phase), func(p *corev1.Pod) bool {
 		if p.Status.Phase != phase {
 			return false
 		}
@@ -245,17 +221,29 @@ func (n *Node) WaitPod(ctx context.Context, namespace, name string, phase corev1
 			}
 		}
 		return len(p.Status.ContainerStatuses) > 0
+	})
+}
+
+// WaitPodUntil waits until a pod is as what says.
+func (n *Node) WaitPodUntil(ctx context.Context, namespace, name, what string, is func(*corev1.Pod) bool) error {
+	pods := cluster.Core("pods", namespace)
+	var last *corev1.Pod
+	satisfied := func(p *corev1.Pod) bool {
+		last = p
+		return is(p)
 	}
 	err := wait(ctx,
 		func() (string, bool, error) {
-			l, err := pods.List(ctx, metav1.ListOptions{FieldSelector: byName(name)})
+			var l corev1.PodList
+			err := n.Client().List(ctx, pods, metav1.ListOptions{FieldSelector: byName(name)}, &l)
 			if err != nil {
 				return "", false, err
 			}
 			return l.ResourceVersion, len(l.Items) > 0 && satisfied(&l.Items[0]), nil
 		},
 		func(version string) (watch.Interface, error) {
-			return pods.Watch(ctx, metav1.ListOptions{FieldSelector: byName(name), ResourceVersion: version})
+			return n.Client().Watch(ctx, pods,
+				metav1.ListOptions{FieldSelector: byName(name), ResourceVersion: version})
 		},
 		func(e watch.Event) bool {
 			p, ok := e.Object.(*corev1.Pod)
@@ -265,9 +253,9 @@ func (n *Node) WaitPod(ctx context.Context, namespace, name string, phase corev1
 		return nil
 	}
 	if last == nil {
-		return fmt.Errorf("cannot wait for pod %q to be %s: %w; it does not exist", name, phase, err)
+		return fmt.Errorf("cannot wait for pod %q to be %s: %w; it does not exist", name, what, err)
 	}
-	return fmt.Errorf("cannot wait for pod %q to be %s: %w; it is %+v", name, phase, err, last.Status)
+	return fmt.Errorf("cannot wait for pod %q to be %s: %w; it is %+v", name, what, err, last.Status)
 }
 
 // WaitLabel waits for a label of the node; an empty value waits until there is no such label.

@@ -2,7 +2,9 @@ package bed
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/acceld/acceld/test/vm/cache"
@@ -70,11 +73,18 @@ func (b *Bed) startIn(ctx context.Context, kind seed.Kind, o Options) (*Node, er
 	if o.FreshBoot {
 		return b.boot(ctx, kind, o)
 	}
-	snapshot, err := b.snapshot(ctx, kind, o)
+	snapshot, n, err := b.snapshot(ctx, kind, o)
 	if err != nil {
 		return nil, err
 	}
-	return b.resume(ctx, kind, o, snapshot)
+	if n == nil {
+		return b.resume(ctx, kind, o, snapshot)
+	}
+	if err := n.plugAll(ctx, o); err != nil {
+		n.Stop()
+		return nil, err
+	}
+	return n, nil
 }
 
 // boot starts a guest from power-on.
@@ -147,54 +157,80 @@ func (n *Node) waitUp(ctx context.Context, since time.Time) error {
 // waitHeartbeat waits until the kubelet has renewed its lease: the node's object in a restored etcd says "ready" long
 // before the kubelet has said so again.
 func (n *Node) waitHeartbeat(ctx context.Context, since time.Time) error {
+	return poll(ctx, "the kubelet's heartbeat", func() (bool, error) {
+		lease, err := n.Client().Lease(ctx, corev1.NamespaceNodeLease, n.Name())
+		return err == nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(since), err
+	})
+}
+
+// poll asks until it is done; the error is what it said last.
+func poll(ctx context.Context, what string, done func() (bool, error)) error {
 	for {
-		lease, err := n.Kube().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, n.Name(),
-			metav1.GetOptions{})
-		if err == nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(since) {
+		ok, err := done()
+		if ok {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("cannot wait for the kubelet's heartbeat: %w (%v)", ctx.Err(), err)
+			return fmt.Errorf("cannot wait for %s: %w (%v)", what, ctx.Err(), err)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
-// snapshot returns the folder of a saved guest, which it makes when the cache has none.
-func (b *Bed) snapshot(ctx context.Context, kind seed.Kind, o Options) (string, error) {
-	files, err := b.seedFiles(kind, o.Engine, seed.Members()[0])
+// snapshot returns the folder of a saved guest. When the cache has none, it boots one and saves it, and returns the
+// guest too, which runs on without accelerators.
+func (b *Bed) snapshot(ctx context.Context, kind seed.Kind, o Options) (dir string, n *Node, err error) {
+	name, key, err := b.snapshotKey(kind, o)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	script, err := seed.Init()
-	if err != nil {
-		return "", err
-	}
-	hash := &hasher{}
-	if err := initramfs.Write(hash, files); err != nil {
-		return "", err
-	}
-	name := "snapshot-" + string(kind)
-	if o.Engine != seed.CRIO {
-		name += "-" + string(o.Engine)
-	}
-	fingerprint, err := b.fingerprint()
-	if err != nil {
-		return "", err
-	}
-	key := cache.NewKey(snapshotRecipe, fingerprint, o.Kernel, strconv.Itoa(o.MemoryMiB),
-		commandLine(kind, ""), hash.String(), string(script))
-	return b.seat.Entry(ctx, name, key, func(tmp string) error {
-		return b.log.Do("making a snapshot of a ready "+string(kind), func() error {
-			n, err := b.boot(ctx, kind, Options{Kernel: o.Kernel, MemoryMiB: o.MemoryMiB, Engine: o.Engine})
-			if err != nil {
-				return err
+	dir, err = b.seat.Entry(ctx, name, key, func(tmp string) (err error) {
+		if n, err = b.boot(ctx, kind, Options{Kernel: o.Kernel, MemoryMiB: o.MemoryMiB, Engine: o.Engine}); err != nil {
+			return err
+		}
+		return b.log.Do("saving the "+string(kind)+" for the next start", func() error {
+			if !o.NoWarmUp {
+				if err := n.warmUp(ctx); err != nil {
+					return err
+				}
 			}
-			defer n.Stop()
 			return n.save(ctx, tmp)
 		})
 	})
+	if err != nil && n != nil {
+		n.Stop()
+		n = nil
+	}
+	return dir, n, err
+}
+
+func (b *Bed) snapshotKey(kind seed.Kind, o Options) (name string, key *cache.Key, err error) {
+	files, err := b.seedFiles(kind, o.Engine, seed.Members()[0])
+	if err != nil {
+		return "", nil, err
+	}
+	script, err := seed.Init()
+	if err != nil {
+		return "", nil, err
+	}
+	hash := &hasher{}
+	if err := initramfs.Write(hash, files); err != nil {
+		return "", nil, err
+	}
+	name = "snapshot-" + string(kind)
+	if o.Engine != seed.CRIO {
+		name += "-" + string(o.Engine)
+	}
+	if o.NoWarmUp && kind == seed.Node {
+		name += "-cold"
+	}
+	fingerprint, err := b.fingerprint()
+	if err != nil {
+		return "", nil, err
+	}
+	return name, cache.NewKey(snapshotRecipe, fingerprint, o.Kernel, strconv.Itoa(o.MemoryMiB),
+		commandLine(kind, ""), hash.String(), string(script)), nil
 }
 
 // warmUp runs a pod once, so that the images that every pod needs and the paths that they take are in the snapshot.
@@ -204,41 +240,40 @@ func (n *Node) warmUp(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
-	manifest := []byte(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: warm-up, namespace: default}, spec: {
-restartPolicy: Never, containers: [{name: warm-up, image: %q, command: ["true"]}]}}`, n.Image("bed/busybox:1")))
+	pods, name := cluster.Core("pods", "default"), "warm-up"
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever,
+		Containers:    []corev1.Container{{Name: name, Image: n.Image("bed/busybox:1"), Command: []string{"true"}}},
+	}}
 	if err := n.waitServiceAccount(ctx); err != nil {
 		return err
 	}
-	if err := n.Apply(ctx, manifest); err != nil {
+	if err := n.Client().Create(ctx, pods, pod); err != nil {
+		return fmt.Errorf("cannot make a pod: %w", err)
+	}
+	if err := n.WaitPod(ctx, "default", name, corev1.PodSucceeded); err != nil {
 		return err
 	}
-	if err := n.WaitPod(ctx, "default", "warm-up", corev1.PodSucceeded); err != nil {
-		return err
+	if err := n.Client().Delete(ctx, pods, name); err != nil {
+		return fmt.Errorf("cannot delete a pod: %w", err)
 	}
-	return n.Delete(ctx, manifest)
+	return poll(ctx, "the end of a pod", func() (bool, error) {
+		err := n.Client().Get(ctx, pods, name, pod)
+		return apierrors.IsNotFound(err), err
+	})
 }
 
 // waitServiceAccount waits for the controller manager's first works, without which no pod is admitted.
 func (n *Node) waitServiceAccount(ctx context.Context) error {
-	for {
-		_, err := n.Kube().CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("cannot wait for the default service account: %w (%v)", ctx.Err(), err)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+	return poll(ctx, "the default service account", func() (bool, error) {
+		err := n.Client().Get(ctx, cluster.Core("serviceaccounts", "default"), "default", &corev1.ServiceAccount{})
+		return err == nil, err
+	})
 }
 
-// save stops the guest and its cluster and keeps them: memory and devices in "state", the disk, etcd's data, and the
-// initramfs, which must be the same when the guest goes on.
+// save writes the guest and its cluster to a folder: memory and devices in "state", the disk, etcd's data, and the
+// initramfs, which must be the same when the guest goes on. The guest is paused meanwhile, and then runs on.
 func (n *Node) save(ctx context.Context, dir string) error {
-	if err := n.warmUp(ctx); err != nil {
-		return err
-	}
 	if _, err := n.Run(ctx, "sync"); err != nil {
 		return err
 	}
@@ -249,10 +284,8 @@ func (n *Node) save(ctx context.Context, dir string) error {
 	if err := n.machine.Save(ctx, filepath.Join(dir, "state")); err != nil {
 		return err
 	}
-	n.machine.Stop()
 	if n.plane != nil {
-		n.plane.Stop()
-		if err := copyTree(n.file("plane/etcd"), filepath.Join(dir, "etcd")); err != nil {
+		if err := n.plane.CopyData(filepath.Join(dir, "etcd")); err != nil {
 			return err
 		}
 	}
@@ -261,11 +294,25 @@ func (n *Node) save(ctx context.Context, dir string) error {
 		kept[n.config.Disk] = "root.qcow2"
 	}
 	for from, to := range kept {
-		if err := os.Rename(from, filepath.Join(dir, to)); err != nil {
+		if err := copyFile(from, filepath.Join(dir, to)); err != nil {
 			return fmt.Errorf("cannot keep the guest's files: %w", err)
 		}
 	}
-	return nil
+	return n.proceed(ctx)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // resume goes on from a snapshot.
@@ -307,38 +354,54 @@ func (b *Bed) resume(ctx context.Context, kind seed.Kind, o Options, snapshot st
 // nothing to back off from.
 func (n *Node) wake(ctx context.Context, o Options) error {
 	since := time.Now()
+	if err := n.proceed(ctx); err != nil {
+		return err
+	}
+	// The guest's connections to the API server lead to one that is gone: ending them makes the kubelet connect again
+	// instead of waiting for a time-out.
+	if _, err := n.Sh(ctx, `ss -K dst "$1" >/dev/null 2>&1 || true`, seed.HostIP); err != nil {
+		return err
+	}
+	if err := n.plugAll(ctx, o); err != nil || n.plane == nil {
+		return err
+	}
+	return n.waitUp(ctx, since)
+}
+
+// proceed lets the processors of a guest run that stood still, and sets its clock, which stood still too.
+func (n *Node) proceed(ctx context.Context) error {
 	if err := n.machine.Continue(ctx); err != nil {
 		return err
 	}
 	if err := n.connect(ctx); err != nil {
 		return err
 	}
-	// The clock stood still while the guest lay on disk, and its connections to the API server lead to one that is
-	// gone: ending them makes the kubelet connect again instead of waiting for a time-out.
 	now := strconv.FormatFloat(float64(time.Now().UnixMilli())/1000, 'f', 3, 64)
-	r, err := n.Sh(ctx, `date -u -s "@$1" >/dev/null; ss -K dst "$2" >/dev/null 2>&1 || true`, now, seed.HostIP)
+	r, err := n.Sh(ctx, `date -u -s "@$1" >/dev/null`, now)
 	if err == nil && !r.OK() {
 		err = fmt.Errorf("cannot step the guest's clock: %s", r.Stderr)
 	}
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+func (n *Node) plugAll(ctx context.Context, o Options) error {
 	for slot := range o.Accelerators {
 		if err := n.Plug(ctx, slot); err != nil {
 			return err
 		}
 	}
-	if n.plane == nil {
-		return nil
-	}
-	return n.waitUp(ctx, since)
+	return nil
 }
 
 // Prepare makes the snapshots that most scenarios go on from.
 func (b *Bed) Prepare(ctx context.Context) error {
 	for _, kind := range []seed.Kind{seed.Node, seed.Host, seed.Light} {
-		if _, err := b.snapshot(ctx, kind, b.withDefaults(Options{})); err != nil {
+		_, n, err := b.snapshot(ctx, kind, b.withDefaults(Options{}))
+		if err != nil {
 			return err
+		}
+		if n != nil {
+			n.Stop()
 		}
 	}
 	return nil

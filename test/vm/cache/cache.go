@@ -3,6 +3,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -68,13 +69,13 @@ func (d Dir) Lock(ctx context.Context, names ...string) (name string, unlock fun
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", nil, fmt.Errorf("cannot create lock folder: %w", err)
 	}
-	for told := false; ; told = true {
+	for tries := 0; ; tries++ {
 		for _, name := range names {
 			if unlock, err := try(filepath.Join(dir, name)); unlock != nil || err != nil {
 				return name, unlock, err
 			}
 		}
-		if !told {
+		if tries == 10 { // those who start together wait for a moment
 			d.say("waiting for lock %s", d.holders(names))
 		}
 		// Asking again and again, because a blocking flock(2) cannot be given up.
@@ -110,7 +111,7 @@ func (d Dir) holders(names []string) string {
 	said := make([]string, len(names))
 	for i, name := range names {
 		holder, _ := os.ReadFile(d.Path("locks", name))
-		said[i] = fmt.Sprintf("%q, held by %s", name, holder)
+		said[i] = fmt.Sprintf("%q, held by %s", name, cmp.Or(string(holder), "another process"))
 	}
 	return strings.Join(said, ", ")
 }

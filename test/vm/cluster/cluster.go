@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -53,7 +53,7 @@ type Plane struct {
 	apiServer  *process.Child
 	scheduler  *process.Child
 	controller *process.Child
-	client     *kubernetes.Clientset
+	client     *Client
 	rest       *rest.Config
 }
 
@@ -147,10 +147,8 @@ func (p *Plane) connect() error {
 	}
 	config.QPS, config.Burst = 200, 400
 	p.rest = config
-	if p.client, err = kubernetes.NewForConfig(config); err != nil {
-		return fmt.Errorf("cannot make a client: %w", err)
-	}
-	return nil
+	p.client, err = newClient(config)
+	return err
 }
 
 // run starts a component with its output in logs/<name>.log.
@@ -215,7 +213,7 @@ func (p *Plane) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
-		_, err := p.client.Discovery().RESTClient().Get().AbsPath("/readyz").Timeout(2 * time.Second).DoRaw(ctx)
+		_, err := p.client.clients[corev1.SchemeGroupVersion].Get().AbsPath("/readyz").Timeout(2 * time.Second).DoRaw(ctx)
 		if err == nil {
 			return nil
 		}
@@ -281,10 +279,10 @@ clientConnection: {kubeconfig: %q}
 	return err
 }
 
-// Client is the admin's.
-func (p *Plane) Client() *kubernetes.Clientset { return p.client }
+// Client is the bed's own client.
+func (p *Plane) Client() *Client { return p.client }
 
-// REST is the admin's configuration for other kinds of client.
+// REST is the admin's configuration for other clients.
 func (p *Plane) REST() *rest.Config { return rest.CopyConfig(p.rest) }
 
 // Kubeconfig is the admin's file.
@@ -338,6 +336,16 @@ func WriteKubeconfig(file string, config *rest.Config, token string) error {
 
 // Logs is the folder of the components' logs.
 func (p *Plane) Logs() string { return filepath.Join(p.config.Dir, "logs") }
+
+// CopyData copies etcd's data, which stands still meanwhile: the copy is what a power cut would leave.
+func (p *Plane) CopyData(to string) error {
+	return p.etcd.Freeze(func() error {
+		if err := os.CopyFS(to, os.DirFS(filepath.Join(p.config.Dir, "etcd"))); err != nil {
+			return fmt.Errorf("cannot copy etcd's data: %w", err)
+		}
+		return nil
+	})
+}
 
 // Stop ends everything; etcd last and in peace, so that its data can be copied.
 func (p *Plane) Stop() {

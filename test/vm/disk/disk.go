@@ -22,7 +22,7 @@ import (
 )
 
 // recipe is raised when the disk changes in a way that the package list does not show.
-const recipe = "2"
+const recipe = "3"
 
 // sizeGiB is the file system's size; the file is sparse.
 const sizeGiB = 16
@@ -34,6 +34,17 @@ func packages(pair kernels.Pair) []string {
 		"containernetworking-plugins", "conmon", "libseccomp2", "dkms", "strace",
 	}
 	return append(list, pair.Packages()...)
+}
+
+// unused are folders of modules that no guest has devices for and no scenario looks at: a third of what the kernels'
+// packages have.
+func unused() []string {
+	return []string{
+		"sound", "drivers/media/usb", "drivers/media/pci", "drivers/media/dvb-frontends", "drivers/net/wireless",
+		"drivers/staging", "drivers/iio", "drivers/bluetooth", "drivers/hwmon", "drivers/usb", "drivers/hid", "drivers/mtd",
+		"drivers/leds", "drivers/comedi", "drivers/gpu/drm/nouveau", "drivers/gpu/drm/radeon", "drivers/gpu/drm/vmwgfx",
+		"drivers/gpu/drm/gma500", "net/wireless", "net/mac80211", "net/bluetooth",
+	}
 }
 
 // Debian is a made disk and what a guest boots it with.
@@ -61,6 +72,10 @@ func (d Debian) Kernel(release string) string { return filepath.Join(d.dir, "vml
 
 // Busybox is a static busybox.
 func (d Debian) Busybox() string { return filepath.Join(d.dir, "busybox") }
+
+// Tree is the folder of the disk's files, less the kernels' modules: a compiler runs there on this machine's
+// processors, which takes a thirtieth of the time that it takes in a guest.
+func (d Debian) Tree() string { return filepath.Join(d.dir, "tree") }
 
 // Modules are the files of the modules that a guest needs before it has its disk, in load order.
 func (d Debian) Modules(release string) ([]string, error) {
@@ -108,7 +123,7 @@ func Make(ctx context.Context, c cache.Dir, log *progress.Log) (Debian, error) {
 }
 
 func key(pair kernels.Pair) *cache.Key {
-	return cache.NewKey(recipe, fmt.Sprint(sizeGiB)).Add(packages(pair)...).Add(bootModules()...)
+	return cache.NewKey(recipe, fmt.Sprint(sizeGiB)).Add(packages(pair)...).Add(bootModules()...).Add(unused()...)
 }
 
 func bootstrap(ctx context.Context, root string, step *progress.Step, pair kernels.Pair) error {
@@ -119,6 +134,9 @@ func bootstrap(ctx context.Context, root string, step *progress.Step, pair kerne
 		"--dpkgopt=path-exclude=/usr/share/doc/*",
 		// A tree that is half made is thrown away, so dpkg need not flush each file. Guests' own dpkg does.
 		"--dpkgopt=" + unsafe, `--customize-hook=sed -i /` + unsafe + `/d "$1/etc/dpkg/dpkg.cfg.d/99mmdebstrap"`,
+	}
+	for _, dir := range unused() {
+		args = append(args, "--dpkgopt=path-exclude=/lib/modules/*/kernel/"+dir+"/*")
 	}
 	args = append(append(args, pair.Bootstrap()...), "bookworm", root)
 	// It mounts /proc and /sys into the tree and, killed, leaves them there, for the next run to stumble over when it
@@ -137,7 +155,7 @@ func bootstrap(ctx context.Context, root string, step *progress.Step, pair kerne
 	return nil
 }
 
-// pack turns the installed tree into an image, with what boots it beside it, and removes the tree.
+// pack turns the installed tree into an image, with what boots it beside it, and leaves of the tree what compiles.
 func pack(ctx context.Context, root, dir string) error {
 	installed, err := os.ReadDir(filepath.Join(root, "lib", "modules"))
 	if err != nil {
@@ -158,10 +176,12 @@ func pack(ctx context.Context, root, dir string) error {
 	if err := format(ctx, root, filepath.Join(dir, "root.ext4"), fmt.Sprintf("%dG", sizeGiB)); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(root); err != nil {
-		return fmt.Errorf("cannot remove the installed tree: %w", err)
+	for _, entry := range installed {
+		if err := os.RemoveAll(filepath.Join(root, "lib", "modules", entry.Name(), "kernel")); err != nil {
+			return fmt.Errorf("cannot thin out the installed tree: %w", err)
+		}
 	}
-	return nil
+	return os.Rename(root, filepath.Join(dir, "tree"))
 }
 
 // format makes an ext4 image with the content of a folder.

@@ -116,9 +116,22 @@ func install(ctx context.Context, step *progress.Step, options []string, package
 	return nil
 }
 
+// release is the name of Debian 12.
+const release = "bookworm"
+
+// Mirror is the URL from which this machine's apt gets a suite, such as "bookworm-security".
+func Mirror(ctx context.Context, codename string) (string, error) {
+	site, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages",
+		"Codename: "+codename).Output()
+	mirror, _, _ := strings.Cut(string(site), "\n")
+	if err != nil || mirror == "" {
+		return "", fmt.Errorf("no package source of %s is known (%v)", codename, err)
+	}
+	return mirror, nil
+}
+
 // fromBackports installs QEMU from the backports of Debian 12. On another system it does nothing.
 func fromBackports(ctx context.Context, log *progress.Log) error {
-	const release = "bookworm"
 	system, err := os.ReadFile("/etc/os-release")
 	if err != nil {
 		return fmt.Errorf("cannot tell the distribution: %w", err)
@@ -126,11 +139,9 @@ func fromBackports(ctx context.Context, log *progress.Log) error {
 	if !strings.Contains(string(system), "VERSION_CODENAME="+release) {
 		return nil
 	}
-	site, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages",
-		"Codename: "+release).Output()
-	mirror, _, _ := strings.Cut(string(site), "\n")
-	if err != nil || mirror == "" {
-		return fmt.Errorf("no package source of %s is known (%v)", release, err)
+	mirror, err := Mirror(ctx, release)
+	if err != nil {
+		return err
 	}
 	// The machine's own list of sources stays as it is.
 	dir, err := os.MkdirTemp("", "bed-")

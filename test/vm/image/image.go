@@ -95,6 +95,22 @@ func (r *Registry) PushImage(ctx context.Context, repository string, img v1.Imag
 	return nil
 }
 
+// PushLayer stores an image of one layer, a tar file, for amd64.
+func (r *Registry) PushLayer(ctx context.Context, repository, file string) error {
+	layer, err := tarball.LayerFromFile(file)
+	if err != nil {
+		return fmt.Errorf("cannot make the layer of image %q: %w", repository, err)
+	}
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{Architecture: "amd64", OS: "linux"})
+	if err == nil {
+		img, err = mutate.AppendLayers(img, layer)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot make image %q: %w", repository, err)
+	}
+	return r.PushImage(ctx, repository, img)
+}
+
 func (s Spec) build() (v1.Image, error) {
 	content, err := s.tar()
 	if err != nil {

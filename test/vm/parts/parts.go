@@ -4,8 +4,10 @@
 package parts
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,11 +20,12 @@ import (
 )
 
 // recipe is raised when a build changes in a way that no hashed file shows.
-const recipe = "2"
+const recipe = "3"
 
 // The parts that a caller asks for by name.
 const (
 	Kubernetes         = "kubernetes"
+	Kubectl            = "kubectl"
 	Etcd               = "etcd"
 	Runc               = "runc"
 	CRIO               = "crio"
@@ -32,17 +35,23 @@ const (
 	PrometheusOperator = "prometheusoperator"
 )
 
-// Cluster are the parts of a control plane and its kubelets.
-func Cluster() []string { return []string{Etcd, Kubernetes} }
+// Cluster are the parts of a control plane and its kubelets, and the administrator's program.
+func Cluster() []string { return []string{Etcd, Kubernetes, Kubectl} }
 
 // part is one nested module and what is built from it.
 type part struct {
 	name     string
+	module   string // the folder with its go.mod; the name unless set
 	packages []string
 	tags     string
 	cgo      bool
 	ldflags  string
-	c        []program
+	// plain are patterns of packages that are compiled without inlining.
+	plain []string
+	// without are Go files, by their module, of which no more than the package clause is compiled: helpers of tests
+	// that are not in files of tests.
+	without map[string]string
+	c       []program
 }
 
 // program is a small C program that lives in a Go module.
@@ -61,15 +70,24 @@ func all() []part {
 			packages: []string{
 				"k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kube-controller-manager",
 				"k8s.io/kubernetes/cmd/kube-scheduler", "k8s.io/kubernetes/cmd/kubelet",
-				"k8s.io/kubernetes/cmd/kubectl",
 			},
 			ldflags: kubernetesFlags(),
+			plain:   plain(),
+			// The fake client set and what it is made of: 60 packages.
+			without: map[string]string{
+				"k8s.io/kubernetes": "pkg/scheduler/backend/queue/testing.go",
+				"k8s.io/apiserver":  "pkg/admission/plugin/policy/generic/policy_test_context.go",
+			},
 			c: []program{{
 				name: "pause", module: "k8s.io/kubernetes", sources: "build/pause/linux/pause.c",
 				flags: []string{"-Os", "-static", "-s", "-DVERSION=1"},
 			}},
 		},
-		{name: Etcd, packages: []string{"go.etcd.io/etcd/server/v3"}},
+		{
+			name: Kubectl, module: Kubernetes, packages: []string{"k8s.io/kubernetes/cmd/kubectl"}, ldflags: kubernetesFlags(),
+			plain: plain(),
+		},
+		{name: Etcd, packages: []string{"go.etcd.io/etcd/server/v3"}, plain: plain()},
 		{name: Runc, packages: []string{"github.com/opencontainers/runc"}, tags: "seccomp", cgo: true},
 		{
 			name: CRIO, packages: []string{"github.com/cri-o/cri-o/cmd/crio"}, cgo: true,
@@ -80,7 +98,7 @@ func all() []part {
 			}},
 		},
 		{
-			name: Containerd, tags: "no_btrfs", packages: []string{
+			name: Containerd, tags: "no_btrfs no_devmapper no_zfs no_tracing", plain: plain(), packages: []string{
 				"github.com/containerd/containerd/v2/cmd/containerd",
 				"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
 				"github.com/containerd/containerd/v2/cmd/ctr",
@@ -94,6 +112,15 @@ func all() []part {
 			"github.com/prometheus-operator/prometheus-operator/cmd/prometheus-config-reloader",
 			"github.com/prometheus/prometheus/cmd/prometheus", "github.com/prometheus/prometheus/cmd/promtool",
 		}},
+	}
+}
+
+// plain are the packages, of several parts, of which a quick compilation is worth more than quick code: without
+// inlining the compiler has a fifth less to do. What acceld has, too, is not among them: it would be compiled twice.
+func plain() []string {
+	return []string{
+		"k8s.io/...", "sigs.k8s.io/...", "go.etcd.io/...", "github.com/containerd/...", "github.com/google/cel-go/...",
+		"github.com/antlr4-go/...",
 	}
 }
 
@@ -119,9 +146,30 @@ func (s Set) Path(program string) string { return s.paths[program] }
 // Dirs are the folders that hold the programs, one for each part; their names change with their content.
 func (s Set) Dirs() []string { return s.dirs }
 
+// With is the programs of both sets.
+func (s Set) With(o Set) Set {
+	out := Set{paths: maps.Clone(s.paths), dirs: slices.Concat(s.dirs, o.dirs)}
+	if out.paths == nil {
+		out.paths = map[string]string{}
+	}
+	maps.Copy(out.paths, o.paths)
+	return out
+}
+
+// Builder builds parts.
+type Builder struct {
+	// Idle runs the compilers at the lowest priority.
+	Idle bool
+}
+
+// Build builds parts at the usual priority; see [Builder.Build].
+func Build(ctx context.Context, c cache.Dir, log *progress.Log, names ...string) (Set, error) {
+	return Builder{}.Build(ctx, c, log, names...)
+}
+
 // Build builds what the cache lacks of the named parts, one after the other in the order of the names, for each takes
 // all processors, and returns their programs.
-func Build(ctx context.Context, c cache.Dir, log *progress.Log, names ...string) (Set, error) {
+func (b Builder) Build(ctx context.Context, c cache.Dir, log *progress.Log, names ...string) (Set, error) {
 	root, err := ModuleRoot(ctx)
 	if err != nil {
 		return Set{}, err
@@ -132,7 +180,7 @@ func Build(ctx context.Context, c cache.Dir, log *progress.Log, names ...string)
 		if err != nil {
 			return Set{}, err
 		}
-		dir, err := p.build(ctx, filepath.Join(root, "test", "vm", "parts", p.name), c, log)
+		dir, err := p.build(ctx, p.dir(root), c, log, b)
 		if err != nil {
 			return Set{}, err
 		}
@@ -159,7 +207,7 @@ func Fetch(ctx context.Context, c cache.Dir, log *progress.Log, names ...string)
 		if err != nil {
 			return err
 		}
-		module := filepath.Join(root, "test", "vm", "parts", p.name)
+		module := p.dir(root)
 		key := p.key(module)
 		if err := key.Err(); err != nil {
 			return err
@@ -194,21 +242,27 @@ func ModuleRoot(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
+// dir is the folder of the part's module in acceld's.
+func (p part) dir(root string) string {
+	return filepath.Join(root, "test", "vm", "parts", cmp.Or(p.module, p.name))
+}
+
 // key is of everything that the part's programs are made from.
 func (p part) key(module string) *cache.Key {
-	return cache.NewKey(recipe, runtime.Version(), p.tags, p.ldflags, fmt.Sprint(p.cgo, p.packages, p.c)).
+	return cache.NewKey(recipe, runtime.Version(), p.tags, p.ldflags,
+		fmt.Sprint(p.cgo, p.packages, p.plain, p.without, p.c)).
 		AddFile(filepath.Join(module, "go.mod")).
 		AddFile(filepath.Join(module, "go.sum"))
 }
 
-func (p part) build(ctx context.Context, module string, c cache.Dir, log *progress.Log) (string, error) {
+func (p part) build(ctx context.Context, module string, c cache.Dir, log *progress.Log, b Builder) (string, error) {
 	key := p.key(module)
 	if err := key.Err(); err != nil {
 		return "", err
 	}
 	return c.Entry(ctx, "part-"+p.name, key, func(tmp string) error {
 		return log.Count("building "+p.name, func(step *progress.Step) error {
-			if err := p.buildGo(ctx, module, tmp, step); err != nil {
+			if err := p.buildGo(ctx, goCommand{dir: module, cgo: p.cgo, idle: b.Idle}, tmp, step); err != nil {
 				return err
 			}
 			for _, program := range p.c {
@@ -222,18 +276,23 @@ func (p part) build(ctx context.Context, module string, c cache.Dir, log *progre
 }
 
 // buildGo fetches the modules and compiles the programs.
-func (p part) buildGo(ctx context.Context, module, out string, step *progress.Step) error {
-	g := goCommand{dir: module, cgo: p.cgo}
+func (p part) buildGo(ctx context.Context, g goCommand, out string, step *progress.Step) error {
 	if err := g.fetch(ctx, step, p.flags(), p.packages); err != nil {
 		return fmt.Errorf("cannot fetch the modules of part %q: %w", p.name, err)
 	}
-	count, err := g.stale(ctx, p.flags(), p.packages)
+	flags, done, err := g.leaveOut(ctx, p.without)
+	if err != nil {
+		return fmt.Errorf("cannot leave files out of part %q: %w", p.name, err)
+	}
+	defer done()
+	flags = append(flags, p.flags()...)
+	count, err := g.stale(ctx, flags, p.packages)
 	if err != nil {
 		return fmt.Errorf("cannot list the packages of part %q: %w", p.name, err)
 	}
 	step.Of("packages", count)
 	args := append([]string{"build", "-v", "-o", out + string(filepath.Separator), "-ldflags", "-s -w" + p.ldflags},
-		p.flags()...)
+		flags...)
 	if err := g.run(ctx, nil, func(string) { step.Add(1) }, append(args, p.packages...)...); err != nil {
 		return fmt.Errorf("cannot build part %q: %w", p.name, err)
 	}
@@ -254,7 +313,11 @@ func (p part) flags() []string {
 	if p.cgo {
 		tags += " netgo osusergo"
 	}
-	return []string{"-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-tags", strings.TrimSpace(tags)}
+	out := []string{"-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false"}
+	for _, pattern := range p.plain {
+		out = append(out, "-gcflags="+pattern+"=-dwarf=false -l")
+	}
+	return append(out, "-tags", strings.TrimSpace(tags))
 }
 
 func (c program) build(ctx context.Context, module, out string) error {

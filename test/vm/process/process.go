@@ -142,6 +142,13 @@ func (c *Child) Stop(grace time.Duration) {
 	}
 }
 
+// Freeze stops the child and its group while do runs.
+func (c *Child) Freeze(do func() error) error {
+	c.signal(syscall.SIGSTOP)
+	defer c.signal(syscall.SIGCONT)
+	return do()
+}
+
 // signal reaches the whole group, but only while its leader is not yet reaped: after that the number may be another's.
 func (c *Child) signal(sig syscall.Signal) {
 	select {

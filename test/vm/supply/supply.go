@@ -5,6 +5,7 @@ package supply
 
 import (
 	"context"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,6 +23,10 @@ type Config struct {
 	Engines []seed.Engine
 	// NoCluster leaves Kubernetes out: the guests are light ones and hosts.
 	NoCluster bool
+	// Later are parts that the caller builds itself, later.
+	Later []string
+	// Idle says that something else is more important than what is compiled.
+	Idle bool
 }
 
 // Runtimes returns the container runtimes that guests can have.
@@ -42,22 +47,14 @@ func (c Config) parts() []string {
 	if c.NoCluster {
 		return names
 	}
-	return append(names, parts.Cluster()...)
+	later := func(name string) bool { return slices.Contains(c.Later, name) }
+	return append(names, slices.DeleteFunc(parts.Cluster(), later)...)
 }
 
 // Supply is what was made.
 type Supply struct {
 	Parts  parts.Set
 	Debian disk.Debian
-}
-
-// Fetch fetches what will be compiled. It takes the network and leaves the processors to others.
-func Fetch(ctx context.Context, log *progress.Log, c Config) error {
-	dir, err := cache.Open(log.Say)
-	if err != nil {
-		return err
-	}
-	return parts.Fetch(ctx, dir, log, c.parts()...)
 }
 
 // Make makes what is missing, side by side: fetching waits for the network, compiling for processors, and installing
@@ -89,16 +86,30 @@ func Make(ctx context.Context, log *progress.Log, c Config) (s Supply, err error
 		close(installed)
 		return hostpkg.EnsureQEMU(making, log)
 	})
-	all.Go(func() (err error) {
-		names := c.parts()
-		if err := parts.Fetch(making, dir, log, names...); err != nil {
-			return err
+	names := c.parts()
+	fetched := make(chan string, len(names)) // one is compiled while the next one is fetched
+	all.Go(func() error {
+		defer close(fetched)
+		for _, name := range names {
+			if err := parts.Fetch(making, dir, log, name); err != nil {
+				return err
+			}
+			fetched <- name
 		}
+		return nil
+	})
+	all.Go(func() (err error) {
 		if err := tools(); err != nil { // they include the compiler for what is written in C
 			return err
 		}
-		s.Parts, err = parts.Build(making, dir, log, names...)
-		return err
+		for name := range fetched {
+			built, err := parts.Builder{Idle: c.Idle}.Build(making, dir, log, name)
+			if err != nil {
+				return err
+			}
+			s.Parts = s.Parts.With(built)
+		}
+		return making.Err()
 	})
 	all.Go(func() (err error) {
 		if err := tools(); err != nil {
