@@ -11,8 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-
-	"github.com/acceld/acceld/test/vm/cache"
 )
 
 func main() {
@@ -55,7 +53,7 @@ func suite(ctx context.Context, o options) error {
 		s.table(os.Stdout, chosen)
 		return nil
 	}
-	if err := cache.Room(space, folders(s.root)...); err != nil {
+	if err := room(s.root); err != nil {
 		return err
 	}
 	fmt.Printf("suite: %s\n", chosen.why)

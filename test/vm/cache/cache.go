@@ -152,13 +152,13 @@ func (d Dir) Entry(ctx context.Context, kind string, key *Key, build func(tmp st
 	return final, d.prune(kind, final)
 }
 
-// keepEntries is how many entries of one kind stay: the newest one and the one before it, to go back and forth between
-// two branches without a rebuild.
+// keepEntries is how many entries of one kind stay: the newest one and two before it, to go back and forth between
+// branches without a rebuild.
 const keepEntries = 3
 
 // prune removes the least recently used entries of a kind.
 func (d Dir) prune(kind, keep string) error {
-	matches, err := filepath.Glob(d.Path(kind + "-" + "????????????????"))
+	matches, err := filepath.Glob(d.Path(kind + "-" + anyKey))
 	if err != nil {
 		return fmt.Errorf("cannot list cache entries of kind %q: %w", kind, err)
 	}
@@ -234,4 +234,10 @@ func (k *Key) AddFile(path string) *Key {
 func (k *Key) Err() error { return k.err }
 
 // String is the key as 16 hexadecimal digits.
-func (k *Key) String() string { return hex.EncodeToString(k.sum)[:16] }
+func (k *Key) String() string { return hex.EncodeToString(k.sum)[:keyLength] }
+
+// keyLength is how many letters a key has in the name of an entry; anyKey matches all of them.
+const (
+	keyLength = 16
+	anyKey    = "????????????????"
+)

@@ -62,6 +62,51 @@ func TestOldEntriesGo(t *testing.T) {
 	}
 }
 
+// TestMakeRoom: on a full disk the entries that are not the last of their kind go; while there is room, none does.
+func TestMakeRoom(t *testing.T) {
+	c := open(t)
+	sub, err := c.Sub("below")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep := map[string]bool{}
+	entry := func(c Dir, kind, name string) {
+		t.Helper()
+		path, err := c.Entry(t.Context(), kind, NewKey(name), func(string) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The older it is, the later in the alphabet.
+		if err := os.Chtimes(path, time.Time{}, time.Unix(1<<20-int64(name[0]), 0)); err != nil {
+			t.Fatal(err)
+		}
+		keep[path] = name == "a"
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		entry(c, "thing", name)
+	}
+	for _, name := range []string{"a", "b"} {
+		entry(sub, "thing", name)
+	}
+	entry(c, "other-thing", "a")
+	if err := c.MakeRoom(0); err != nil {
+		t.Fatal(err)
+	}
+	for path := range keep {
+		if !exists(path) {
+			t.Errorf("%s is gone while there was room", path)
+		}
+	}
+	if err := c.MakeRoom(1 << 62); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range keep {
+		if exists(path) != want {
+			t.Errorf("%s is there: %v, want %v", path, !want, want)
+		}
+	}
+}
+
 func TestLockTakesTheFirstThatIsFree(t *testing.T) {
 	c := open(t)
 	take := func(ctx context.Context) (string, func(), error) { return c.Lock(ctx, "a", "b") }
