@@ -49,6 +49,11 @@ func (a Accelerator) WithheldBy(all ...Withholder) bool {
 // kind, whose status reports them once for all its devices.
 func (a Accelerator) WithheldAlone() bool { return a.WithheldBy(ByReset, ByPartitioning) }
 
+// AwaitsReport reports whether the device is withheld until the program of its kind says how it is divided.
+func (a Accelerator) AwaitsReport() bool {
+	return a.WithheldBy(ByPartitioning) && a.Withheld.Reason == ProbeUnanswered
+}
+
 // Refusal says why a device is not offered: what withholds it, else its health. The reason is empty if and only if
 // the device is offered.
 func (a Accelerator) Refusal() (Reason, string) {

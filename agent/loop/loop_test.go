@@ -25,6 +25,7 @@ type world struct {
 	model    string            // an attribute of every device
 	seen     string            // model as it was last read
 	unknown  bool              // the probe cannot tell the devices' health
+	awaited  bool              // the probe has not said yet how the devices are divided
 	reset    bool              // the devices are being reset
 	lost     string            // the device that its own reading finds gone
 	parts    []string          // names of the halves of the first device
@@ -85,6 +86,9 @@ func (w *world) accelerators(def *accel.Definition, lost map[string]bool) []acce
 			}
 			if w.unknown {
 				a.Health = accel.Health{}
+			}
+			if w.awaited {
+				a.Withheld = &accel.Withheld{By: accel.ByPartitioning, Reason: accel.ProbeUnanswered}
 			}
 			if d.Address == w.lost {
 				a.Health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone}

@@ -84,6 +84,9 @@ func (k *kind) judgeProof() {
 	if !d.Serves || d.Unchecked || len(unproven(k)) > 0 {
 		return
 	}
+	if k.at.IsZero() && slices.ContainsFunc(k.have.Accelerators, accel.Accelerator.AwaitsReport) {
+		return // whether it can be tested is known in a moment
+	}
 	d.ProofSkipped = notChecked(k.skipped)
 	if d.ProofSkipped == "" && k.at.IsZero() {
 		d.ProofSkipped = "no device can be tested now"

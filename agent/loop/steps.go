@@ -95,7 +95,9 @@ func (w *worker) work(k *kind, step accel.Step) work {
 		}
 		return w.around(k, step, w.ensureDriver(k.def, accs))
 	case accel.StepProve:
-		return w.around(k, step, w.prove(k, unproven(k)))
+		if accs := unproven(k); len(accs) > 0 {
+			return w.around(k, step, w.prove(k, accs))
+		}
 	case accel.StepRuntime:
 		return w.around(k, step, w.applyRuntime(k.def, accs))
 	case accel.StepWithdraw:

@@ -84,3 +84,29 @@ func TestNothingToTest(t *testing.T) {
 		}
 	})
 }
+
+// TestAwaitsReport: while it is not known how a device is divided, its kind is neither proven nor unchecked, nothing is
+// written for containers, and no self-test runs. Once it is known, the device computes.
+func TestAwaitsReport(t *testing.T) {
+	w := &world{
+		pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true, awaited: true,
+	}
+	run(t, w, func(l *Loop) {
+		m := l.Machine()
+		if d, st := m.Have["k-x"].Driver, m.Status["k-x"]; !d.Proven.IsZero() || d.Unchecked || st.Blocked != nil ||
+			st.State != accel.DriverUnproven || st.Published[accel.DriverContainer] != accel.PhasePending {
+			t.Errorf("before: %+v, %+v", d, st)
+		}
+		if len(w.proofs) != 0 || m.Have["k-x"].Runtime.Applied {
+			t.Errorf("before: tests %v, containers %+v", w.proofs, m.Have["k-x"].Runtime)
+		}
+		w.set(func() { w.awaited = false })
+		l.Wake(false)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		m = l.Machine()
+		if d, st := m.Have["k-x"].Driver, m.Status["k-x"]; d.Proven.IsZero() || st.State != accel.Ready || w.offers() != 1 {
+			t.Errorf("after: %+v, %+v", d, st)
+		}
+	})
+}
