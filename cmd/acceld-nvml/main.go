@@ -15,9 +15,14 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/acceld/acceld/host/shield"
 )
 
 func main() {
+	if err := shield.Start("acceld-nvml"); err != nil {
+		fmt.Fprintln(os.Stderr, "acceld-nvml: NVML may make device nodes:", err)
+	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "acceld-nvml:", err)
 		os.Exit(1)

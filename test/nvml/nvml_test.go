@@ -112,7 +112,9 @@ func emulate(program string) error {
 	if err := os.Rename(program, foreign); err != nil {
 		return err
 	}
-	script := fmt.Sprintf("#!/bin/sh\nexec qemu-aarch64-static -L /usr/aarch64-linux-gnu '%s' \"$@\"\n", foreign)
+	// An emulated program that starts itself again would start the emulator.
+	script := fmt.Sprintf("#!/bin/sh\nACCELD_SHIELDED=1 exec qemu-aarch64-static -L /usr/aarch64-linux-gnu '%s' \"$@\"\n",
+		foreign)
 	return os.WriteFile(program, []byte(script), 0o755)
 }
 
@@ -571,6 +573,40 @@ func TestKilled(t *testing.T) {
 		s.until("it has said something", func([]accel.Accelerator) bool {
 			return s.supervisor.State(s.def.Kind).Problem == ""
 		})
+	}
+}
+
+// TestShielded: the library, which runs as root, cannot make nodes or links in /dev, and the host's /dev is as before.
+func TestShielded(t *testing.T) {
+	if os.Geteuid() != 0 || processor() != Here() {
+		t.Skip("it needs root, and is not for an emulator")
+	}
+	s := newStand(t, nil)
+	s.until("known", known)
+	const flags = 5
+	options := func(pid string) (last string) {
+		text, err := os.ReadFile(filepath.Join("/proc", pid, "mountinfo"))
+		s.check(err)
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) > flags && f[flags-1] == "/dev" {
+				last = f[flags]
+			}
+		}
+		return last
+	}
+	if got := options(fmt.Sprint(s.pid())); !slices.Contains(strings.Split(got, ","), "ro") {
+		t.Errorf("its /dev is mounted %q, want read-only", got)
+	}
+	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", s.pid())); err != nil || string(name) != "acceld-nvml\n" {
+		t.Errorf("ps shows it as %q, %v", name, err)
+	}
+	if got := options("self"); slices.Contains(strings.Split(got, ","), "ro") {
+		t.Errorf("the host's /dev is mounted %q", got)
+	}
+	if f, err := os.OpenFile(fmt.Sprintf("/proc/%d/root/dev/null", s.pid()), os.O_RDWR, 0); err != nil {
+		t.Errorf("a device node cannot be opened: %v", err)
+	} else {
+		s.check(f.Close())
 	}
 }
 
