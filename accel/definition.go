@@ -398,8 +398,8 @@ type Mount struct {
 // Libraries are shared libraries that containers get from outside their image, because they must match the loaded
 // driver.
 type Libraries struct {
-	// Path is the directory in the container; the image must have it in LD_LIBRARY_PATH or ld.so.conf. When empty, they
-	// are in /usr/lib and /usr/lib64: every loader searches one of these.
+	// Path is a directory in the container where they are too, for images that have it in LD_LIBRARY_PATH. They are
+	// always in /usr/lib and /usr/lib64: every loader searches one of these.
 	Path string `json:"path,omitempty"`
 	// Names are sonames, such as "libcuda.so.1" or "libx.so.{{.DriverVersion}}", with the version of the loaded
 	// module. acceld finds them in the driver's user space, or else as the host's loader does; libraries that are not

@@ -34,9 +34,9 @@ func (w *specWriter) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Pr
 		})
 	}
 	for _, group := range def.Container.Libraries {
-		dirs := []string{group.Path}
-		if group.Path == "" {
-			dirs = []string{"/usr/lib", "/usr/lib64"}
+		dirs := []string{"/usr/lib", "/usr/lib64"}
+		if group.Path != "" {
+			dirs = append(dirs, group.Path)
 		}
 		for _, name := range group.Of(u.version) {
 			from, file, err := u.library(name)

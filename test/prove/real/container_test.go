@@ -263,14 +263,16 @@ func TestCUDAInContainer(t *testing.T) {
 	for _, m := range spec.ContainerEdits.Mounts {
 		t.Logf("mount %s", m.ContainerPath)
 	}
-	env := []string{"LD_LIBRARY_PATH=/usr/local/nvidia/lib64"} // as CUDA images have it
-	line := answer(t, b.run(t, devices, def.CDIName(id), nil, env, "/usr/bin/acceld-prove", "-api", "cuda", "-seed", "7",
-		"-device", id))
-	t.Logf("acceld-prove: %+v, fault %+v", line, line.Fault)
-	if line.Fault == nil || line.Fault.Kind != accel.FaultNoDevice || line.Fault.Code != 100 {
-		t.Error("it was not told that there is no device")
+	// As CUDA images have it, and an image that knows nothing of NVIDIA.
+	for _, env := range [][]string{{"LD_LIBRARY_PATH=/usr/local/nvidia/lib64"}, nil} {
+		line := answer(t, b.run(t, devices, def.CDIName(id), nil, env, "/usr/bin/acceld-prove", "-api", "cuda", "-seed", "7",
+			"-device", id))
+		t.Logf("acceld-prove with %v: %+v, fault %+v", env, line, line.Fault)
+		if line.Fault == nil || line.Fault.Kind != accel.FaultNoDevice || line.Fault.Code != 100 {
+			t.Error("it was not told that there is no device")
+		}
 	}
-	maps := b.run(t, devices, def.CDIName(id), nil, env, "/bin/sh", "-c",
+	maps := b.run(t, devices, def.CDIName(id), nil, nil, "/bin/sh", "-c",
 		`nvidia-smi; echo "status $?"; ls -l /usr/local/nvidia/lib64 /dev/nvidia*`)
 	t.Logf("%s", maps)
 	for _, want := range []string{"NVIDIA driver", "status 9", "libcuda.so." + version, "/dev/nvidiactl"} {
