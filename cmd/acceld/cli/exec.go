@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,16 +15,43 @@ func execCommand(c *common) *cobra.Command {
 	return &cobra.Command{
 		Use: "exec KIND -- PROGRAM [ARGUMENT]...", Short: "Run a program of a driver's user space on the host",
 		Long: `exec runs a program that belongs to the driver of a kind, such as a vendor's tool that lists devices, with the libraries
-of the same driver. The program is the one that containers are given; nothing of it is installed on the host. exec
-becomes the program, so that its exit code is the program's.`,
+of the same driver. The program is the one that containers are given. It comes from the driver's user space, of which
+nothing is installed on the host, or, for a kind without one, from the host. exec becomes the program, so that its exit
+code is the program's.`,
 		Args: takes(2, many, "name a kind and, after --, a program of its driver"),
 		RunE: c.opened(func(p *parts, args []string) error {
-			if _, err := p.chosen(args[:1]); err != nil {
+			kinds, err := p.chosen(args[:1])
+			if err != nil {
 				return err
+			}
+			if kinds[0].Driver.UserSpace == nil {
+				return failed(execOfHost(p, kinds[0], args[1], args[2:]))
 			}
 			return failed(execProgram(p, args[0], args[1], args[2:]))
 		}),
 	}
+}
+
+// execOfHost becomes a program that the host has for a kind whose driver has no user space of its own.
+func execOfHost(p *parts, def *accel.Definition, name string, args []string) *accel.Problem {
+	var names []string
+	for _, group := range def.Container.Programs {
+		for _, name := range group.Names {
+			if _, err := p.Host.Programs().LookPath(name); err == nil {
+				names = append(names, name)
+			}
+		}
+	}
+	if !slices.Contains(names, name) {
+		return accel.Problemf(accel.UserSpaceMissing,
+			"the driver of %q has no user space of its own, and the host has no program %q of it; it has: %s", def.Kind, name,
+			cmp.Or(strings.Join(names, ", "), "none"))
+	}
+	program, err := p.Host.Programs().LookPath(name)
+	if err == nil {
+		err = p.Host.Programs().Exec(program, args, nil)
+	}
+	return accel.ProblemOf(err, "cannot run %q", name)
 }
 
 // execProgram becomes a program of the user space that serves a kind.
