@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,8 +59,9 @@ type trial struct {
 type section struct{ title, text string }
 
 func (t *trial) note(title, text string) {
-	fmt.Printf("== %s\n%s\n", title, strings.TrimSpace(text))
-	t.sections = append(t.sections, section{title, strings.TrimSpace(text)})
+	text = cmp.Or(strings.TrimSpace(text), "nothing")
+	fmt.Printf("== %s\n%s\n", title, text)
+	t.sections = append(t.sections, section{title, text})
 }
 
 // run does everything that can be done here. What cannot be done is noted, and is no error unless the devices are not
@@ -213,17 +215,34 @@ func (t *trial) learn() {
 	}
 }
 
+// check is the program that shows that a device of the kind computes; nil if the kind has none.
+func (t *trial) check() *accel.CheckProgram {
+	def := t.machine.Want.Kinds[t.kind]
+	if def == nil || def.Check == nil {
+		return nil
+	}
+	return def.Check.Program
+}
+
+// proof is the arguments of acceld-prove for a device, by its PCI address; empty means the only one that it sees.
+func proof(check *accel.CheckProgram, device string) []string {
+	args := []string{"-api", check.API, "-seed", fmt.Sprint(time.Now().UnixNano())}
+	if device != "" {
+		args = append(args, "-device", device)
+	}
+	return args
+}
+
 // prove lets each device compute through the library of its kind, once more than the agent did, with the time that it
 // took.
 func (t *trial) prove(ctx context.Context) {
-	def := t.machine.Want.Kinds[t.kind]
-	if def == nil || def.Check == nil || def.Check.Program == nil {
+	check := t.check()
+	if check == nil {
 		t.note("proof", "not done: the kind has no program that computes")
 		return
 	}
 	for _, a := range t.machine.Have[t.kind].Accelerators {
-		t.command(ctx, "proof of "+a.Address(), t.program("acceld-prove"), "-api", def.Check.Program.API, "-device",
-			a.Address(), "-seed", fmt.Sprint(time.Now().UnixNano()))
+		t.command(ctx, "proof of "+a.Address(), t.program("acceld-prove"), proof(check, a.Address())...)
 	}
 }
 
@@ -240,19 +259,30 @@ func (t *trial) spec() string {
 	return string(text)
 }
 
-// container lets a program of this machine compute in a container that has the machine's own root and one device.
+// container lets a device compute in a container that has a C library and acceld-prove: the device and all of its user
+// space come from what the agent wrote for container runtimes.
 func (t *trial) container(ctx context.Context) {
-	names := t.machine.Have[t.kind].Runtime.Devices
-	if len(names) == 0 {
-		t.note("a container", "not done: no device can be given to one")
+	const title = "a container"
+	check, names := t.check(), t.machine.Have[t.kind].Runtime.Devices
+	podman, err := exec.LookPath("podman")
+	switch {
+	case len(names) == 0:
+		t.note(title, "not done: no device can be given to one")
+		return
+	case err != nil:
+		t.note(title, "not done: there is no podman")
+		return
+	case check == nil:
+		t.note(title, "not done: the kind has no program that computes")
 		return
 	}
-	if _, err := exec.LookPath("podman"); err != nil {
-		t.note("a container", "not done: there is no podman")
+	root := filepath.Join(t.dir, "root")
+	if err := smallRoot(root, t.program("acceld-prove"), "/acceld-prove"); err != nil {
+		t.note(title, "not done: "+err.Error())
 		return
 	}
-	t.command(ctx, "a container", "podman", "run", "--rm", "--network=none", "--device", names[0], "--rootfs",
-		"/:O", "sh", "-c", "ls -l /dev; ! command -v nvidia-smi || nvidia-smi -L")
+	args := []string{"run", "--rm", "--network=none", "--device", names[0], "--rootfs", root, "/acceld-prove"}
+	t.command(ctx, title, podman, append(args, proof(check, "")...)...)
 }
 
 // lines are the lines of a text that are wanted.
