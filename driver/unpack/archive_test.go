@@ -212,6 +212,9 @@ func FuzzTree(f *testing.F) {
 				t.Skip("no name of a tar archive")
 			}
 		}
+		if strings.HasSuffix(name, "/") || strings.HasSuffix(link1, "/") || strings.HasSuffix(link2, "/") {
+			t.Skip("a name that the writer of tar archives refuses")
+		}
 		raw := tarred(file(name, "x"), link(link1, to1), link(link2, to2))
 		fuzzed(t, b, raw, Tar)
 	})
