@@ -284,7 +284,10 @@ func (a *Agent) probes() loop.Probes {
 	collect := detect.NewTimeoutCollect(a.Host)
 	return loop.Probes{
 		Facts: a.facts, Read: a.reader.Read, Accelerators: a.reader.Accelerators,
-		Enrich: a.programs.Enrich, Judge: a.health.Judge, Reset: a.resets.isHeld,
+		Enrich: func(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
+			return a.history.Enrich(def.Kind, a.programs.Enrich(def, accs))
+		},
+		Judge: a.health.Judge, Reset: a.resets.isHeld,
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
 			metrics, err := collect(def, x)
 			maps.Copy(metrics, a.programs.Readings(def.Kind, x.ID))

@@ -112,6 +112,18 @@ func (b *Book) see(now time.Time, kind string, d accel.DriverHave, a accel.Accel
 	}
 }
 
+// Enrich notes in each device how many faults of it are on record. The result is accs.
+func (b *Book) Enrich(kind string, accs []accel.Accelerator) []accel.Accelerator {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range accs {
+		if r := b.records[file(b.o.Dir, kind, identity(accs[i]))]; r != nil {
+			accs[i].Recorded = r.Count()
+		}
+	}
+	return accs
+}
+
 // find returns the record of a device and its file. A device whose serial number is not known now, because its driver
 // is not loaded or it is gone, is the one that this book has seen at its address. A record that was begun without a
 // serial number goes on under it.

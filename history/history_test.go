@@ -103,6 +103,12 @@ func TestCourse(t *testing.T) {
 	s.see(device("0000:02:00.0", "A", accel.Healthy, ""), device("0000:01:00.0", "B", accel.Healthy, ""))
 	s.want("B at 0000:01:00.0: found proven(1.0)\n" +
 		"A at 0000:02:00.0: found proven(1.0) fault(DeviceFault) fault(DeviceGone) moved well\n")
+	accs := s.book.Enrich("x-card", []accel.Accelerator{
+		device("0000:02:00.0", "A", accel.Healthy, ""), device("0000:03:00.0", "C", accel.Healthy, ""),
+	})
+	if accs[0].Recorded != 2 || accs[1].Recorded != 0 {
+		t.Errorf("recorded: %d, %d", accs[0].Recorded, accs[1].Recorded)
+	}
 	for _, r := range s.book.Records() {
 		if r.ID == "A" && (r.Count() != 2 || r.Faults[accel.DeviceGone] != 1) {
 			t.Errorf("faults: %v", r.Faults)
