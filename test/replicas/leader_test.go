@@ -114,6 +114,7 @@ func (b *bench) drop(pods []*corev1.Pod) error {
 // again, and in between nothing is written without a proof.
 func TestEditedLease(t *testing.T) {
 	b := newBench(t)
+	b.edited = true
 	leases := b.client.CoordinationV1().Leases(namespace)
 	edit := func(change func(*coordinationv1.LeaseSpec)) func() error {
 		return func() error {

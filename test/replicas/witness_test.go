@@ -116,22 +116,24 @@ func (r *rig) proven() {
 }
 
 // proofOf returns how long before a time the lease was last written by a replica; a year if another one wrote it since.
+// If the lease was edited, another one that has it must not have written anything else either.
 func (r *rig) proofOf(x *replica, at time.Time) time.Duration {
 	const never = 365 * 24 * time.Hour
-	var own, others time.Time
+	var own, others, acted time.Time
 	for _, y := range r.replicas {
 		for _, w := range y.witness.all(time.Time{}) {
-			if !w.ofLease() || !w.taken() || w.at.After(at) {
-				continue
-			}
-			if y == x {
+			switch {
+			case !w.taken() || w.ofSecret() || w.at.After(at):
+			case y == x && w.ofLease():
 				own = w.at
-			} else {
+			case y != x && w.ofLease() && w.at.After(others):
 				others = w.at
+			case y != x && !w.ofLease() && w.at.After(acted):
+				acted = w.at
 			}
 		}
 	}
-	if own.IsZero() || others.After(own) {
+	if own.IsZero() || others.After(own) && (!r.edited || acted.After(own)) {
 		return never
 	}
 	return at.Sub(own)
