@@ -67,8 +67,8 @@ type rig struct {
 	address  string // of this host, as pods have one: not the loopback
 	http     *http.Client
 	replicas []*replica
-	// edited says that others have written the lease. Then a replica may get it while the leader's proof still lasts; it
-	// waits, and the leader may write meanwhile.
+	// edited says that others have written the lease. Then a replica may get it while the leader's proof still lasts;
+	// it waits, and the leader may write meanwhile.
 	edited bool
 }
 
