@@ -139,11 +139,13 @@ func (b *Book) find(kind string, a accel.Accelerator) (name string, r *Record) {
 		}
 	case id != a.ID:
 		b.seen[name] = true
-		bare := file(b.o.Dir, kind, a.ID)
-		if old := b.records[bare]; r == nil && old != nil {
-			delete(b.records, bare)
-			old.ID, r = id, old
-			b.records[name], b.changed[name], b.changed[bare] = r, true, true
+		for _, before := range []string{a.UUID, a.ID} { // a serial number may be known later than those
+			bare := file(b.o.Dir, kind, cut(before))
+			if old := b.records[bare]; r == nil && old != nil && before != "" {
+				delete(b.records, bare)
+				old.ID, r = id, old
+				b.records[name], b.changed[name], b.changed[bare] = r, true, true
+			}
 		}
 	}
 	return name, r

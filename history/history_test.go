@@ -124,6 +124,14 @@ func TestLateSerial(t *testing.T) {
 	s.see(device("0000:01:00.0", "A", accel.Healthy, ""))
 	s.want("A at 0000:01:00.0: found fault(NodeMissing) well\n")
 	s.book.write()
+	withUUID := device("0000:02:00.0", "", accel.Healthy, "") // as NVIDIA's driver shows it before NVML is asked
+	withUUID.UUID = "GPU-1"
+	s.see(withUUID)
+	withUUID.Serial = "C"
+	s.see(withUUID)
+	s.want("A at 0000:01:00.0: found fault(NodeMissing) well\nC at 0000:02:00.0: found\n")
+	delete(s.book.records, file(dir, "x-card", "C"))
+	s.book.write()
 	files, err := filepath.Glob(filepath.Join(s.root, dir, "*"))
 	if err != nil || len(files) != 1 {
 		t.Errorf("%v, %v", files, err)
