@@ -11,7 +11,8 @@ import (
 // Companion is a daemon that belongs to a driver, such as one that keeps the driver's state while nobody has a device
 // open, or that manages the switches between devices. It comes with the driver's user space. It starts when the modules
 // are live, before the definition's check, runs as a service of the host's systemd, which restarts it when it fails,
-// and is stopped before the driver is unloaded or replaced. While it does not run, the driver does not serve.
+// and is stopped before the driver is unloaded or replaced. While it does not run, the driver does not serve, unless it
+// is optional.
 type Companion struct {
 	// Name is a word for people, such as "persistence"; the service is [CompanionUnit].
 	Name string `json:"name"`
@@ -32,6 +33,9 @@ type Companion struct {
 	Directory string `json:"directory,omitempty"`
 	// Ready is a file below /run that is there once the program is ready; empty if it is ready once it runs.
 	Ready string `json:"ready,omitempty"`
+	// Optional says that the driver serves without the companion too. acceld tries to start it, and the status says why
+	// it does not run.
+	Optional bool `json:"optional,omitempty"`
 }
 
 // companionPrefix begins the name of every companion's service.
@@ -75,6 +79,8 @@ type CompanionHave struct {
 	Unit string `json:"unit"`
 	// Runs is true if its program, of the user space that serves, runs and is ready.
 	Runs bool `json:"runs"`
+	// Why is why it does not run, for people.
+	Why string `json:"why,omitempty"`
 }
 
 // The bounds of a companion.
@@ -86,8 +92,11 @@ const (
 
 // State says whether the companion runs, in words.
 func (c CompanionHave) State() string {
-	if c.Runs {
+	switch {
+	case c.Runs:
 		return "runs"
+	case c.Why != "":
+		return "does not run: " + c.Why
 	}
 	return "does not run"
 }

@@ -97,6 +97,8 @@ type Accelerator struct {
 	Withheld *Withheld `json:"withheld,omitempty"`
 	// Faults are the errors that it has reported through the kernel log, by code, as far as the agent has seen them.
 	Faults []Fault `json:"faults,omitempty"`
+	// Recorded is how many faults of the device are on record, over restarts of the agent, reboots and slots.
+	Recorded int `json:"recorded,omitempty"`
 	// Metrics holds the last reading by metric name (see [MetricSource]), in the base unit of the name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	// Partitions are the partitions of the device, ordered by ID, vanished ones included.

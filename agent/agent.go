@@ -19,6 +19,7 @@ import (
 	"github.com/acceld/acceld/exporter/holders"
 	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/health"
+	"github.com/acceld/acceld/history"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/probe"
@@ -51,6 +52,7 @@ type Agent struct {
 	users     *users
 	gate      *hookGate
 	resets    *resets
+	history   *history.Book
 	watcher   *watcher
 	around    *surroundings
 	reloader  *reloader
@@ -215,6 +217,7 @@ func (a *Agent) organs(facts accel.Facts) {
 		Changed: a.changed, Fault: a.health.Told, Users: a.users.podsOn,
 	})
 	a.users.programs = a.programs
+	a.history = history.New(history.Options{Host: a.Host, Dir: history.Dir(a.Config.StateDir), Log: a.Log})
 	a.resets = &resets{
 		host: a.Host, machine: a.machine, pause: a.programs.Pause, poke: a.poke, wake: a.wake, log: a.Log,
 	}
@@ -281,7 +284,10 @@ func (a *Agent) probes() loop.Probes {
 	collect := detect.NewTimeoutCollect(a.Host)
 	return loop.Probes{
 		Facts: a.facts, Read: a.reader.Read, Accelerators: a.reader.Accelerators,
-		Enrich: a.programs.Enrich, Judge: a.health.Judge, Reset: a.resets.isHeld,
+		Enrich: func(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
+			return a.history.Enrich(def.Kind, a.programs.Enrich(def, accs))
+		},
+		Judge: a.health.Judge, Reset: a.resets.isHeld,
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
 			metrics, err := collect(def, x)
 			maps.Copy(metrics, a.programs.Readings(def.Kind, x.ID))
@@ -340,6 +346,7 @@ func (a *Agent) publish(m accel.Machine) {
 	a.programs.Keep(m.Want.Kinds)
 	a.gate.open(func() accel.Machine { return m })
 	a.exporter.See(m)
+	a.history.See(m)
 	if a.kube != nil {
 		a.kube.Publish(m)
 	}

@@ -94,6 +94,7 @@ func (a *Agent) list(node string) ([]Task, error) {
 		newTask("surroundings", a.around.run),
 		newTask("kernel events", a.watcher.run),
 		newTask("device resets", a.resets.run),
+		newTask("device history", a.history.Run),
 		newTask("configuration", a.reloader.run),
 	}
 	tasks = append(tasks, endpoint...)

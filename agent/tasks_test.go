@@ -17,7 +17,7 @@ func TestTasks(t *testing.T) {
 	save(t, credentials, apiServer(t, &version))
 	bare := []string{
 		"machine loop", "kernel preflight", "health engine", "holders of accelerators", "probe programs",
-		"watchdog", "self-restart", "surroundings", "kernel events", "device resets", "configuration",
+		"watchdog", "self-restart", "surroundings", "kernel events", "device resets", "device history", "configuration",
 		"local endpoint",
 	}
 	cluster := append(append([]string{}, bare...), "remote endpoint", "node node-a", "pods of the node",

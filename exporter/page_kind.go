@@ -233,6 +233,9 @@ func deviceRow(v view, d *device, now time.Time) page.TableRow {
 	if d.Serial != "" {
 		about.Add(page.El("p", page.Class("faint", "nw"), page.Text("serial "+d.Serial)))
 	}
+	if d.Recorded > 0 {
+		about.Add(page.El("p", page.Class("faint", "nw"), page.Text(fmt.Sprintf("faults on record: %d", d.Recorded))))
+	}
 	driver := page.Row(page.When(d.Bound != "", page.El("span", page.Text(d.Bound))))
 	for _, n := range d.Nodes {
 		driver.Add(page.El("p", page.Class("mono", "faint"), page.Text(n.Path)))

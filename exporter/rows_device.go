@@ -89,6 +89,14 @@ func healthRows() []row {
 			},
 		},
 		{
+			name: "accelerator_recorded_faults_total", help: "Faults of the accelerator on record, over restarts, reboots and slots.", counter: true,
+			device: func(d *device, emit emit) {
+				if d.Profile == "" {
+					emit(float64(d.Recorded))
+				}
+			},
+		},
+		{
 			name: "accelerator_health_since_timestamp_seconds", help: "When the accelerator's health last changed, since the epoch.",
 			device: func(d *device, emit emit) {
 				stamp(emit, d.Health.Since)

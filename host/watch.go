@@ -24,16 +24,16 @@ const watchPending = 1024
 const (
 	watchAbove = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_MASK_ADD
-	watchHere = watchAbove | unix.IN_CLOSE_WRITE
+	watchHere = watchAbove | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB
 	watchGone = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_IGNORED | unix.IN_UNMOUNT
 )
 
 // Watch reports changes in the directories names until ctx ends, then closes the channel. It delivers the path, as the
-// machine sees it, of an entry that was created, written and closed, renamed or removed. It delivers the name of a
-// directory itself if the directory appeared, vanished or was replaced, or if the kernel lost events; the reader must
-// then read the whole directory. Changes that the reader has not received yet are delivered once. If a directory does
-// not exist, its nearest ancestor is watched until it does. Changes of mode or owner alone are not reported, nor is
-// the renaming of a grandparent. Each call uses one inotify instance, whatever the number of names.
+// machine sees it, of an entry that was created, written and closed, renamed or removed, or whose mode or owner
+// changed. It delivers the name of a directory itself if the directory appeared, vanished or was replaced, or if the
+// kernel lost events; the reader must then read the whole directory. Changes that the reader has not received yet are
+// delivered once. If a directory does not exist, its nearest ancestor is watched until it does. The renaming of a
+// grandparent is not reported. Each call uses one inotify instance, whatever the number of names.
 //
 // Watch uses inotify without fsnotify, because fsnotify keys its watches by path: when a directory was removed and
 // created again at once (as kubelets do), the watch stayed on the old one. The kernel's watch descriptor tells the two

@@ -50,6 +50,8 @@ func TestWatchTellsWhatChanged(t *testing.T) {
 	file := filepath.Join(root, "etc/a")
 	must(t, os.WriteFile(file, []byte("1"), 0o644))
 	expect(t, root, changes, "/etc/a")
+	must(t, os.Chmod(file, 0o600))
+	expect(t, root, changes, "/etc/a")
 	must(t, os.Rename(file, filepath.Join(root, "etc/b")))
 	expect(t, root, changes, "/etc/b")
 	must(t, os.Remove(filepath.Join(root, "etc/b")))

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -37,7 +38,12 @@ type Companions struct {
 	manager Manager
 	log     *slog.Logger
 	ready   time.Duration // readyTime, less in tests
+	mu      sync.Mutex
+	failed  map[string]failure // why optional companions did not start, by their service's name
 }
+
+// failure is why a service did not start.
+type failure struct{ digest, why string }
 
 // New returns the companions of a host, which a manager of services runs; h's own if it is nil.
 func New(h *host.Host, manager Manager, log *slog.Logger) *Companions {
@@ -47,7 +53,7 @@ func New(h *host.Host, manager Manager, log *slog.Logger) *Companions {
 			manager = systemd
 		}
 	}
-	return &Companions{h, manager, log, readyTime}
+	return &Companions{h: h, manager: manager, log: log, ready: readyTime, failed: map[string]failure{}}
 }
 
 // needed returns the companions that a user space has and that this host needs.
@@ -66,21 +72,40 @@ func program(root string, w accel.Companion) string {
 }
 
 // Judge returns the companions that are needed with the user space in root, which is of a version. The problem is
-// CompanionDown if one of them does not run, or runs as another definition or user space said. It changes nothing.
+// CompanionDown if one of them does not run, or runs as another definition or user space said; an optional one only
+// until [Companions.Start] has tried. It changes nothing.
 func (c *Companions) Judge(def *accel.Definition, root, version string) (have []accel.CompanionHave,
 	problem *accel.Problem,
 ) {
 	for _, w := range c.needed(def, root) {
 		s := service(def, w, root, version)
 		why := c.down(w, s)
-		if why != "" && problem == nil {
+		known := c.failure(s)
+		if why != "" && problem == nil && (!w.Optional || known == "") {
 			problem = accel.Problemf(accel.CompanionDown, "%q of %q %s (see: %s)", w.Program, def.Kind, why,
 				c.output(s.Name))
 		}
-		have = append(have, accel.CompanionHave{Name: w.Name, Unit: s.Name, Runs: why == ""})
+		companion := accel.CompanionHave{Name: w.Name, Unit: s.Name, Runs: why == ""}
+		if !companion.Runs {
+			companion.Why = known
+		}
+		have = append(have, companion)
 	}
 	return have, problem
 }
+
+// failure is why an optional companion, as s says, did not start; empty if nobody has tried, or it did.
+func (c *Companions) failure(s host.Service) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.failed[s.Name]; f.digest == digest(s) {
+		return f.why
+	}
+	return ""
+}
+
+// digest is what [service] has put into the environment of a service.
+func digest(s host.Service) string { return s.Env[len(s.Env)-1] }
 
 // down says why a companion does not do its work; empty if it does.
 func (c *Companions) down(w accel.Companion, s host.Service) string {
@@ -130,27 +155,45 @@ func (c *Companions) Start(ctx context.Context, def *accel.Definition, root, ver
 		if c.down(w, s) == "" {
 			continue
 		}
-		if problem := c.stop(ctx, s.Name); problem != nil {
+		problem := c.start(ctx, def, w, s)
+		if problem == nil {
+			continue
+		}
+		if !w.Optional || ctx.Err() != nil {
 			return problem
 		}
-		began := time.Now()
-		if err := c.manager.Start(ctx, s); err != nil {
-			return accel.Problemf(accel.CompanionDown, "cannot start %q of %q: %v (see: %s)", w.Program, def.Kind, err,
-				c.output(s.Name))
-		}
-		gone := false
-		ready := deadline.Until(ctx, c.ready, func() bool { gone = c.ended(s); return gone || c.isReady(w) })
-		if gone {
-			return accel.Problemf(accel.CompanionDown, "%q of %q ended before it was ready (see: %s)",
-				w.Program, def.Kind, c.output(s.Name))
-		}
-		if !ready {
-			return accel.Problemf(accel.CompanionDown,
-				"%q of %q is not ready after %v: there is no %q (see: %s)", w.Program, def.Kind, c.ready, w.Ready,
-				c.output(s.Name))
-		}
-		c.log.Info("companion started", "kind", def.Kind, "name", w.Name, "unit", s.Name, "took", time.Since(began))
+		c.log.Warn("the driver serves without a companion", "kind", def.Kind, "name", w.Name, "message", problem.Message)
+		c.mu.Lock()
+		c.failed[s.Name] = failure{digest(s), problem.Message}
+		c.mu.Unlock()
 	}
+	return nil
+}
+
+// start starts a companion that does not run as s says, and waits until it is ready.
+func (c *Companions) start(ctx context.Context, def *accel.Definition, w accel.Companion,
+	s host.Service,
+) *accel.Problem {
+	if problem := c.stop(ctx, s.Name); problem != nil {
+		return problem
+	}
+	began := time.Now()
+	if err := c.manager.Start(ctx, s); err != nil {
+		return accel.Problemf(accel.CompanionDown, "cannot start %q of %q: %v (see: %s)", w.Program, def.Kind, err,
+			c.output(s.Name))
+	}
+	gone := false
+	ready := deadline.Until(ctx, c.ready, func() bool { gone = c.ended(s); return gone || c.isReady(w) })
+	if gone {
+		return accel.Problemf(accel.CompanionDown, "%q of %q ended before it was ready (see: %s)",
+			w.Program, def.Kind, c.output(s.Name))
+	}
+	if !ready {
+		return accel.Problemf(accel.CompanionDown,
+			"%q of %q is not ready after %v: there is no %q (see: %s)", w.Program, def.Kind, c.ready, w.Ready,
+			c.output(s.Name))
+	}
+	c.log.Info("companion started", "kind", def.Kind, "name", w.Name, "unit", s.Name, "took", time.Since(began))
 	return nil
 }
 
@@ -226,7 +269,7 @@ func (c *Companions) runs(unit string) bool {
 func (c *Companions) made(s host.Service) bool {
 	return slices.ContainsFunc([]string{transient, host.DaemonsDir}, func(dir string) bool {
 		text, err := c.h.ReadAttribute(path.Join(dir, s.Name))
-		return err == nil && strings.Contains(text, s.Env[len(s.Env)-1])
+		return err == nil && strings.Contains(text, digest(s))
 	})
 }
 

@@ -106,6 +106,38 @@ func definition() *accel.Definition {
 	}}
 }
 
+// TestOptional: a driver serves without an optional companion that does not start, the reason is kept, and it is not
+// tried again until the definition or the user space changes. One that nobody has tried yet is waited for.
+func TestOptional(t *testing.T) {
+	m, c := newMachine(t)
+	m.write("/dev/edu0", "")
+	def := definition()
+	def.Driver.Companions[0].Optional = true
+	down := func(p *accel.Problem) bool { return p != nil && p.Reason == accel.CompanionDown }
+	if have, problem := c.Judge(def, one, "1"); !down(problem) || len(have) != 1 || have[0].Runs || have[0].Why != "" {
+		t.Errorf("before: %+v, %v", have, problem)
+	}
+	m.refuse = errors.New("no control groups")
+	m.remove(group)
+	if problem := c.Start(t.Context(), def, one, "1"); problem != nil {
+		t.Errorf("it keeps the driver back: %v", problem)
+	}
+	have, problem := c.Judge(def, one, "1")
+	if problem != nil || len(have) != 1 || have[0].Runs || !strings.Contains(have[0].State(), "no control groups") {
+		t.Errorf("afterwards: %+v, %v", have, problem)
+	}
+	if _, problem := c.Judge(def, two, "2"); !down(problem) {
+		t.Errorf("with another user space: %v", problem)
+	}
+	m.refuse = nil
+	if problem := c.Start(t.Context(), def, one, "1"); problem != nil {
+		t.Error(problem)
+	}
+	if have, problem := c.Judge(def, one, "1"); problem != nil || !have[0].Runs || have[0].State() != "runs" {
+		t.Errorf("once it runs: %+v, %v", have, problem)
+	}
+}
+
 // TestNeeded: a companion is needed where the host has what it is for and the user space has its program.
 func TestNeeded(t *testing.T) {
 	m, c := newMachine(t)

@@ -2,6 +2,7 @@ package packages
 
 import (
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 
@@ -25,6 +26,9 @@ const aptLimit = 1 << 20
 func (c *Client) located(r Repository) (Repository, *accel.Problem) {
 	if !hostsOwn(r.URL) {
 		return r, nil
+	}
+	if r.Format == RPM {
+		return c.yumLocated(r, strings.ToLower(path.Base(r.URL)))
 	}
 	var places []string
 	for _, file := range append([]string{"/etc/apt/sources.list"}, c.h.Glob("/etc/apt/sources.list.d", "*")...) {

@@ -158,7 +158,15 @@ func (f *fetch) visit(ctx context.Context, do func(*url.URL) *accel.Problem) *ac
 		return accel.ProblemOf(err, "cannot create the cache")
 	}
 	var tried []*accel.Problem
-	for _, place := range f.Repository.places() {
+	places := f.Repository.places()
+	for _, list := range f.Repository.lists {
+		mirrors, problem := f.listed(ctx, list)
+		if problem != nil {
+			tried = append(tried, problem)
+		}
+		places = append(places, mirrors...)
+	}
+	for _, place := range places {
 		u, _ := base(place) // was checked
 		problem := do(u)
 		if problem == nil {

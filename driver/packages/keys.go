@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/ProtonMail/go-crypto/openpgp/armor"
@@ -26,9 +28,22 @@ const armored = "-----BEGIN PGP "
 // keyring has the keys, one of which must have signed.
 type keyring struct{ keys openpgp.EntityList }
 
-// readKeys reads files of the host. Whoever could write to one could choose what the host runs.
-func readKeys(h *host.Host, files []string) (keyring, *accel.Problem) {
+// readKeys reads files of the host; the last element of a name may be a pattern. Whoever could write to one could
+// choose what the host runs.
+func readKeys(h *host.Host, names []string) (keyring, *accel.Problem) {
 	var k keyring
+	var files []string
+	for _, name := range names {
+		if !strings.Contains(path.Base(name), "*") {
+			files = append(files, name)
+			continue
+		}
+		matches := h.Glob(path.Dir(name), path.Base(name))
+		if len(matches) == 0 {
+			return k, accel.Problemf(accel.ConfigInvalid, "no file matches %q, which stands for files with keys", name)
+		}
+		files = append(files, matches...)
+	}
 	for _, name := range files {
 		if err := host.RootOwned(h, name); err != nil {
 			return k, accel.Problemf(accel.ConfigInvalid, "the keys in %q are not trusted: %v", name, err)

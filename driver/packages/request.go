@@ -27,8 +27,11 @@ const (
 type Repository struct {
 	Format Format
 	// URL is the repository's, such as "https://deb.example.org/debian" or, of rpm, the directory that has repodata. A
-	// server whose name ends in ".invalid" stands for the mirror that the host's apt has for the suite.
+	// server whose name ends in ".invalid" stands for the mirror that the host's apt has for the suite, or for those of
+	// the repositories of dnf or zypper whose ids have the URL's last element as a word.
 	URL string
+	// lists are URLs of lists of more mirrors.
+	lists []string
 	// Mirrors are URLs with the same content that are tried first, in order.
 	Mirrors []string
 	// Suite is that of a deb repository, such as "bookworm". One that ends in "/" is the directory of a repository
@@ -40,7 +43,8 @@ type Repository struct {
 	// Architecture is that of the packages as their format names it, such as "amd64" or "x86_64". Packages for every
 	// architecture ("all", "noarch") belong to each.
 	Architecture string
-	// Keys are files of the host with OpenPGP public keys, armored or not. A URL needs at least one.
+	// Keys are files of the host with OpenPGP public keys, armored or not; the last element of a name may be a pattern,
+	// such as "/etc/pki/rpm-gpg/RPM-GPG-KEY-*". A URL needs at least one.
 	Keys []string
 	// CA is a PEM file of the host with the certificate authority of the server.
 	CA string
@@ -196,7 +200,12 @@ func (r Repository) problem() string {
 }
 
 // places lists the URLs in the order to try.
-func (r Repository) places() []string { return append(slices.Clone(r.Mirrors), r.URL) }
+func (r Repository) places() []string {
+	if r.URL == "" {
+		return r.Mirrors
+	}
+	return append(slices.Clone(r.Mirrors), r.URL)
+}
 
 // base reads the URL of a repository.
 func base(text string) (*url.URL, error) {

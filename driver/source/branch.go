@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"path"
 	"regexp"
@@ -74,8 +75,8 @@ func (x *Sources) Newest(ctx context.Context, def *accel.Definition, facts accel
 ) {
 	b := branchOf(def)
 	q := &versions{&search{x, def, facts, Options{}}}
-	last := accel.Problemf(accel.NoDriverSource, "no source of %q has a version of branch %q", def.Kind,
-		def.Driver.Branch)
+	nobody := fmt.Sprintf("no source of %q has a version of branch %q", def.Kind, def.Driver.Branch)
+	last := &accel.Problem{Reason: accel.NoDriverSource}
 	var tried []string
 	for _, prebuilt := range []bool{true, false} {
 		found := map[string]string{} // the name of the first source that has a version
@@ -114,7 +115,10 @@ func (x *Sources) Newest(ctx context.Context, def *accel.Definition, facts accel
 		tried = append(tried, problem.Message)
 		last = telling(last, problem)
 	}
-	return b, &accel.Problem{Reason: last.Reason, Message: last.Message, Tried: tried}
+	if last.Reason != accel.ArtifactNotFound && last.Message != "" {
+		nobody += ": " + last.Message
+	}
+	return b, &accel.Problem{Reason: last.Reason, Message: nobody, Tried: tried}
 }
 
 // versions finds out which versions the sources of a driver have.

@@ -20,7 +20,7 @@ const (
 	Restored Action = "restored" // it is again as it was before acceld
 	Removed  Action = "removed"  // it did not exist before acceld, and is removed
 	Settled  Action = "settled"  // it already was as before acceld
-	Kept     Action = "kept"     // the caller asked to keep it
+	Kept     Action = "kept"     // the caller asked to keep it, or others use it now; the detail says how
 	Left     Action = "left"     // it is left as found; the reason says why
 )
 
@@ -44,7 +44,8 @@ type UndoOptions struct {
 
 // Undo undoes what the ledger has on record, the last change first. Each path is restored to its state before acceld,
 // with content, mode, owner, extended attributes and time, unless somebody else has changed it since. A directory that
-// acceld created is removed if it is empty. If somebody else has changed the permissions or owner of a file since,
+// acceld created is removed if it is empty; if others have put something into it, it is theirs from now on. If somebody
+// else has changed the permissions or owner of a file since,
 // those stay. A path that is left stays on record, so that a later Undo can finish. If an Undo is interrupted at any
 // step, the next one finishes it.
 //
@@ -102,16 +103,16 @@ func (l *Ledger) Changed() ([]Outcome, error) {
 
 func (l *Ledger) undoBook(b *book, o UndoOptions) []Outcome {
 	var out []Outcome
-	gone := map[string]bool{} // what was removed, or would be in a dry run
+	done := map[string]Action{}
 	for _, e := range b.newest() {
 		if o.Only != nil && !o.Only(e.path) || l.above(e.path) {
 			continue
 		}
 		result := Outcome{Path: e.path, Action: Kept}
 		if !o.Keep {
-			result = l.undoEntry(b, e, o.DryRun, gone)
+			result = l.undoEntry(b, e, o.DryRun, done)
 		}
-		gone[e.path] = result.Action == Removed
+		done[e.path] = result.Action
 		out = append(out, result)
 		if result.Action == Left || o.DryRun {
 			continue
@@ -137,7 +138,7 @@ func (l *Ledger) undoBook(b *book, o UndoOptions) []Outcome {
 // above reports whether key is a directory that contains acceld's own. Those are removed last, see [Ledger.Discard].
 func (l *Ledger) above(key string) bool { return below(l.stateDir, key) || below(RunDir, key) }
 
-func (l *Ledger) undoEntry(b *book, e *entry, dry bool, gone map[string]bool) Outcome {
+func (l *Ledger) undoEntry(b *book, e *entry, dry bool, done map[string]Action) Outcome {
 	out := Outcome{Path: e.path}
 	if e.bootID != "" && e.bootID != l.bootID() {
 		return l.undoForeignBoot(b, e, dry)
@@ -177,7 +178,7 @@ func (l *Ledger) undoEntry(b *book, e *entry, dry bool, gone map[string]bool) Ou
 		out.Detail = fmt.Sprintf("it was one of %d names of a file and is a file of its own now", e.prior.Names)
 	}
 	if now.Kind == Dir {
-		if o, full := b.full(e.path, gone); full {
+		if o, full := b.full(e.path, done); full {
 			return o
 		}
 	}
@@ -189,23 +190,34 @@ func (l *Ledger) undoEntry(b *book, e *entry, dry bool, gone map[string]bool) Ou
 	return out
 }
 
-// full reports whether a directory holds anything that is not about to be removed.
-func (b *book) full(key string, gone map[string]bool) (Outcome, bool) {
+// full reports whether a directory holds anything that is not about to be removed. What acceld has not made belongs to
+// others, and with it the directory, unless something of acceld's stays in it.
+func (b *book) full(key string, done map[string]Action) (Outcome, bool) {
 	_, names, _, err := b.listing(key)
 	if err != nil {
 		return Outcome{Path: key}.left(err), true
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return gone[path.Join(key, n)] })
+	out := Outcome{Path: key, Action: Kept}
+	names = slices.DeleteFunc(names, func(n string) bool { return done[path.Join(key, n)] == Removed })
 	if len(names) == 0 {
 		return Outcome{}, false
+	}
+	for _, n := range names {
+		p := path.Join(key, n)
+		if action, tried := done[p]; action == Left || !tried && b.entries[p] != nil {
+			out.Action, out.Reason = Left, accel.FileChanged
+		}
 	}
 	more := ""
 	if len(names) > 3 {
 		more = fmt.Sprintf(" and %d more", len(names)-3)
 		names = names[:3]
 	}
-	return Outcome{Path: key, Action: Left, Reason: accel.FileChanged, Detail: "it holds " + strings.Join(names,
-		", ") + more}, true
+	out.Detail = "it holds " + strings.Join(names, ", ") + more
+	if out.Action == Kept {
+		out.Detail = "others use it: " + out.Detail
+	}
+	return out, true
 }
 
 // undoForeignBoot handles an entry that was written in another boot, below directories that a boot empties. If the

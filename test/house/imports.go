@@ -24,6 +24,7 @@ func rooms() map[string][]string {
 		"runtime":      organ,
 		"deviceplugin": organ,
 		"health":       organ,
+		"history":      {"accel", "host"},
 		"probe":        organ,
 		"dra":          {"accel", "host", "pace", "guard", "kube"}, // its objects are at the API server
 		"exporter":     {"accel", "host", "pace", "guard", "page"},
@@ -31,12 +32,12 @@ func rooms() map[string][]string {
 		"systemd":      organ,
 		"agent": {
 			"accel", "host", "pace", "guard", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health",
-			"kube", "probe", "systemd",
+			"history", "kube", "probe", "systemd",
 		},
 		"controller": {"accel", "kube", "pace", "page", "guard"},
 		"cmd": {
 			"accel", "host", "pace", "guard", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter",
-			"health", "kube", "probe", "systemd", "agent", "controller",
+			"health", "history", "kube", "probe", "systemd", "agent", "controller",
 		},
 	}
 }

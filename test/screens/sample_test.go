@@ -47,6 +47,7 @@ func sample(now time.Time) accel.Machine {
 		Message: "fault 79: the device has fallen off the bus", Since: now.Add(-4 * time.Minute),
 		Evidence: "npu 0000:40:00.0: fault 79, pid 4242, name python3",
 	}
+	accs[5].Recorded = 3
 	accs[5].Faults = []accel.Fault{{Code: "79", Title: "fallen off the bus", Count: 1, Last: now.Add(-4 * time.Minute)}}
 	return accel.Machine{
 		Taken: now.Add(-time.Second), Agent: accel.Agent{

@@ -97,7 +97,8 @@ Exit codes: 0 done; 1 failed, with the reason on standard error; 2 wrong usage; 
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(runCommand(&c), statusCommand(&c), detectCommand(&c), driverCommand(&c), runtimeCommand(&c),
 		definitionCommand(&c),
-		doctorCommand(&c), resetCommand(&c), execCommand(&c), purgeCommand(&c), versionCommand(), completionCommand(),
+		doctorCommand(&c), historyCommand(&c), resetCommand(&c), execCommand(&c), purgeCommand(&c), versionCommand(),
+		completionCommand(),
 		loadModuleCommand(&c), enterRootCommand())
 	completing(root, &c)
 	return root

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -34,24 +35,21 @@ code is the program's.`,
 
 // execOfHost becomes a program that the host has for a kind whose driver has no user space of its own.
 func execOfHost(p *parts, def *accel.Definition, name string, args []string) *accel.Problem {
-	var names []string
+	found := map[string]string{}
 	for _, group := range def.Container.Programs {
 		for _, name := range group.Names {
-			if _, err := p.Host.Programs().LookPath(name); err == nil {
-				names = append(names, name)
+			if program, err := p.Host.Programs().LookPath(name); err == nil {
+				found[name] = program
 			}
 		}
 	}
-	if !slices.Contains(names, name) {
+	program, ok := found[name]
+	if !ok {
 		return accel.Problemf(accel.UserSpaceMissing,
 			"the driver of %q has no user space of its own, and the host has no program %q of it; it has: %s", def.Kind, name,
-			cmp.Or(strings.Join(names, ", "), "none"))
+			cmp.Or(strings.Join(slices.Sorted(maps.Keys(found)), ", "), "none"))
 	}
-	program, err := p.Host.Programs().LookPath(name)
-	if err == nil {
-		err = p.Host.Programs().Exec(program, args, nil)
-	}
-	return accel.ProblemOf(err, "cannot run %q", name)
+	return accel.ProblemOf(p.Host.Programs().Exec(program, args, nil), "cannot run %q", program)
 }
 
 // execProgram becomes a program of the user space that serves a kind.

@@ -330,3 +330,23 @@ func TestAge(t *testing.T) {
 		}
 	}
 }
+
+// TestModels: devices of one model are counted, and a single device has no count.
+func TestModels(t *testing.T) {
+	of := func(models ...string) (all []accel.Accelerator) {
+		for _, m := range models {
+			all = append(all, accel.Accelerator{Model: m})
+		}
+		return all
+	}
+	for want, accs := range map[string][]accel.Accelerator{
+		"":               of("", ""),
+		"H100":           of("H100"),
+		"2 × A2, 1 × T4": of("A2", "T4", "A2", ""),
+		"1 × a b":        of("a\x1bb", ""),
+	} {
+		if got := models(accs); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

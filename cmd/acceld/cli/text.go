@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,6 +117,7 @@ func printKind(s *tableWriter, m shown, kind string) {
 	if u := have.Driver.Upgrade; u != nil {
 		printUpgrade(s, m, u)
 	}
+	s.field(2, "model", models(have.Accelerators))
 	if d := have.Driver; len(d.Modules) > 0 {
 		s.field(2, "driver", driverLine(d))
 		if d.UserSpace != nil {
@@ -267,13 +269,36 @@ func daemons(s *tableWriter, all []accel.CompanionHave) string {
 	return strings.Join(words, ", ")
 }
 
+// models lists the models of devices, with how many there are of each if there are several devices.
+func models(accs []accel.Accelerator) string {
+	count := map[string]int{}
+	for _, a := range accs {
+		if a.Model != "" {
+			count[a.Model]++
+		}
+	}
+	var words []string
+	for _, model := range slices.Sorted(maps.Keys(count)) {
+		word := plain(model)
+		if len(accs) > 1 {
+			word = fmt.Sprintf("%d × %s", count[model], word)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ", ")
+}
+
 func driverLine(d accel.DriverHave) string {
 	var mods []string
 	for _, m := range d.Modules {
 		mods = append(mods, filled(" ", m.Name, m.Version))
 	}
 	proof := plain(cmp.Or(d.WhyUnchecked(), d.Proof))
-	return strings.Join(mods, ", ") + prefixed(", from ", d.Source) + prefixed("; ", proof)
+	from := prefixed(", from ", d.Source)
+	if d.Source == "loaded" {
+		from = ", already loaded"
+	}
+	return strings.Join(mods, ", ") + from + prefixed("; ", proof)
 }
 
 // published lists the published states by phase, the worst phase first.
@@ -355,6 +380,9 @@ func printTrouble(s *tableWriter, a accel.Accelerator, left []string) {
 	s.field(4, "why", s.bad(string(h.Reason))+prefixed(": ", plain(h.Message)))
 	s.field(4, "seen", plain(h.Evidence))
 	s.field(4, "do", a.Remedy())
+	if a.Recorded > 1 {
+		s.field(4, "before", fmt.Sprintf("%d faults on record: acceld history %s", a.Recorded, cmp.Or(plain(a.Serial), a.ID)))
+	}
 	if len(left) > 0 {
 		s.field(4, "serial", left[len(left)-1])
 	}
