@@ -65,6 +65,8 @@ type Definition struct {
 	// other, apart from the bus, and differs between others. Containers that ask for several devices get devices of
 	// one fabric if possible.
 	Fabric string `json:"fabric,omitempty" template:"device" privileged:"reads a file of the host" unless:"own"`
+	// Handover says how a device passes from one tenant to the next; nil if nothing is done in between.
+	Handover *Handover `json:"handover,omitempty"`
 	// Health lists attributes that show the health of a device.
 	Health []HealthSource `json:"health,omitempty"`
 	// Log lists rules for the kernel log: which lines say something about a device.

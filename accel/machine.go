@@ -95,6 +95,8 @@ type Accelerator struct {
 	Health   Health           `json:"health"`
 	// Withheld says why a usable device is not offered; nil if nothing withholds it.
 	Withheld *Withheld `json:"withheld,omitempty"`
+	// Handover says who has had the device since it was cleaned; nil if its kind is passed on without care.
+	Handover *HandoverHave `json:"handover,omitempty"`
 	// Faults are the errors that it has reported through the kernel log, by code, as far as the agent has seen them.
 	Faults []Fault `json:"faults,omitempty"`
 	// Recorded is how many faults of the device are on record, over restarts of the agent, reboots and slots.

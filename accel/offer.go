@@ -27,6 +27,8 @@ const (
 	ByRuntime Withholder = "runtime"
 	// ByPod: a pod holds the device in a form in which it is no longer offered.
 	ByPod Withholder = "pod"
+	// ByHandover: the device cannot be cleaned of what its former tenant left.
+	ByHandover Withholder = "handover"
 )
 
 // Withheld says why a device is not offered. It is independent of the device's health, which may be perfect.
@@ -47,7 +49,7 @@ func (a Accelerator) WithheldBy(all ...Withholder) bool {
 
 // WithheldAlone reports whether the device is withheld for a reason of its own. All other reasons concern the whole
 // kind, whose status reports them once for all its devices.
-func (a Accelerator) WithheldAlone() bool { return a.WithheldBy(ByReset, ByPartitioning) }
+func (a Accelerator) WithheldAlone() bool { return a.WithheldBy(ByReset, ByPartitioning, ByHandover) }
 
 // AwaitsReport reports whether the device is withheld until the program of its kind says how it is divided.
 func (a Accelerator) AwaitsReport() bool {

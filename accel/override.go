@@ -21,6 +21,8 @@ type KindConfig struct {
 	// precedence over the definition's amounts.
 	Capacity map[string]string  `json:"capacity,omitempty"`
 	Driver   KindDriverOverride `json:"driver,omitzero"`
+	// Handover replaces the definition's Handover.
+	Handover *Handover `json:"handover,omitempty"`
 	// Layout replaces the layout in the definition's Partitions.
 	Layout []Layout `json:"layout,omitempty"`
 }
@@ -53,6 +55,11 @@ func (k KindConfig) Problems() []string {
 		}
 		if k.Allocation == AllocateByDRA {
 			out = append(out, fmt.Sprintf("sharing: is for allocation %s", AllocateByPlugin))
+		}
+	}
+	if k.Handover != nil {
+		for _, text := range k.Handover.Problems() {
+			out = append(out, "handover."+text)
 		}
 	}
 	out = append(out, k.amounts()...)
@@ -123,6 +130,7 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	d.Allocation = cmp.Or(k.Allocation, d.Allocation)
 	d.Rename = cmp.Or(k.Resource, d.Rename)
 	d.Sharing = cmp.Or(k.Sharing, d.Sharing)
+	d.Handover = cmp.Or(k.Handover, d.Handover)
 	d.Capacity = k.capacity(def.Capacity)
 	if k.Driver.Version != "" || k.Driver.Branch != "" {
 		d.Driver.Version, d.Driver.Branch = k.Driver.Version, k.Driver.Branch

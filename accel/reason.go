@@ -107,6 +107,9 @@ const (
 	ResetShared          Reason = "ResetShared"
 	ResetFailed          Reason = "ResetFailed"
 	BeingReset           Reason = "BeingReset"
+	HandoverRefused      Reason = "HandoverRefused"
+	LeftoverProcess      Reason = "LeftoverProcess"
+	ScrubFailed          Reason = "ScrubFailed"
 	ArtifactNotFound     Reason = "ArtifactNotFound"
 	ArtifactInvalid      Reason = "ArtifactInvalid"
 	RegistryUnreachable  Reason = "RegistryUnreachable"
@@ -236,6 +239,9 @@ func nodeReasons() []ReasonDoc {
 		{ResetShared, "A reset of the device would reset others too.", ActorOperator, "If nobody uses the others either, name all of them in one command; nothing was changed.", true},
 		{ResetFailed, "The reset of a device failed.", ActorHardware, "The message quotes the kernel; try again, or reboot the node.", false},
 		{BeingReset, "The device is being reset (`acceld reset`).", ActorAgent, "None: acceld offers it again when its driver is bound and it has passed its self-test.", false},
+		{HandoverRefused, "A container may not have its device yet: it is being cleaned, or its former tenant has not ended.", ActorAgent, "None: the kubelet, or whoever has started the container, tries again. The message says what the device waits for.", false},
+		{LeftoverProcess, "A process has a device open that nobody was given to.", ActorOperator, "End the named processes, or set `handover.leftovers: kill` for the kind.", false},
+		{ScrubFailed, "What a former tenant left on a device could not be removed.", ActorHardware, "Check the device and its driver; nobody gets the device until it is scrubbed. acceld tries again by itself.", false},
 	}
 }
 

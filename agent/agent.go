@@ -18,6 +18,7 @@ import (
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/exporter/holders"
 	"github.com/acceld/acceld/guard"
+	"github.com/acceld/acceld/handover"
 	"github.com/acceld/acceld/health"
 	"github.com/acceld/acceld/history"
 	"github.com/acceld/acceld/host"
@@ -53,6 +54,7 @@ type Agent struct {
 	gate      *hookGate
 	resets    *resets
 	history   *history.Book
+	handover  *handover.Keeper
 	watcher   *watcher
 	around    *surroundings
 	reloader  *reloader
@@ -218,6 +220,7 @@ func (a *Agent) organs(facts accel.Facts) {
 	})
 	a.users.programs = a.programs
 	a.history = history.New(history.Options{Host: a.Host, Dir: history.Dir(a.Config.StateDir), Log: a.Log})
+	a.handover = a.newHandover()
 	a.resets = &resets{
 		host: a.Host, machine: a.machine, pause: a.programs.Pause, poke: a.poke, wake: a.wake, log: a.Log,
 	}
@@ -238,7 +241,7 @@ func (a *Agent) watch(facts accel.Facts) error {
 func (a *Agent) machine() accel.Machine { return a.loop.Machine() }
 func (a *Agent) changed()               { a.loop.Changed() }
 func (a *Agent) wake(helps bool)        { a.loop.Wake(helps) }
-func (a *Agent) poke()                  { a.holdings.Poke() }
+func (a *Agent) poke()                  { a.holdings.Poke(); a.handover.Poke() }
 
 // names are the names of this host under which its endpoint may be asked.
 func (a *Agent) names() []string {
@@ -285,7 +288,7 @@ func (a *Agent) probes() loop.Probes {
 	return loop.Probes{
 		Facts: a.facts, Read: a.reader.Read, Accelerators: a.reader.Accelerators,
 		Enrich: func(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
-			return a.history.Enrich(def.Kind, a.programs.Enrich(def, accs))
+			return a.handover.Enrich(def, a.history.Enrich(def.Kind, a.programs.Enrich(def, accs)))
 		},
 		Judge: a.health.Judge, Reset: a.resets.isHeld,
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
@@ -347,6 +350,7 @@ func (a *Agent) publish(m accel.Machine) {
 	a.gate.open(func() accel.Machine { return m })
 	a.exporter.See(m)
 	a.history.See(m)
+	a.handover.Poke()
 	if a.kube != nil {
 		a.kube.Publish(m)
 	}

@@ -95,6 +95,8 @@ func (a *Agent) list(node string) ([]Task, error) {
 		newTask("kernel events", a.watcher.run),
 		newTask("device resets", a.resets.run),
 		newTask("device history", a.history.Run),
+		newTask("device handover", a.handover.Run),
+		newTask("hooks", a.serveHooks),
 		newTask("configuration", a.reloader.run),
 	}
 	tasks = append(tasks, endpoint...)

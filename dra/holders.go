@@ -88,3 +88,14 @@ func (p *Plugin) AcceleratorOf(name string) string {
 	}
 	return name
 }
+
+// ClaimsOf returns the UIDs of the claims that are prepared with a device. Known is that of [Plugin.Held].
+func (p *Plugin) ClaimsOf(id string) (uids []string, known bool) {
+	known = p.book.read()
+	for _, r := range p.book.all() {
+		if slices.ContainsFunc(r.Devices, func(g given) bool { return !g.Admin && p.AcceleratorOf(g.Device) == id }) {
+			uids = append(uids, r.UID)
+		}
+	}
+	return uids, known
+}

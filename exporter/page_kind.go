@@ -236,6 +236,9 @@ func deviceRow(v view, d *device, now time.Time) page.TableRow {
 	if d.Recorded > 0 {
 		about.Add(page.El("p", page.Class("faint", "nw"), page.Text(fmt.Sprintf("faults on record: %d", d.Recorded))))
 	}
+	if d.Handover != nil {
+		about.Add(page.El("p", page.Class("faint"), page.Text("hand-over: "+d.Handover.String())))
+	}
 	driver := page.Row(page.When(d.Bound != "", page.El("span", page.Text(d.Bound))))
 	for _, n := range d.Nodes {
 		driver.Add(page.El("p", page.Class("mono", "faint"), page.Text(n.Path)))

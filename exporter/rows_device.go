@@ -42,7 +42,36 @@ func deviceRows() []row {
 				}
 			},
 		},
-	}, healthRows(), linkRows(), functionRows())
+	}, healthRows(), handoverRows(), linkRows(), functionRows())
+}
+
+// handoverRows are the metrics about the tenants of devices that are cleaned between them.
+func handoverRows() []row {
+	of := func(name, help string, counter bool, value func(accel.HandoverHave) float64) row {
+		return row{name: name, help: help, counter: counter, device: func(d *device, emit emit) {
+			if d.Handover != nil {
+				emit(value(*d.Handover))
+			}
+		}}
+	}
+	return []row{
+		{
+			name: "accelerator_handover_state", help: "Where an accelerator is between its tenants: 1 for the state it is in, 0 for the others.", labels: []string{"state"},
+			device: func(d *device, emit emit) {
+				for _, s := range accel.HandoverStates() {
+					if d.Handover != nil {
+						emit(truth(d.Handover.State == s), string(s))
+					}
+				}
+			},
+		},
+		of("accelerator_handovers_total", "How often an accelerator was cleaned for its next tenant, since the boot.", true,
+			func(h accel.HandoverHave) float64 { return float64(h.Cleaned) }),
+		of("accelerator_handover_seconds_total", "How long all of that took.", true,
+			func(h accel.HandoverHave) float64 { return h.Seconds }),
+		of("accelerator_leftover_processes_killed_total", "Processes of former tenants that had the accelerator open and were killed, since the boot.", true,
+			func(h accel.HandoverHave) float64 { return float64(h.Killed) }),
+	}
 }
 
 // healthRows are the metrics about the health of a device, the reason, and the required action.

@@ -26,9 +26,10 @@ type Book struct {
 	dirty chan struct{}
 
 	mu      sync.Mutex
-	records map[string]*Record // by file
-	changed map[string]bool    // files to write, or to remove if there is no record any more
-	seen    map[string]bool    // files of the devices that this book has seen under their own serial numbers
+	records map[string]*Record            // by file
+	passed  map[string]accel.HandoverHave // the last that was seen of the passing from tenant to tenant, by file
+	changed map[string]bool               // files to write, or to remove if there is no record any more
+	seen    map[string]bool               // files of the devices that this book has seen under their own serial numbers
 	loaded  bool
 	last    accel.Machine // what was seen last before the records were read
 }
@@ -44,7 +45,8 @@ const (
 func New(o Options) *Book {
 	return &Book{
 		o: o, dirty: make(chan struct{}, 1), records: map[string]*Record{}, changed: map[string]bool{},
-		seen: map[string]bool{},
+		passed: map[string]accel.HandoverHave{},
+		seen:   map[string]bool{},
 	}
 }
 
@@ -107,9 +109,29 @@ func (b *Book) see(now time.Time, kind string, d accel.DriverHave, a accel.Accel
 	if now.Sub(r.Last) >= precision && a.Health.State != accel.Gone {
 		r.Last, b.changed[name] = now.Truncate(precision), true
 	}
-	if b.judge(r, now, d, a) {
+	if b.judge(r, now, d, a) || b.handedOver(r, name, now, a) {
 		b.changed[name] = true
 	}
+}
+
+// handedOver adds what is new about the passing of a device from tenant to tenant, and reports whether anything is.
+func (b *Book) handedOver(r *Record, name string, now time.Time, a accel.Accelerator) (changed bool) {
+	if a.Handover == nil {
+		return false
+	}
+	last := b.passed[name]
+	b.passed[name] = *a.Handover
+	if a.Handover.Cleaned > last.Cleaned {
+		r.add(Entry{What: Cleaned, At: now, Address: r.Address})
+		changed = true
+	}
+	if a.WithheldBy(accel.ByHandover) && last.State != accel.HandoverFailed {
+		r.add(Entry{
+			What: Unclean, At: now, Address: r.Address, Reason: a.Withheld.Reason, Message: a.Withheld.Message,
+		})
+		changed = true
+	}
+	return changed
 }
 
 // Enrich notes in each device how many faults of it are on record. The result is accs.

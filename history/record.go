@@ -24,6 +24,9 @@ const (
 	Fault  What = "fault"  // its health became worse than healthy, or that for another reason
 	Well   What = "well"   // it is healthy again
 	Proven What = "proven" // it passed its self-test with a driver for the first time
+	// Cleaned: it was cleaned for its next tenant. Unclean: it could not be.
+	Cleaned What = "cleaned"
+	Unclean What = "unclean"
 )
 
 // Entry is something that happened to a device.
@@ -148,7 +151,7 @@ func (r *Record) add(e Entry) {
 
 // again reports whether e is the same happening once more.
 func (e Entry) again(o Entry) bool {
-	return (e.What == Fault || e.What == Well) && e.What == o.What && e.Address == o.Address && e.State == o.State &&
+	return e.What != Found && e.What != Moved && e.What != Proven && e.What == o.What && e.Address == o.Address && e.State == o.State &&
 		e.Reason == o.Reason
 }
 

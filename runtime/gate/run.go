@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,13 +18,14 @@ const (
 type Request struct {
 	// IDs are the devices that the CDI spec injected; empty if an annotation triggered the hook.
 	IDs []string
-	// State is the path of the readiness file.
-	State string
+	// State is the path of the readiness file, Socket that of the agent's socket.
+	State, Socket string
 }
 
-// Parse parses the arguments of the hook, without its name: "createRuntime [--device ID]... [--state PATH]".
+// Parse parses the arguments of the hook, without its name: "createRuntime [--device ID]... [--state PATH]
+// [--socket PATH]".
 func Parse(args []string) (Request, error) {
-	r := Request{State: Path}
+	r := Request{State: Path, Socket: Socket}
 	if len(args) == 0 || args[0] != "createRuntime" {
 		return r, fmt.Errorf("cannot run: the only stage is createRuntime, got %q", args)
 	}
@@ -36,6 +38,8 @@ func Parse(args []string) (Request, error) {
 			r.IDs = append(r.IDs, args[1])
 		case "--state":
 			r.State = args[1]
+		case "--socket":
+			r.Socket = args[1]
 		default:
 			return r, fmt.Errorf("cannot run: unknown argument %q", args[0])
 		}
@@ -45,38 +49,69 @@ func Parse(args []string) (Request, error) {
 
 // Decide is the hook: it reads the OCI state from stdin and returns nil if the container may start. With r.IDs the
 // container has those devices, so anything unknown stops it. Without r.IDs the bundle says what the container was
-// given, and a container without devices passes without a look at the readiness file.
+// given, and a container without devices passes without a look at the readiness file. Devices that are passed from
+// tenant to tenant with care it asks the agent for.
 func Decide(r Request, stdin io.Reader) error {
 	state, err := readState(stdin)
 	if err != nil {
 		return err
 	}
-	if len(r.IDs) > 0 {
-		f, err := load(r.State)
-		if err != nil {
-			return notReady(r.IDs[0], "Unknown", err.Error())
+	var f File
+	ids := r.IDs
+	if len(ids) > 0 {
+		if f, err = load(r.State); err != nil {
+			return notReady(ids[0], "Unknown", err.Error())
 		}
-		if err := f.Named(r.IDs); err != nil || len(f.Choices) == 0 {
+		if err := f.Named(ids); err != nil {
 			return err
 		}
+		if err := f.named(state, ids); err != nil {
+			return err
+		}
+	} else {
 		c, err := container(state)
-		if err != nil { // something may have been chosen for it
+		if err != nil || len(c.Linux.Devices) == 0 {
 			return err
 		}
-		return f.Chosen(c, r.IDs)
+		if f, err = load(r.State); err != nil {
+			return fmt.Errorf("device %s is not ready: Unknown: %w", c.Linux.Devices[0].Path, err)
+		}
+		if err := f.Given(c.Linux.Devices); err != nil {
+			return err
+		}
+		if err := f.Chosen(c, nil); err != nil {
+			return err
+		}
+		ids = f.given(c)
+	}
+	return f.handOver(state, ids, r.Socket)
+}
+
+// named returns an error if the devices that the CDI spec injected are not the ones that were chosen for the container.
+func (f File) named(state []byte, ids []string) error {
+	if len(f.Choices) == 0 {
+		return nil
 	}
 	c, err := container(state)
-	if err != nil || len(c.Linux.Devices) == 0 {
+	if err != nil { // something may have been chosen for it
 		return err
 	}
-	f, err := load(r.State)
-	if err != nil {
-		return fmt.Errorf("device %s is not ready: Unknown: %w", c.Linux.Devices[0].Path, err)
+	return f.Chosen(c, ids)
+}
+
+// handOver asks the agent for those of the devices that it hands over.
+func (f File) handOver(state []byte, ids []string, socket string) error {
+	asked, patience := f.handedOver(ids)
+	if len(asked) == 0 {
+		return nil
 	}
-	if err := f.Given(c.Linux.Devices); err != nil {
-		return err
+	var s struct {
+		PID int `json:"pid"`
 	}
-	return f.Chosen(c, nil)
+	if err := json.Unmarshal(state, &s); err != nil || s.PID <= 0 {
+		return notReady(asked[0], "HandoverRefused", "the container's state has no process")
+	}
+	return ask(socket, Ask{PID: s.PID, Devices: asked}, patience)
 }
 
 // readState reads the OCI state. It reads all of it, however long, because a runtime that writes to a closed pipe

@@ -373,6 +373,9 @@ func printTrouble(s *tableWriter, a accel.Accelerator, left []string) {
 	if a.WithheldAlone() {
 		s.field(4, "withheld", string(a.Withheld.Reason)+prefixed(": ", plain(a.Withheld.Message)))
 	}
+	if a.Handover != nil {
+		s.field(4, "hand-over", plain(a.Handover.String()))
+	}
 	h := a.Health
 	if h.State == accel.Healthy || h.State == "" {
 		return

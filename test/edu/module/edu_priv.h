@@ -144,6 +144,7 @@ void edu_parts_end(struct edu_dev *edu);
 irqreturn_t edu_interrupt(int irq, void *data);
 int edu_compute(struct edu_dev *edu, struct edu_factorial *f);
 int edu_copy(struct edu_dev *edu, u32 offset, u8 *data, u32 len);
+int edu_read(struct edu_dev *edu, u32 offset, u8 *data, u32 len);
 bool edu_alive(struct edu_dev *edu);
 void edu_quiesce(struct edu_dev *edu);
 u64 edu_busy_ns(struct edu_dev *edu);

@@ -1,0 +1,59 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/devices"
+)
+
+// scrubTime is how long a device may take to be scrubbed.
+const scrubTime = 2 * time.Minute
+
+// UsersOf returns the processes that have one of a device's own nodes open or mapped, without the driver's daemons. The
+// nodes that all devices of the kind share say nothing about one of them.
+func (d *Driver) UsersOf(def *accel.Definition, a accel.Accelerator) []accel.Holder {
+	nodes := d.devices.ForeignNodes(a.ID)
+	for _, x := range accel.Flat([]accel.Accelerator{a}) {
+		nodes = append(nodes, x.Nodes...)
+	}
+	for _, v := range d.devices.Observe(def, []accel.Accelerator{a}) {
+		nodes = append(nodes, v.Nodes...)
+	}
+	return d.companions.Without(def.Kind, d.devices.Processes(nodes))
+}
+
+// Clean removes what a former tenant has left on a device that nobody has open, as its definition says, and lets the
+// device pass its self-test. Ready is that of [Driver.Reset].
+func (d *Driver) Clean(ctx context.Context, def *accel.Definition, facts accel.Facts, a accel.Accelerator,
+	ready func(context.Context) *accel.Problem,
+) *accel.Problem {
+	var err error
+	switch h := def.Handover; h.Scrub {
+	case accel.ScrubReset:
+		return d.Reset(ctx, facts, []ResetTarget{{Def: def, Device: a}}, ready) // it proves the device
+	case accel.ScrubAttribute:
+		err = d.operations.Within(ctx, scrubTime, "scrub "+a.ID, func() error {
+			return d.h.WriteAttribute(path.Join(devices.Dir(a.ID), h.File), cmp.Or(h.Write, "1"))
+		})
+	case accel.ScrubProgram:
+		limited, cancel := context.WithTimeout(ctx, scrubTime)
+		defer cancel()
+		var argv []string
+		for _, arg := range h.Argv {
+			argv = append(argv, strings.ReplaceAll(arg, accel.AddressTemplate, a.ID))
+		}
+		err = d.operations.Within(limited, scrubTime, "scrub "+a.ID, func() error {
+			return d.steps.Exec(limited, argv)
+		})
+	}
+	if err != nil {
+		return accel.Problemf(accel.ScrubFailed, "device %q was not scrubbed: %v", a.ID, err)
+	}
+	_, problem := d.Prove(ctx, def, []accel.Accelerator{{ID: a.ID}})
+	return problem
+}
