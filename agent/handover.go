@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/handover"
 	"github.com/acceld/acceld/runtime/gate"
@@ -21,15 +22,16 @@ const maxHooks = 256
 
 // newHandover returns the keeper of who has had which device.
 func (a *Agent) newHandover() *handover.Keeper {
+	cleaner := driver.NewCleaner(a.driver)
 	return handover.New(handover.Options{
 		Host: a.Host, File: path.Join(path.Dir(gate.Socket), "handover.json"), Log: a.Log, Machine: a.machine,
 		Users: func(def *accel.Definition, x accel.Accelerator) []accel.Holder {
-			return slices.DeleteFunc(a.driver.UsersOf(def, x), func(h accel.Holder) bool {
+			return slices.DeleteFunc(cleaner.Users(def, x), func(h accel.Holder) bool {
 				return h.PID == os.Getpid() || a.programs.Owns(h.PID)
 			})
 		},
 		Clean: func(ctx context.Context, def *accel.Definition, x accel.Accelerator) *accel.Problem {
-			return a.driver.Clean(ctx, def, a.machine().Facts, x, a.awaitReset(x.ID))
+			return cleaner.Clean(ctx, def, a.machine().Facts, x, a.awaitReset(x.ID))
 		},
 		Claims: a.plugins.claimsOf, Changed: a.changed,
 	})
@@ -65,8 +67,13 @@ func (p *plugins) claimsOf(id string) (uids []string, known bool) {
 		if s.claims == nil {
 			continue
 		}
-		theirs, read := s.claims.ClaimsOf(id)
-		uids, known = append(uids, theirs...), known && read
+		_, read := s.claims.Held()
+		known = known && read
+		for _, h := range s.claims.Known() {
+			if h.Device == id && !h.Admin && !slices.Contains(uids, h.ClaimUID) {
+				uids = append(uids, h.ClaimUID)
+			}
+		}
 	}
 	return uids, known
 }

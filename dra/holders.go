@@ -12,7 +12,9 @@ type Holder struct {
 	// Namespace, Pod and UID identify the pod. If the API server does not say who uses the claim, only Namespace is
 	// set.
 	Namespace, Pod, UID string
-	Claim               string
+	Claim, ClaimUID     string
+	// Admin means that the claim only looks at the device, which may be another's.
+	Admin bool
 }
 
 // Held returns the sorted ids of the devices that claims hold. Known is false until the records have been read, and
@@ -74,7 +76,7 @@ func (p *Plugin) holders(r record) []Holder {
 		for _, x := range r.Pods {
 			out = append(out, Holder{
 				Device: p.AcceleratorOf(g.Device), Namespace: r.Namespace, Pod: x.Name, UID: x.UID,
-				Claim: r.Name,
+				Claim: r.Name, ClaimUID: r.UID, Admin: g.Admin,
 			})
 		}
 	}
@@ -87,15 +89,4 @@ func (p *Plugin) AcceleratorOf(name string) string {
 		return a.ID
 	}
 	return name
-}
-
-// ClaimsOf returns the UIDs of the claims that are prepared with a device. Known is that of [Plugin.Held].
-func (p *Plugin) ClaimsOf(id string) (uids []string, known bool) {
-	known = p.book.read()
-	for _, r := range p.book.all() {
-		if slices.ContainsFunc(r.Devices, func(g given) bool { return !g.Admin && p.AcceleratorOf(g.Device) == id }) {
-			uids = append(uids, r.UID)
-		}
-	}
-	return uids, known
 }

@@ -14,9 +14,15 @@ import (
 // scrubTime is how long a device may take to be scrubbed.
 const scrubTime = 2 * time.Minute
 
-// UsersOf returns the processes that have one of a device's own nodes open or mapped, without the driver's daemons. The
+// Cleaner cleans devices for their next tenant.
+type Cleaner struct{ *Driver }
+
+// NewCleaner returns what cleans the devices of a driver manager.
+func NewCleaner(d *Driver) Cleaner { return Cleaner{d} }
+
+// Users returns the processes that have one of a device's own nodes open or mapped, without the driver's daemons. The
 // nodes that all devices of the kind share say nothing about one of them.
-func (d *Driver) UsersOf(def *accel.Definition, a accel.Accelerator) []accel.Holder {
+func (d Cleaner) Users(def *accel.Definition, a accel.Accelerator) []accel.Holder {
 	nodes := d.devices.ForeignNodes(a.ID)
 	for _, x := range accel.Flat([]accel.Accelerator{a}) {
 		nodes = append(nodes, x.Nodes...)
@@ -29,7 +35,7 @@ func (d *Driver) UsersOf(def *accel.Definition, a accel.Accelerator) []accel.Hol
 
 // Clean removes what a former tenant has left on a device that nobody has open, as its definition says, and lets the
 // device pass its self-test. Ready is that of [Driver.Reset].
-func (d *Driver) Clean(ctx context.Context, def *accel.Definition, facts accel.Facts, a accel.Accelerator,
+func (d Cleaner) Clean(ctx context.Context, def *accel.Definition, facts accel.Facts, a accel.Accelerator,
 	ready func(context.Context) *accel.Problem,
 ) *accel.Problem {
 	var err error

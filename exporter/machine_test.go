@@ -87,6 +87,9 @@ func exampleMachine() accel.Machine {
 						By: accel.ByProof, Reason: accel.NotProven,
 						Message: "it has not passed its self-test",
 					},
+					Handover: &accel.HandoverHave{
+						State: accel.HandoverUsed, Tenants: []string{"pod 0b8"}, Cleaned: 3, Seconds: 1.5, Last: 0.5, Killed: 1,
+					},
 				}},
 			},
 		},

@@ -155,7 +155,7 @@ func (k *Keeper) Enrich(def *accel.Definition, accs []accel.Accelerator) []accel
 	return accs
 }
 
-// find returns a device with the definition of its kind. It returns no definition while the device is not known, such as
+// find returns a device with the definition of its kind. There is no definition while the device is not known, such as
 // before an agent that has just started has read the host.
 func (k *Keeper) find(id string) (*accel.Definition, accel.Accelerator) {
 	m := k.o.Machine()

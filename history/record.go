@@ -151,8 +151,8 @@ func (r *Record) add(e Entry) {
 
 // again reports whether e is the same happening once more.
 func (e Entry) again(o Entry) bool {
-	return e.What != Found && e.What != Moved && e.What != Proven && e.What == o.What && e.Address == o.Address && e.State == o.State &&
-		e.Reason == o.Reason
+	once := e.What == Found || e.What == Moved || e.What == Proven
+	return !once && e.What == o.What && e.Address == o.Address && e.State == o.State && e.Reason == o.Reason
 }
 
 // file is where a record is kept below dir.

@@ -115,14 +115,14 @@ func Validate(def *accel.Definition) []Fault {
 			c.bad(field, "%s, and the definition is confined", does)
 		}
 	}
-	c.handover(def)
+	handover(c, def)
 	optional(c, "hotplug", def.Hotplug, "safe")
 	optional(c, "reset", def.Reset, accel.ResetFunction, accel.ResetRebind, accel.ResetNever)
 	return c.faults
 }
 
 // handover checks how devices pass from one tenant to the next.
-func (c *checker) handover(def *accel.Definition) {
+func handover(c *checker, def *accel.Definition) {
 	h := def.Handover
 	if h == nil {
 		return

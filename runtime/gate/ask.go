@@ -51,7 +51,7 @@ func ask(socket string, a Ask, patience time.Duration) error {
 			return notReady(strings.Join(a.Devices, ","), "HandoverRefused",
 				fmt.Sprintf("the agent, which hands it over, does not answer: %v", err))
 		}
-		time.Sleep(between)
+		<-time.After(between)
 	}
 }
 

@@ -102,6 +102,10 @@ func (i palette) happened(e history.Entry) string {
 		return "moved " + plain(e.Message)
 	case history.Well:
 		return i.good("healthy again")
+	case history.Cleaned:
+		return "cleaned for its next tenant"
+	case history.Unclean:
+		return i.bad("not clean for its next tenant: "+plain(string(e.Reason))) + prefixed(": ", plain(e.Message))
 	case history.Proven:
 		return i.good("proven") + " with driver " + plain(e.Driver) + prefixed(": ", plain(e.Message))
 	case history.Fault:

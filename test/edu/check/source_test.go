@@ -41,7 +41,8 @@ int main(void) {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("%#x %#x %#x %#x %d %d %d %d %d", uint32(ioctlInfo), uint32(ioctlFactorial), uint32(ioctlCopy),
-		uint32(ioctlRead), abiVersion, dmaMax, unsafe.Sizeof(eduInfo{}), unsafe.Sizeof(eduFactorial{}), unsafe.Sizeof(eduCopy{}))
+		uint32(ioctlRead), abiVersion, dmaMax, unsafe.Sizeof(eduInfo{}), unsafe.Sizeof(eduFactorial{}),
+		unsafe.Sizeof(eduCopy{}))
 	if string(got) != want {
 		t.Errorf("edu.h says %s\nthis program says %s", got, want)
 	}
