@@ -11,8 +11,8 @@ import (
 )
 
 // Admit lets the container whose first process is pid have devices. It returns when every device was cleaned of what
-// other tenants left on it and it is written down that the container's tenant has it, or with the problem that the pod's
-// event shows. Devices of kinds that need no care, and partitions, pass.
+// other tenants left on it and it is written down that the container's tenant has it, or with the problem that the
+// pod's event shows. Devices of kinds that need no care, and partitions, pass.
 func (k *Keeper) Admit(ctx context.Context, pid int, ids []string) *accel.Problem {
 	processes := k.o.Host.Processes()
 	group, err := processes.GroupOf(pid)
@@ -58,6 +58,7 @@ func (k *Keeper) admit(ctx context.Context, who tenant, id string) *accel.Proble
 		switch {
 		case d.cleaning != nil:
 		case k.grant(d, def, a, who):
+			k.tell() // its end is watched from now on
 			return k.save()
 		case asked && d.problem != nil:
 			return d.problem
@@ -158,8 +159,8 @@ func (k *Keeper) belongs(t tenant, pid int) bool {
 }
 
 // remaining returns a former tenant of a device that has not ended; nil if all have. Asked means that somebody else was
-// given the device: then a pod without a process has ended, although its control group may still be there. The keeper is
-// locked.
+// given the device: then a pod without a process has ended, although its control group may still be there. The keeper
+// is locked.
 func (k *Keeper) remaining(d *device, asked bool) *tenant {
 	if d.tenancy == nil {
 		return nil

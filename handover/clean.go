@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/pace"
 )
 
@@ -27,7 +26,7 @@ func (k *Keeper) clean(id string, d *device, def *accel.Definition, a accel.Acce
 	if d.tenancy != nil {
 		former, names = slices.Clone(d.tenancy.Tenants), d.tenancy.names()
 	}
-	guard.Go(func() {
+	k.group.Go(func() {
 		defer close(ended)
 		begin, ends := time.Now(), 0
 		problem := accel.Problemf(accel.InternalError, "device %q: the cleaning of it has failed", id) // by a panic
@@ -72,8 +71,8 @@ func (k *Keeper) cleaned(id string, d *device, took time.Duration, ends int, pro
 	k.o.Changed()
 }
 
-// cleanNow ends what former tenants have left running, scrubs the device and proves it. It returns how many processes it
-// has killed.
+// cleanNow ends what former tenants have left running, scrubs the device and proves it. It returns how many processes
+// it has killed.
 func (k *Keeper) cleanNow(ctx context.Context, def *accel.Definition, a accel.Accelerator, former []tenant,
 ) (ends int, problem *accel.Problem) {
 	users := k.o.Users(def, a)

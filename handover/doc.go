@@ -4,8 +4,8 @@
 //
 // The hook asks for each container, so device plugin, claims and containers without a kubelet go the same way. The
 // kubelet may give a device to the next pod the moment the former one has ended; a device that is being cleaned
-// therefore stays offered, because a pod that the kubelet refuses is refused for good, and its container waits. A device
-// that cannot be cleaned is withheld.
+// therefore stays offered, because a pod that the kubelet refuses is refused for good, and its container waits. A
+// device that cannot be cleaned is withheld.
 //
 // Who has a device is written down before the container starts. After a crash the agent goes on from there: a device
 // whose tenants have ended is cleaned from the beginning. After a boot nothing is written, and a device of which it is

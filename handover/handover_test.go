@@ -229,8 +229,8 @@ func TestPassesOn(t *testing.T) {
 	}
 }
 
-// TestNextAgent: the next agent knows who has a device, and cleans one whose tenant has ended meanwhile, or while it was
-// being cleaned.
+// TestNextAgent: the next agent knows who has a device, and cleans one whose tenant has ended meanwhile, or while it
+// was being cleaned.
 func TestNextAgent(t *testing.T) {
 	b := newBed(t)
 	stop := b.run(b.Keeper)
@@ -367,7 +367,8 @@ func TestNotScrubbed(t *testing.T) {
 	if problem := b.admit(10, 5*time.Second); problem == nil || problem.Reason != accel.ScrubFailed {
 		t.Fatalf("%v", problem)
 	}
-	if a := b.seen(); a.Withheld == nil || a.Withheld.Reason != accel.ScrubFailed || a.Handover.State != accel.HandoverFailed {
+	if a := b.seen(); a.Withheld == nil || a.Withheld.Reason != accel.ScrubFailed ||
+		a.Handover.State != accel.HandoverFailed {
 		t.Errorf("%+v", a)
 	}
 	b.set(func() { b.fail = nil })

@@ -10,14 +10,15 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/host"
 )
 
 // Options of a [Keeper].
 type Options struct {
 	Host *host.Host
-	// File is where it is written down who has which device, as a path on the host: on a file system that is empty after
-	// a boot.
+	// File is where it is written down who has which device, as a path on the host: on a file system that is empty
+	// after a boot.
 	File string
 	Log  *slog.Logger
 	// Machine returns the last snapshot.
@@ -44,6 +45,8 @@ type Keeper struct {
 	news chan struct{}
 	// ctx is that of Run, which cleaning goes on with; nil while the keeper does not run.
 	ctx context.Context //nolint:containedctx // cleaning outlives the container that asked for it
+	// group are the cleanings in progress.
+	group guard.Group
 }
 
 // device is what the keeper knows of one device.
@@ -131,8 +134,8 @@ func (k *Keeper) Poke() {
 	}
 }
 
-// Enrich adds to the devices of a kind who has had them, and withholds the ones that could not be cleaned. The result is
-// accs.
+// Enrich adds to the devices of a kind who has had them, and withholds the ones that could not be cleaned. The result
+// is accs.
 func (k *Keeper) Enrich(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 	if def.Handover == nil {
 		return accs

@@ -15,9 +15,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 	k.mu.Unlock()
 	defer func() {
 		k.mu.Lock()
-		defer k.mu.Unlock()
 		k.ctx = nil
 		k.tell()
+		k.mu.Unlock()
+		k.group.Wait()
 	}()
 	w := watch{host: k.o.Host}
 	defer w.end()
