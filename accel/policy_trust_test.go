@@ -51,8 +51,10 @@ func TestPrivileged(t *testing.T) {
 			Find: "/dev/*", Nodes: []NodeSource{{Make: &MadeNode{Path: "/dev/z"}}}, Told: true,
 			NumberFrom: "/sys/n", Profile: "p", Of: &Belonging{File: "/sys/f", Device: "/sys/d", Domain: "/sys/e"},
 		},
-		Handover: &Handover{Leftovers: LeftoversKill, Scrub: ScrubProgram, File: "f", Argv: []string{"p"}},
-		Health:   []HealthSource{{File: "/sys/h"}, {File: "h"}}, Metrics: []MetricSource{{File: "/sys/m"}, {File: "m"}},
+		Handover: &Handover{
+			Leftovers: LeftoversKill, Scrub: ScrubProgram, File: "f", Argv: []string{"p"}, Beside: []string{"u.service"},
+		},
+		Health: []HealthSource{{File: "/sys/h"}, {File: "h"}}, Metrics: []MetricSource{{File: "/sys/m"}, {File: "m"}},
 		Capacity: []Capacity{{File: "/sys/c"}, {File: "c"}},
 	}
 	want := []string{
@@ -75,6 +77,7 @@ func TestPrivileged(t *testing.T) {
 		"partitions.of.device: reads a file of the host", "partitions.of.domain: reads a file of the host",
 		"partitions.nodes[0].make: makes device nodes", "serial: reads a file of the host",
 		"handover.leftovers: ends processes", "handover.file: writes to the device", "handover.argv: runs a program",
+		"handover.beside: lets programs keep devices open",
 		"health[0].file: reads a file of the host", "metrics[0].file: reads a file of the host",
 		"probe: runs a program",
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +31,15 @@ func (d Cleaner) Users(def *accel.Definition, a accel.Accelerator) []accel.Holde
 	for _, v := range d.devices.Observe(def, []accel.Accelerator{a}) {
 		nodes = append(nodes, v.Nodes...)
 	}
-	return d.companions.Without(def.Kind, d.devices.Processes(nodes))
+	users := d.companions.Without(def.Kind, d.devices.Processes(nodes))
+	return slices.DeleteFunc(users, func(u accel.Holder) bool { return d.beside(def, u.PID) })
+}
+
+// beside reports whether a process belongs to a unit that may have devices open whoever has them.
+func (d Cleaner) beside(def *accel.Definition, pid int) bool {
+	return def.Handover != nil && slices.ContainsFunc(def.Handover.Beside, func(unit string) bool {
+		return d.h.Processes().InUnit(pid, unit)
+	})
 }
 
 // Clean removes what a former tenant has left on a device that nobody has open, as its definition says, and lets the

@@ -76,6 +76,20 @@ func podAbove(dir string) Group {
 	return Group{Dir: dir}
 }
 
+// InUnit reports whether a process belongs to a service of the host's systemd, by its control group.
+func (p Processes) InUnit(pid int, service string) bool {
+	dirs, _ := p.groupDirs(pid)
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		for _, root := range []string{groups, path.Join(groups, "unified"), path.Join(groups, "systemd")} {
+			unit := path.Join(root, "system.slice", service)
+			if dir == unit || strings.HasPrefix(dir, unit+"/") {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // Contains reports whether a process is in the group, or in one below it.
 func (p Processes) Contains(g Group, pid int) bool {
 	dirs, _ := p.groupDirs(pid) // a process that has ended is in none
