@@ -114,14 +114,14 @@ func leftover(id string, users []accel.Holder) *accel.Problem {
 func (k *Keeper) kill(ctx context.Context, users []accel.Holder, former []tenant) (ends int, problem *accel.Problem) {
 	var pids []int
 	for _, u := range users {
-		theirs := func() bool {
+		did, err := k.o.Host.Processes().Kill(u.PID, func() bool {
 			return slices.ContainsFunc(former, func(t tenant) bool { return k.belongs(t, u.PID) })
-		}
-		if !theirs() {
-			continue
-		}
-		if err := k.o.Host.Processes().Kill(u.PID, theirs); err != nil {
+		})
+		if err != nil {
 			return ends, accel.ProblemOf(err, "cannot end what a former tenant has left running")
+		}
+		if !did {
+			continue
 		}
 		k.o.Log.Warn("process of a former tenant killed", "process", u.String(), "device", u.Device)
 		pids, ends = append(pids, u.PID), ends+1

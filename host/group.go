@@ -175,21 +175,23 @@ func (p Processes) MountNamespace(pid int) string {
 	return text
 }
 
-// Kill kills the process with a PID if it is still the one that is meant: another one may have its PID by now.
-func (p Processes) Kill(pid int, meant func() bool) error {
+// Kill kills the process with a PID if it is the one that is meant, and reports whether it did. It asks meant once it
+// has hold of the process: another one may have its PID by then.
+func (p Processes) Kill(pid int, meant func() bool) (killed bool, err error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("cannot kill process %d: %w", pid, os.NewSyscallError("pidfd_open", err))
+		return false, fmt.Errorf("cannot kill process %d: %w", pid, os.NewSyscallError("pidfd_open", err))
 	}
 	defer func() { _ = unix.Close(fd) }()
 	if !meant() {
-		return nil
+		return false, nil
 	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("cannot kill process %d: %w", pid, os.NewSyscallError("pidfd_send_signal", err))
+	err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return false, fmt.Errorf("cannot kill process %d: %w", pid, os.NewSyscallError("pidfd_send_signal", err))
 	}
-	return nil
+	return err == nil, nil
 }

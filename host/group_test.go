@@ -105,19 +105,19 @@ func TestKill(t *testing.T) {
 	}
 	defer func() { _ = cmd.Wait() }()
 	defer func() { _ = cmd.Process.Kill() }()
-	if err := h.Processes().Kill(cmd.Process.Pid, func() bool { return false }); err != nil {
-		t.Error(err)
+	if did, err := h.Processes().Kill(cmd.Process.Pid, func() bool { return false }); did || err != nil {
+		t.Error(did, err)
 	}
-	if _, err := os.Stat(filepath.Join("/proc", fmt.Sprint(cmd.Process.Pid), "exe")); err != nil {
+	if _, err := os.Readlink(filepath.Join("/proc", fmt.Sprint(cmd.Process.Pid), "exe")); err != nil {
 		t.Error("killed although it was not meant")
 	}
-	if err := h.Processes().Kill(cmd.Process.Pid, func() bool { return true }); err != nil {
-		t.Error(err)
+	if did, err := h.Processes().Kill(cmd.Process.Pid, func() bool { return true }); !did || err != nil {
+		t.Error(did, err)
 	}
 	if err := cmd.Wait(); err == nil || err.Error() != "signal: killed" {
 		t.Error(err)
 	}
-	if err := h.Processes().Kill(cmd.Process.Pid, func() bool { return true }); err != nil {
-		t.Errorf("a process that has ended: %v", err)
+	if did, err := h.Processes().Kill(cmd.Process.Pid, func() bool { return true }); did || err != nil {
+		t.Errorf("a process that has ended: %t, %v", did, err)
 	}
 }

@@ -56,47 +56,47 @@ func Decide(r Request, stdin io.Reader) error {
 	if err != nil {
 		return err
 	}
-	var f File
-	ids := r.IDs
-	if len(ids) > 0 {
-		if f, err = load(r.State); err != nil {
-			return notReady(ids[0], "Unknown", err.Error())
-		}
-		if err := f.Named(ids); err != nil {
-			return err
-		}
-		if err := f.named(state, ids); err != nil {
-			return err
-		}
-	} else {
-		c, err := container(state)
-		if err != nil || len(c.Linux.Devices) == 0 {
-			return err
-		}
-		if f, err = load(r.State); err != nil {
-			return fmt.Errorf("device %s is not ready: Unknown: %w", c.Linux.Devices[0].Path, err)
-		}
-		if err := f.Given(c.Linux.Devices); err != nil {
-			return err
-		}
-		if err := f.Chosen(c, nil); err != nil {
-			return err
-		}
-		ids = f.given(c)
+	of := inBundle
+	if len(r.IDs) > 0 {
+		of = injected
+	}
+	f, ids, err := of(r, state)
+	if err != nil {
+		return err
 	}
 	return f.handOver(state, ids, r.Socket)
 }
 
-// named returns an error if the devices that the CDI spec injected are not the ones that were chosen for the container.
-func (f File) named(state []byte, ids []string) error {
-	if len(f.Choices) == 0 {
-		return nil
+// injected decides about the devices that the CDI spec injected, and returns the readiness of all devices, and their
+// IDs.
+func injected(r Request, state []byte) (File, []string, error) {
+	f, err := load(r.State)
+	if err != nil {
+		return f, nil, notReady(r.IDs[0], "Unknown", err.Error())
+	}
+	if err := f.Named(r.IDs); err != nil || len(f.Choices) == 0 {
+		return f, r.IDs, err
 	}
 	c, err := container(state)
 	if err != nil { // something may have been chosen for it
-		return err
+		return f, nil, err
 	}
-	return f.Chosen(c, ids)
+	return f, r.IDs, f.Chosen(c, r.IDs)
+}
+
+// inBundle decides about the devices in the container's specification, as injected does.
+func inBundle(r Request, state []byte) (f File, ids []string, err error) {
+	c, err := container(state)
+	if err != nil || len(c.Linux.Devices) == 0 {
+		return f, nil, err
+	}
+	if f, err = load(r.State); err != nil {
+		return f, nil, fmt.Errorf("device %s is not ready: Unknown: %w", c.Linux.Devices[0].Path, err)
+	}
+	if err := f.Given(c.Linux.Devices); err != nil {
+		return f, nil, err
+	}
+	return f, f.given(c), f.Chosen(c, nil)
 }
 
 // handOver asks the agent for those of the devices that it hands over.

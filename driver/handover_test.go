@@ -1,0 +1,73 @@
+package driver
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/devices"
+	"github.com/acceld/acceld/driver/steps"
+	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/test/ko"
+)
+
+// TestClean: a device is scrubbed as its definition says, and then has to pass its self-test.
+func TestClean(t *testing.T) {
+	for name, c := range map[string]struct {
+		handover accel.Handover
+		spoil    func(*testMachine, *accel.Definition)
+		reason   accel.Reason
+		said     string
+	}{
+		"nothing to scrub": {handover: accel.Handover{}},
+		"by an attribute":  {handover: accel.Handover{Scrub: accel.ScrubAttribute, File: "scrub"}},
+		"by an attribute that is not there": {
+			handover: accel.Handover{Scrub: accel.ScrubAttribute, File: "none"}, reason: accel.ScrubFailed, said: "none",
+		},
+		"by a program": {handover: accel.Handover{
+			Scrub: accel.ScrubProgram, Argv: []string{"/bin/sh", "-c", "test $0 = " + ko.Device, "{{.Address}}"},
+		}},
+		"by a program that fails": {
+			handover: accel.Handover{Scrub: accel.ScrubProgram, Argv: []string{"/bin/sh", "-c", "echo no; exit 3"}},
+			reason:   accel.ScrubFailed, said: "no",
+		},
+		"by a reset": {handover: accel.Handover{Scrub: accel.ScrubReset}},
+		"by a reset that is not possible": {
+			handover: accel.Handover{Scrub: accel.ScrubReset}, reason: accel.CannotReset, said: "not to be reset",
+			spoil: func(_ *testMachine, def *accel.Definition) { def.Reset = accel.ResetNever },
+		},
+		"and computes wrongly": {
+			handover: accel.Handover{}, reason: accel.CheckFailed, said: "7",
+			spoil: func(_ *testMachine, def *accel.Definition) { def.Check.Want = "7" },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, d, def := resettable(t)
+			m.Write(devices.Dir(ko.Device)+"/scrub", "")
+			def.Handover = &c.handover
+			if c.handover.Scrub == accel.ScrubProgram {
+				live, err := host.New("/") // the fake machine has no programs
+				if err != nil {
+					t.Fatal(err)
+				}
+				d.steps = steps.New(live, d.log, &d.operations)
+			}
+			if c.spoil != nil {
+				c.spoil(m, def)
+			}
+			problem := NewCleaner(d).Clean(t.Context(), def, slots(), accel.Accelerator{ID: ko.Device}, atOnce)
+			switch {
+			case c.reason == "" && problem != nil:
+				t.Fatal(problem)
+			case c.reason != "" && (problem == nil || problem.Reason != c.reason ||
+				!strings.Contains(problem.Message, c.said)):
+				t.Fatalf("%v, want %s with %q", problem, c.reason, c.said)
+			}
+			if c.handover.File == "scrub" {
+				if text, err := m.Host.ReadAttribute(devices.Dir(ko.Device) + "/scrub"); err != nil || text != "1" {
+					t.Errorf("the attribute has %q, %v", text, err)
+				}
+			}
+		})
+	}
+}
