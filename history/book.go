@@ -52,6 +52,7 @@ func New(o Options) *Book {
 
 // load reads the records that there are, and takes over what was seen meanwhile.
 func (b *Book) load() {
+	b.o.Host.Locks().RemoveAbandoned(b.o.Dir)
 	all, bad := Read(b.o.Host, b.o.Dir)
 	for _, why := range bad {
 		b.o.Log.Warn("the history of a device cannot be read and begins again", "error", why)
@@ -163,11 +164,18 @@ func (b *Book) find(kind string, a accel.Accelerator) (name string, r *Record) {
 		b.seen[name] = true
 		for _, before := range []string{a.UUID, a.ID} { // a serial number may be known later than those
 			bare := file(b.o.Dir, kind, cut(before))
-			if old := b.records[bare]; r == nil && old != nil && before != "" {
-				delete(b.records, bare)
-				old.ID, r = id, old
-				b.records[name], b.changed[name], b.changed[bare] = r, true, true
+			old := b.records[bare]
+			if old == nil || before == "" {
+				continue
 			}
+			delete(b.records, bare)
+			b.changed[name], b.changed[bare] = true, true
+			if r != nil { // it was begun after a start, or the agent was killed before it removed the file
+				r.merge(old)
+				continue
+			}
+			old.ID, r = id, old
+			b.records[name] = r
 		}
 	}
 	return name, r

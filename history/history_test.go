@@ -143,6 +143,40 @@ func TestLateSerial(t *testing.T) {
 	s.want("A at 0000:01:00.0: found fault(NodeMissing) well\nB at 0000:01:00.0: found fault(NodeMissing) well\n")
 }
 
+// TestTwoFiles: a record that was begun without the serial number becomes part of the one that there is, after a start
+// at which the driver was slow, and after a kill before its file was removed.
+func TestTwoFiles(t *testing.T) {
+	s := newStand(t)
+	const address = "0000:01:00.0"
+	bare := filepath.Join(s.root, file(dir, "x-card", address))
+	s.see(device(address, "", accel.Unhealthy, accel.NodeMissing))
+	s.book.write()
+	left, err := os.ReadFile(bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.see(device(address, "A", accel.Healthy, ""))
+	s.book.write()
+	for _, name := range []string{bare, filepath.Join(filepath.Dir(bare), ".x.json.1.tmp")} { // it was killed meanwhile
+		if err := os.WriteFile(name, left, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.open()
+	s.see(device(address, "A", accel.Healthy, ""))
+	s.want("A at 0000:01:00.0: found fault(NodeMissing) well\n")
+	s.book.write()
+	s.open()
+	s.see(device(address, "", accel.Unhealthy, accel.NodeMissing))
+	s.book.write()
+	s.see(device(address, "A", accel.Healthy, ""))
+	s.want("A at 0000:01:00.0: found fault(NodeMissing)+ well+\n")
+	s.book.write()
+	if files, err := os.ReadDir(filepath.Dir(bare)); err != nil || len(files) != 1 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
 // TestFlaps: a device that flaps has few entries, which are counted, and a bounded file.
 func TestFlaps(t *testing.T) {
 	s := newStand(t)

@@ -149,6 +149,16 @@ func (r *Record) add(e Entry) {
 	}
 }
 
+// merge adds what another record of the same device has that this one has not.
+func (r *Record) merge(o *Record) {
+	for _, e := range o.Entries {
+		same := func(x Entry) bool { return x.What == e.What && x.At.Equal(e.At) && x.Address == e.Address }
+		if e.What != Found && !slices.ContainsFunc(r.Entries, same) {
+			r.add(e)
+		}
+	}
+}
+
 // again reports whether e is the same happening once more.
 func (e Entry) again(o Entry) bool {
 	once := e.What == Found || e.What == Moved || e.What == Proven

@@ -12,7 +12,7 @@ import (
 // ".tmp", which every reader of such directories skips. It stays locked while it is open, so that whoever finds it
 // after its writer was killed can tell that it is abandoned.
 func createTemp(dir, base string) (*os.File, error) {
-	removeAbandoned(dir, base)
+	removeAbandoned(dir, "."+base+".")
 	for {
 		f, err := os.CreateTemp(dir, "."+base+".*.tmp")
 		if err != nil {
@@ -28,15 +28,23 @@ func createTemp(dir, base string) (*os.File, error) {
 	}
 }
 
-// removeAbandoned removes the temporary files of base that no process holds. A file that cannot be removed stays; it
-// does no harm.
-func removeAbandoned(dir, base string) {
+// RemoveAbandoned removes the temporary files in a directory whose writers were killed. The next write of the same file
+// removes its own; this is for files that nobody may write again.
+func (l Locks) RemoveAbandoned(dir string) {
+	if name, err := l.h.Path(dir); err == nil {
+		removeAbandoned(name, ".")
+	}
+}
+
+// removeAbandoned removes the temporary files that no process holds and whose names begin with a prefix. A file that
+// cannot be removed stays; it does no harm.
+func removeAbandoned(dir, prefix string) {
 	entries, err := os.ReadDir(filepath.Clean(dir))
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "."+base+".") || !strings.HasSuffix(e.Name(), ".tmp") || !e.Type().IsRegular() {
+		if !strings.HasPrefix(e.Name(), prefix) || !strings.HasSuffix(e.Name(), ".tmp") || !e.Type().IsRegular() {
 			continue
 		}
 		name := filepath.Join(dir, e.Name())
