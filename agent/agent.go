@@ -261,8 +261,8 @@ func (a *Agent) exposed() exporter.Options {
 		Machine: a.machine,
 		Follow:  func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
 		Ready:   func() (bool, string) { text := Unready(a.tasks); return text == "", text },
-		Live:    a.alive, Holders: a.holdings.Holdings, Progress: a.board.List, Pages: a.Pages, Log: a.Log,
-		Process: true, Hosts: a.names(),
+		Past:    a.past, Live: a.alive, Holders: a.holdings.Holdings, Progress: a.board.List, Pages: a.Pages,
+		Log: a.Log, Process: true, Hosts: a.names(),
 	}
 }
 

@@ -121,6 +121,36 @@ func TestProgressServed(t *testing.T) {
 	}
 }
 
+// TestPastServed: what happened to a device, newest first for people, and an empty list if it is not known.
+func TestPastServed(t *testing.T) {
+	want := []Past{{
+		Kind: "qemu-edu", ID: "<EDU>", Model: "edu", Address: "0000:02:00.0", First: noon(), Last: noon(), Faults: 3,
+		Events: []PastEvent{
+			{At: noon(), Address: "0000:01:00.0", Text: "seen for the first time"},
+			{At: noon(), Address: "0000:02:00.0", Text: "unhealthy DeviceFault", Bad: true, Times: 3, Until: noon()},
+		},
+	}}
+	h := New(Options{Machine: exampleMachine, Past: func() []Past { return want }, Now: noon}).Handler()
+	_, body := get(t, h, "/v1/history")
+	var got []Past
+	if err := json.Unmarshal([]byte(body), &got); err != nil || cmp.Diff(want, got) != "" {
+		t.Errorf("%s, %v\n%s", body, err, cmp.Diff(want, got))
+	}
+	_, body = get(t, h, "/history")
+	newest, oldest := strings.Index(body, "<b>unhealthy DeviceFault</b>"), strings.Index(body, "seen for the first time")
+	if newest < 0 || oldest < newest || !strings.Contains(body, "&lt;EDU&gt;") || !strings.Contains(body, "3 faults on record") ||
+		!strings.Contains(body, "3, last 2026") {
+		t.Error(body)
+	}
+	h = New(Options{Machine: exampleMachine}).Handler()
+	if _, body := get(t, h, "/v1/history"); strings.TrimSpace(body) != "[]" {
+		t.Errorf("%q", body)
+	}
+	if _, body := get(t, h, "/history"); !strings.Contains(body, "No device is on record yet.") {
+		t.Error(body)
+	}
+}
+
 // TestHoldersServed: who holds which device, and an empty answer if that is not known.
 func TestHoldersServed(t *testing.T) {
 	_, body := get(t, example().Handler(), "/v1/holders")

@@ -234,7 +234,7 @@ func deviceRow(v view, d *device, now time.Time) page.TableRow {
 		about.Add(page.El("p", page.Class("faint", "nw"), page.Text("serial "+d.Serial)))
 	}
 	if d.Recorded > 0 {
-		about.Add(page.El("p", page.Class("faint", "nw"), page.Text(fmt.Sprintf("faults on record: %d", d.Recorded))))
+		about.Add(page.El("p", page.Class("faint", "nw"), page.Link("/history", fmt.Sprintf("faults on record: %d", d.Recorded))))
 	}
 	if d.Handover != nil {
 		about.Add(page.El("p", page.Class("faint"), page.Text("hand-over: "+d.Handover.String())))

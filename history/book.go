@@ -28,6 +28,7 @@ type Book struct {
 	mu      sync.Mutex
 	records map[string]*Record            // by file
 	passed  map[string]accel.HandoverHave // the last that was seen of the passing from tenant to tenant, by file
+	resets  map[string]bool               // files of the devices that are being reset
 	changed map[string]bool               // files to write, or to remove if there is no record any more
 	seen    map[string]bool               // files of the devices that this book has seen under their own serial numbers
 	loaded  bool
@@ -45,8 +46,8 @@ const (
 func New(o Options) *Book {
 	return &Book{
 		o: o, dirty: make(chan struct{}, 1), records: map[string]*Record{}, changed: map[string]bool{},
-		passed: map[string]accel.HandoverHave{},
-		seen:   map[string]bool{},
+		passed: map[string]accel.HandoverHave{}, resets: map[string]bool{},
+		seen: map[string]bool{},
 	}
 }
 
@@ -110,9 +111,21 @@ func (b *Book) see(now time.Time, kind string, d accel.DriverHave, a accel.Accel
 	if now.Sub(r.Last) >= precision && a.Health.State != accel.Gone {
 		r.Last, b.changed[name] = now.Truncate(precision), true
 	}
-	if b.judge(r, now, d, a) || b.handedOver(r, name, now, a) {
+	judged, passed, reset := b.judge(r, now, d, a), b.handedOver(r, name, now, a), b.reset(r, name, now, a)
+	if judged || passed || reset {
 		b.changed[name] = true
 	}
+}
+
+// reset adds that a device is being reset, and reports whether that is new.
+func (b *Book) reset(r *Record, name string, now time.Time, a accel.Accelerator) bool {
+	before := b.resets[name]
+	b.resets[name] = a.WithheldBy(accel.ByReset)
+	if before || !b.resets[name] {
+		return false
+	}
+	r.add(Entry{What: Reset, At: now, Address: r.Address})
+	return true
 }
 
 // handedOver adds what is new about the passing of a device from tenant to tenant, and reports whether anything is.

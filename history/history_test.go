@@ -177,6 +177,35 @@ func TestTwoFiles(t *testing.T) {
 	}
 }
 
+// TestPassedOn: resets are on record, and how a device was passed from one tenant to the next, each with its count.
+func TestPassedOn(t *testing.T) {
+	s := newStand(t)
+	a := device("0000:01:00.0", "A", accel.Healthy, "")
+	see := func(cleaned int, state accel.HandoverState, by accel.Withholder) {
+		a.Withheld = nil
+		if by != "" {
+			a.Withheld = &accel.Withheld{By: by, Reason: accel.LeftoverProcess, Message: "x"}
+		}
+		a.Handover = &accel.HandoverHave{State: state, Cleaned: cleaned}
+		s.see(a)
+	}
+	see(0, accel.HandoverUsed, "")
+	see(1, accel.HandoverClean, "")
+	see(2, accel.HandoverClean, "")
+	see(2, accel.HandoverFailed, accel.ByHandover)
+	see(2, accel.HandoverFailed, accel.ByHandover)
+	see(3, accel.HandoverUsed, "")
+	see(3, accel.HandoverUsed, accel.ByReset)
+	see(3, accel.HandoverUsed, accel.ByReset)
+	see(3, accel.HandoverUsed, "")
+	s.want("A at 0000:01:00.0: found unclean(LeftoverProcess) cleaned++ reset\n")
+	for _, e := range s.book.Records()[0].Entries {
+		if e.Text() == "" || e.What == Unclean && e.Text() != "not clean for its next tenant: LeftoverProcess: x" {
+			t.Errorf("%+v: %q", e, e.Text())
+		}
+	}
+}
+
 // TestFlaps: a device that flaps has few entries, which are counted, and a bounded file.
 func TestFlaps(t *testing.T) {
 	s := newStand(t)

@@ -27,6 +27,7 @@ const (
 	// Cleaned: it was cleaned for its next tenant. Unclean: it could not be.
 	Cleaned What = "cleaned"
 	Unclean What = "unclean"
+	Reset   What = "reset" // somebody reset it
 )
 
 // Entry is something that happened to a device.
@@ -163,6 +164,33 @@ func (r *Record) merge(o *Record) {
 func (e Entry) again(o Entry) bool {
 	once := e.What == Found || e.What == Moved || e.What == Proven
 	return !once && e.What == o.What && e.Address == o.Address && e.State == o.State && e.Reason == o.Reason
+}
+
+// Text says in words what happened.
+func (e Entry) Text() string {
+	text, more := string(e.What), e.Message
+	switch e.What {
+	case Found:
+		text = "seen for the first time"
+	case Moved:
+		return "moved " + e.Message
+	case Well:
+		text = "healthy again"
+	case Fault:
+		text = strings.TrimSpace(string(e.State) + " " + string(e.Reason))
+	case Proven:
+		text = "proven with driver " + e.Driver
+	case Cleaned:
+		text = "cleaned for its next tenant"
+	case Unclean:
+		text = "not clean for its next tenant: " + string(e.Reason)
+	case Reset:
+		text = "reset"
+	}
+	if more != "" {
+		text += ": " + more
+	}
+	return text
 }
 
 // file is where a record is kept below dir.
