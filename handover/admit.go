@@ -167,7 +167,7 @@ func (k *Keeper) remaining(d *device, asked bool) *tenant {
 	}
 	p := k.o.Host.Processes()
 	for i, t := range d.tenancy.Tenants {
-		there := k.o.Host.Exists(t.Group.Dir)
+		there := p.There(t.Group)
 		switch {
 		case t.Claim != "":
 			there = !k.unprepared(t.Claim)

@@ -2,6 +2,7 @@ package handover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -309,22 +310,49 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
+// TestSameName: a container whose control group has the name of an earlier one's is another tenant.
+func TestSameName(t *testing.T) {
+	b := newBed(t)
+	b.run(b.Keeper)
+	b.starts(10, podA)
+	b.must(10)
+	dir := filepath.Join(b.root, group(podA))
+	if err := os.Rename(dir, dir+".before"); err != nil { // so that its number is not used again
+		t.Fatal(err)
+	}
+	b.starts(11, podA)
+	b.must(11)
+	if b.times() != 2 {
+		t.Errorf("cleaned %d times", b.times())
+	}
+}
+
+// TestKill: only a process of the former tenant is killed.
 func TestKill(t *testing.T) {
 	b := newBed(t)
 	b.def.Handover.Leftovers = accel.LeftoversKill
 	b.run(b.Keeper)
 	b.starts(10, podA)
-	b.must(10)
-	sleeper := func(pod string) *exec.Cmd {
+	// Both have left their control groups; a mount namespace is not left without trace.
+	mounts := func(pid int, namespace string) {
+		b.write(fmt.Sprintf("/proc/%d/comm", pid), "sleep\n")
+		dir := filepath.Join(b.root, fmt.Sprintf("proc/%d/ns", pid))
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Symlink(namespace, filepath.Join(dir, "mnt"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sleeper := func(namespace string) *exec.Cmd {
 		cmd := exec.Command("sleep", "60")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-		b.write(fmt.Sprintf("/proc/%d/cgroup", cmd.Process.Pid), "0::"+strings.TrimPrefix(group(pod), "/sys/fs/cgroup")+"\n")
+		mounts(cmd.Process.Pid, namespace)
 		return cmd
 	}
-	theirs, other := sleeper(podA), sleeper(podB)
+	mounts(10, "mnt:[1]")
+	b.must(10)
+	theirs, other := sleeper("mnt:[1]"), sleeper("mnt:[2]")
 	b.set(func() { b.users = []accel.Holder{{PID: theirs.Process.Pid}, {PID: other.Process.Pid, Comm: "other"}} })
 	ended := make(chan error, 1)
 	guard.Go(func() { ended <- theirs.Wait() })

@@ -18,6 +18,8 @@ import (
 type Group struct {
 	// Dir is its directory, as the machine sees it.
 	Dir string `json:"dir"`
+	// ID is the kernel's number of the group: one that is made again under the same name has another.
+	ID uint64 `json:"id"`
 	// Pod is the UID of the pod; empty outside pods.
 	Pod string `json:"pod,omitempty"`
 }
@@ -32,8 +34,9 @@ func (p Processes) GroupOf(pid int) (Group, error) {
 		return Group{}, fmt.Errorf("cannot find the control group of process %d: %w", pid, err)
 	}
 	for _, dir := range dirs {
-		if p.h.Exists(dir) {
-			return podAbove(dir), nil
+		g := podAbove(dir)
+		if g.ID, err = p.h.Identity(g.Dir); err == nil {
+			return g, nil
 		}
 	}
 	return Group{}, fmt.Errorf("process %d is in no control group of its own", pid)
@@ -90,8 +93,17 @@ func (p Processes) InUnit(pid int, service string) bool {
 	})
 }
 
+// There reports whether the group is still there: neither gone nor replaced by another of the same name.
+func (p Processes) There(g Group) bool {
+	id, err := p.h.Identity(g.Dir)
+	return err == nil && id == g.ID
+}
+
 // Contains reports whether a process is in the group, or in one below it.
 func (p Processes) Contains(g Group, pid int) bool {
+	if !p.There(g) {
+		return false
+	}
 	dirs, _ := p.groupDirs(pid) // a process that has ended is in none
 	return slices.ContainsFunc(dirs, func(dir string) bool { return dir == g.Dir || strings.HasPrefix(dir, g.Dir+"/") })
 }
@@ -99,6 +111,9 @@ func (p Processes) Contains(g Group, pid int) bool {
 // Populated reports whether a process is in the group or below it. A group that is gone has none; in one that cannot be
 // read there may be one.
 func (p Processes) Populated(g Group) bool {
+	if !p.There(g) {
+		return false
+	}
 	text, err := p.h.ReadFile(path.Join(g.Dir, "cgroup.events"))
 	switch {
 	case err == nil:

@@ -48,7 +48,7 @@ func TestGroupOf(t *testing.T) {
 			put(t, h, "/proc/7/cgroup", c.cgroup)
 			put(t, h, "/sys/fs/cgroup"+c.exists+"/cgroup.procs", "")
 			g, err := h.Processes().GroupOf(7)
-			if g != (Group{Dir: c.dir, Pod: c.pod}) || (err == nil) != (c.dir != "") {
+			if g.Dir != c.dir || g.Pod != c.pod || (err == nil) != (c.dir != "") || (g.ID != 0) != (err == nil) {
 				t.Errorf("%+v, %v", g, err)
 			}
 			if g.Dir != "" && (!h.Processes().Contains(g, 7) || h.Processes().Contains(g, 8)) {
@@ -72,29 +72,34 @@ func TestInUnit(t *testing.T) {
 	}
 }
 
-// TestPopulated: a group that cannot be read may have processes; one that is gone has none.
+// TestPopulated: a group that is gone has no processes, nor has one that another took the name of.
 func TestPopulated(t *testing.T) {
 	h := tempHost(t)
-	p, dir := h.Processes(), "/sys/fs/cgroup/a"
-	if p.Populated(Group{Dir: dir}) {
-		t.Error("a group that is gone has processes")
+	p, of := h.Processes(), func(dir string) Group {
+		id, err := h.Identity(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Group{Dir: dir, ID: id}
 	}
+	const dir = "/sys/fs/cgroup/a"
 	put(t, h, dir+"/cgroup.events", "populated 1\nfrozen 0\n")
-	if !p.Populated(Group{Dir: dir}) {
-		t.Error("no process")
+	a := of(dir)
+	if !p.Populated(a) || p.Populated(Group{Dir: dir, ID: a.ID + 1}) || p.Populated(Group{Dir: "/sys/fs/cgroup/b", ID: 1}) {
+		t.Error("no process, or one in another group")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := p.AwaitEmpty(ctx, Group{Dir: dir}); !errors.Is(err, context.DeadlineExceeded) {
+	if err := p.AwaitEmpty(ctx, a); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 	put(t, h, dir+"/cgroup.events", "populated 0\nfrozen 0\n")
-	if err := p.AwaitEmpty(t.Context(), Group{Dir: dir}); err != nil || p.Populated(Group{Dir: dir}) {
+	if err := p.AwaitEmpty(t.Context(), a); err != nil || p.Populated(a) {
 		t.Error("a process", err)
 	}
 	put(t, h, "/sys/fs/cgroup/pids/b/c/cgroup.procs", "7\n") // version 1
 	put(t, h, "/sys/fs/cgroup/pids/b/cgroup.procs", "")
-	if !p.Populated(Group{Dir: "/sys/fs/cgroup/pids/b"}) || p.Populated(Group{Dir: "/sys/fs/cgroup/pids/d"}) {
+	if !p.Populated(of("/sys/fs/cgroup/pids/b")) {
 		t.Error("version 1")
 	}
 }
