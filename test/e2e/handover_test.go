@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
@@ -219,4 +221,81 @@ func handedFromClaimToClaim(t *testing.T, n *bed.Node, image string) {
 	nothing(t, n, all)
 	_, err := n.Kubectl(stage.Within(t, soon), nil, "-n", "default", "delete", "resourceclaimtemplate/passed", "--wait")
 	stage.Check(t, err)
+}
+
+// ociBundle is a container of the OCI runtime that has one device, with what the device's CDI spec brings.
+func ociBundle(d specs.Device, major, minor int64) []byte {
+	type object = map[string]any
+	node := d.ContainerEdits.DeviceNodes[0]
+	var hooks []object
+	for _, h := range d.ContainerEdits.Hooks {
+		hooks = append(hooks, object{"path": h.Path, "args": h.Args, "env": h.Env, "timeout": *h.Timeout})
+	}
+	text, err := json.Marshal(object{
+		"ociVersion": "1.0.2",
+		"process": object{
+			"user": object{"uid": 0, "gid": 0}, "cwd": "/", "env": []string{"PATH=/"},
+			"args": []string{"/edu-check", "-expect", "1", "-leave", "canary of a container"},
+		},
+		"root":   object{"path": "rootfs"},
+		"mounts": []object{{"destination": "/dev", "type": "tmpfs", "source": "tmpfs"}},
+		"hooks":  object{"createRuntime": hooks},
+		"linux": object{
+			"namespaces": []object{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}},
+			"devices":    []object{{"path": node.Path, "type": "c", "major": major, "minor": minor}},
+			"resources": object{"devices": []object{
+				{"allow": false, "access": "rwm"},
+				{"allow": true, "type": "c", "major": major, "minor": minor, "access": "rw"},
+			}},
+		},
+	})
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	return text
+}
+
+// TestHandoverOfContainers passes four devices from container to container on a host without a kubelet, while the agent
+// is killed over and over.
+func TestHandoverOfContainers(t *testing.T) {
+	const devices = 4
+	n, s := stage.StartNode(t, bed.Options{Accelerators: devices, NoKubernetes: true})
+	g := n.Guest
+	stage.Check(t, s.Units(t.Context(), g, ""))
+	stage.Check(t, s.Store(t.Context(), g, stage.Version))
+	stage.Check(t, s.Enable(t.Context(), g))
+	reaches(t, g, accel.Ready, 5*time.Minute)
+	cleans(t, n, accel.LeftoversKill, "")
+	sh(t, g, "until grep -q '\"timeout\": 65' /var/run/cdi/qemu.org-edu.json; do sleep 0.2; done")
+	var spec specs.Spec
+	stage.Check(t, json.Unmarshal([]byte(sh(t, g, "cat /var/run/cdi/qemu.org-edu.json")), &spec))
+	each := max(1, handovers()/devices)
+	var run strings.Builder
+	for i, d := range spec.Devices[:devices] {
+		dir := fmt.Sprintf("/root/bundles/%d", i)
+		var major, minor int64
+		_, err := fmt.Sscanf(sh(t, g, `stat -c '%Hr %Lr' "$1"`, d.ContainerEdits.DeviceNodes[0].Path), "%d %d", &major, &minor)
+		stage.Check(t, err)
+		sh(t, g, `mkdir -p "$1"/rootfs/dev && cp /usr/bin/edu-check "$1"/rootfs/`, dir)
+		stage.Check(t, g.WriteFile(t.Context(), dir+"/config.json", ociBundle(d, major, minor), 0o644))
+		fmt.Fprintf(&run, `(for i in $(seq %d); do runc run --bundle %s passed-%d-$i || echo "failed: $?"; done > /tmp/passed-%[3]d 2>&1) &
+`, each, dir, i)
+	}
+	sh(t, g, "mkdir -p /run/systemd/system/acceld.service.d; printf '[Unit]\\nStartLimitIntervalSec=0\\n' > /run/systemd/system/acceld.service.d/limit.conf; systemctl daemon-reload")
+	begin := time.Now()
+	sh(t, g, "cat > /root/run <<'EOF'\n"+run.String()+"wait\nEOF\nsystemd-run --unit=passing --service-type=exec sh /root/run")
+	kills := 0
+	for sh(t, g, "systemctl is-active passing || true") == "active" {
+		time.Sleep(time.Duration(1+kills%7) * 500 * time.Millisecond)
+		sh(t, g, "pkill -9 -f '^/usr/bin/acceld run' || true")
+		kills++
+	}
+	took := time.Since(begin).Seconds()
+	counted := strings.Fields(sh(t, g, `for what in 'found nothing' 'found "' 'failed' 'is not ready'; do cat /tmp/passed-* | grep -c "$what" || true; done`))
+	t.Logf("%d containers on %d devices, %.2f s each, %d kills of the agent: found nothing, a canary, failed, refused: %v",
+		devices*each, devices, took*devices/float64(devices*each), kills, counted)
+	if want := []string{fmt.Sprint(devices * each), "0", "0", "0"}; !slices.Equal(counted, want) {
+		t.Errorf("%v, want %v:\n%s", counted, want, sh(t, g, "grep -h -v 'found nothing\\|serial\\|PASS' /tmp/passed-* | sort | uniq -c | head -20"))
+	}
+	t.Logf("%s", sh(t, g, "curl -fsS http://127.0.0.1:9480/metrics | grep '^accelerator_handover'"))
 }
