@@ -224,6 +224,8 @@ type Source struct {
 	// Packages are names, each with a version or the beginning of one: "libcuda1={{.DriverVersion}}". Without a version
 	// it is the newest.
 	Packages []string `json:"packages,omitempty" template:"runtime"`
+	// OptionalPackages are taken as well, in the version of the others, if the repository has them.
+	OptionalPackages []string `json:"optionalPackages,omitempty" template:"runtime"`
 	// Also are further repositories. Each is asked if the ones before it do not have the packages.
 	Also []Pocket `json:"also,omitempty"`
 	// Devices is the range of device ids that the driver from this source supports, such as "1e00-ffff". The source is
@@ -247,6 +249,8 @@ type PackageSet struct {
 	// Packages are names, each with a version or the beginning of one: "linux-headers-{{.KernelVersion}}". Without a
 	// version it is the newest.
 	Packages []string `json:"packages" template:"runtime"`
+	// OptionalPackages are taken as well, in the version of the others, if the repository has them.
+	OptionalPackages []string `json:"optionalPackages,omitempty" template:"runtime"`
 	// Also are further repositories. Each is asked if the ones before it do not have the packages.
 	Also []Pocket `json:"also,omitempty"`
 	// Keys are files with OpenPGP keys, one of which must have signed the repository, or each package of a directory.
