@@ -63,7 +63,7 @@ func pastDocument(node string, all []Past, now time.Time) page.Document {
 	for _, p := range all {
 		var rows []page.TableRow
 		for i := len(p.Events) - 1; i >= 0; i-- {
-			rows = append(rows, pastRow(p, p.Events[i]))
+			rows = append(rows, pastRow(p.Events[i]))
 		}
 		d.Main.Add(page.El("section",
 			page.El("h2", page.Text(p.ID)),
@@ -79,7 +79,7 @@ func pastDocument(node string, all []Past, now time.Time) page.Document {
 }
 
 // pastRow renders an event.
-func pastRow(p Past, x PastEvent) page.TableRow {
+func pastRow(x PastEvent) page.TableRow {
 	const minute = "2006-01-02 15:04"
 	what := page.Text(x.Text)
 	if x.Bad {
@@ -89,12 +89,8 @@ func pastRow(p Past, x PastEvent) page.TableRow {
 	if x.Times > 1 {
 		times = strconv.Itoa(x.Times) + ", last " + x.Until.UTC().Format(minute)
 	}
-	where := "the same"
-	if x.Address != p.Address {
-		where = x.Address
-	}
 	return page.TableRow{Cells: []page.Node{
 		page.El("span", page.Class("nw"), page.Text(x.At.UTC().Format(minute))), what, page.Text(times),
-		page.El("span", page.Class("mono"), page.Text(where)),
+		page.El("span", page.Class("mono"), page.Text(x.Address)),
 	}}
 }
