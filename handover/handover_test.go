@@ -37,6 +37,7 @@ type bed struct {
 	def     accel.Definition
 	users   []accel.Holder
 	claims  []string
+	parts   []accel.Accelerator
 	cleaned int
 	fail    *accel.Problem
 	during  func() // called while the device is being scrubbed
@@ -65,7 +66,9 @@ func (b *bed) keeper() *Keeper {
 				Want: accel.Want{Kinds: map[string]*accel.Definition{"a-b": &def}},
 				Have: map[string]accel.Have{"a-b": {
 					Driver:       accel.DriverHave{Serves: true},
-					Accelerators: []accel.Accelerator{{ID: device0, Health: accel.Health{State: accel.Healthy}}},
+					Accelerators: []accel.Accelerator{{
+						ID: device0, Health: accel.Health{State: accel.Healthy}, Partitions: b.parts,
+					}},
 				}},
 			}
 		},
@@ -444,6 +447,22 @@ func TestClaims(t *testing.T) {
 	if have := b.seen().Handover; b.times() != 2 || !slices.Equal(have.Tenants, []string{"claim c2"}) {
 		t.Fatalf("cleaned %d times: %+v", b.times(), have)
 	}
+}
+
+// TestDivided: a device is not touched while it is divided, because its partitions may be in use, and is cleaned when it
+// is whole again.
+func TestDivided(t *testing.T) {
+	b := newBed(t)
+	b.parts = []accel.Accelerator{{ID: device0 + "-p0", Parent: device0, Health: accel.Health{State: accel.Healthy}}}
+	b.run(b.Keeper)
+	b.Poke()
+	time.Sleep(50 * time.Millisecond)
+	if b.times() != 0 {
+		t.Error("a divided device was cleaned")
+	}
+	b.set(func() { b.parts = nil })
+	b.Poke()
+	b.soon("cleaned", func() bool { return b.times() == 1 })
 }
 
 // TestReconfigured: a kind that needs no care any more does not wait.

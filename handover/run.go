@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/acceld/acceld/accel"
 )
 
 // Run cleans devices as soon as their tenants have ended, until ctx ends.
@@ -64,6 +66,10 @@ func (k *Keeper) look(now time.Time) (groups []string, due time.Time) {
 				continue
 			}
 			d := k.device(a.ID)
+			if slices.ContainsFunc(a.Partitions, accel.Accelerator.Present) {
+				d.tenancy, d.problem = nil, nil // who has its partitions is not written down
+				continue
+			}
 			k.learn(d, def, a)
 			former := k.remaining(d, false)
 			switch {
