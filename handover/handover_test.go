@@ -65,7 +65,7 @@ func (b *bed) keeper() *Keeper {
 			return accel.Machine{
 				Want: accel.Want{Kinds: map[string]*accel.Definition{"a-b": &def}},
 				Have: map[string]accel.Have{"a-b": {
-					Driver:       accel.DriverHave{Serves: true},
+					Driver: accel.DriverHave{Serves: true},
 					Accelerators: []accel.Accelerator{{
 						ID: device0, Health: accel.Health{State: accel.Healthy}, Partitions: b.parts,
 					}},

@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 	"time"
-
-	"github.com/acceld/acceld/accel"
 )
 
 // Run cleans devices as soon as their tenants have ended, until ctx ends.
@@ -66,7 +64,7 @@ func (k *Keeper) look(now time.Time) (groups []string, due time.Time) {
 				continue
 			}
 			d := k.device(a.ID)
-			if slices.ContainsFunc(a.Partitions, accel.Accelerator.Present) {
+			if a.Partitioned() {
 				d.tenancy, d.problem = nil, nil // who has its partitions is not written down
 				continue
 			}
