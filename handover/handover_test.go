@@ -449,8 +449,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestDivided: a device is not touched while it is divided, because its partitions may be in use, and is cleaned when it
-// is whole again.
+// TestDivided: a device is not touched while it is divided, because its partitions may be in use, and is cleaned when
+// it is whole again.
 func TestDivided(t *testing.T) {
 	b := newBed(t)
 	b.parts = []accel.Accelerator{{ID: device0 + "-p0", Parent: device0, Health: accel.Health{State: accel.Healthy}}}
