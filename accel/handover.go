@@ -23,8 +23,8 @@ type Handover struct {
 	// Argv is a program of the host and its arguments, for Scrub program, such as ["scrub", "{{.Address}}"]. The device
 	// is scrubbed if it exits with 0.
 	Argv []string `json:"argv,omitempty" template:"device" privileged:"runs a program"`
-	// Beside are systemd units of the host that may have devices open whoever has them, such as a monitoring daemon's
-	// "example-monitor.service". They are no leftovers.
+	// Beside are who may have devices open whoever has them, such as monitoring daemons: services of the host's systemd
+	// ("example-monitor.service"), and the pods of namespaces ("namespace/monitoring"). They are no leftovers.
 	Beside []string `json:"beside,omitempty" privileged:"lets programs keep devices open"`
 	// Timeout is how long a container waits for its device at most, such as "1m"; "30s" when empty.
 	Timeout string `json:"timeout,omitempty"`
@@ -50,8 +50,11 @@ const (
 	ScrubReset     Scrub = "reset"     // as `acceld reset` does
 )
 
-// unitForm matches the name of a service (systemd.unit(5)).
-var unitForm = regexp.MustCompile(`^[A-Za-z0-9:_.@-]{1,200}\.service$`)
+// besideForm matches the name of a service (systemd.unit(5)), or a namespace.
+var besideForm = regexp.MustCompile(`^([A-Za-z0-9:_.@-]{1,200}\.service|` + BesideNamespace + `[a-z0-9-]{1,63})$`)
+
+// BesideNamespace is what a namespace in [Handover.Beside] begins with.
+const BesideNamespace = "namespace/"
 
 // Patience returns how long a container waits for its device at most.
 func (h Handover) Patience() time.Duration {
@@ -77,9 +80,9 @@ func (h Handover) Problems() []string {
 	if (h.Scrub == ScrubProgram) != (len(h.Argv) > 0) {
 		out = append(out, "argv: it is for scrub program, which needs it")
 	}
-	for _, unit := range h.Beside {
-		if !unitForm.MatchString(unit) {
-			out = append(out, fmt.Sprintf("beside: %.100q is not the name of a service", unit))
+	for _, who := range h.Beside {
+		if !besideForm.MatchString(who) {
+			out = append(out, fmt.Sprintf("beside: %.100q is neither a service nor namespace/<name>", who))
 		}
 	}
 	const longest = time.Minute // the kubelet waits two for a container to be created

@@ -32,13 +32,18 @@ func (d Cleaner) Users(def *accel.Definition, a accel.Accelerator) []accel.Holde
 		nodes = append(nodes, v.Nodes...)
 	}
 	users := d.companions.Without(def.Kind, d.devices.Processes(nodes))
-	return slices.DeleteFunc(users, func(u accel.Holder) bool { return d.beside(def, u.PID) })
+	return slices.DeleteFunc(users, func(u accel.Holder) bool { return d.beside(def, u) })
 }
 
-// beside reports whether a process belongs to a unit that may have devices open whoever has them.
-func (d Cleaner) beside(def *accel.Definition, pid int) bool {
-	return def.Handover != nil && slices.ContainsFunc(def.Handover.Beside, func(unit string) bool {
-		return d.h.Processes().InUnit(pid, unit)
+// beside reports whether a process belongs to somebody who may have devices open whoever has them. A pod's namespace is
+// known by the directory of its logs, which the kubelet makes: <namespace>_<name>_<uid> (pkg/kubelet/kuberuntime/
+// helpers.go, BuildPodLogsDirectory).
+func (d Cleaner) beside(def *accel.Definition, u accel.Holder) bool {
+	return def.Handover != nil && slices.ContainsFunc(def.Handover.Beside, func(who string) bool {
+		if namespace, ok := strings.CutPrefix(who, accel.BesideNamespace); ok {
+			return u.PodUID != "" && len(d.h.Glob("/var/log/pods", namespace+"_*_"+u.PodUID)) > 0
+		}
+		return d.h.Processes().InUnit(u.PID, who)
 	})
 }
 

@@ -11,6 +11,34 @@ import (
 	"github.com/acceld/acceld/test/ko"
 )
 
+// TestBeside: a service and the pods of a namespace may have devices open whoever has them; nobody else by a name like
+// theirs.
+func TestBeside(t *testing.T) {
+	m := newMachine(t)
+	c := NewCleaner(m.driver(Options{}))
+	def := ko.Definition()
+	def.Handover = &accel.Handover{Beside: []string{"monitor.service", "namespace/watch"}}
+	if text := def.Handover.Problems(); text != nil {
+		t.Fatal(text)
+	}
+	m.Write("/proc/1/cgroup", "0::/system.slice/monitor.service\n")
+	m.Write("/proc/2/cgroup", "0::/kubepods/pod0/monitor.service\n")
+	for _, dir := range []string{"watch_exporter-x_u1", "other_watch_u2", "watchful_x_u3"} {
+		m.Write("/var/log/pods/"+dir+"/x/0.log", "")
+	}
+	for _, u := range []struct {
+		holder accel.Holder
+		want   bool
+	}{
+		{accel.Holder{PID: 1}, true}, {accel.Holder{PID: 2}, false}, {accel.Holder{PID: 3, PodUID: "u1"}, true},
+		{accel.Holder{PID: 3, PodUID: "u2"}, false}, {accel.Holder{PID: 3, PodUID: "u3"}, false}, {accel.Holder{PID: 3}, false},
+	} {
+		if c.beside(def, u.holder) != u.want {
+			t.Errorf("%+v: %t", u.holder, !u.want)
+		}
+	}
+}
+
 // TestClean: a device is scrubbed as its definition says, and then has to pass its self-test.
 func TestClean(t *testing.T) {
 	for name, c := range map[string]struct {
