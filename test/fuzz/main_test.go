@@ -54,6 +54,21 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// TestWithoutResult: only a run whose time was over, and that found nothing, is repeated.
+func TestWithoutResult(t *testing.T) {
+	over := "fuzz: elapsed: 6s, execs: 6271 (0/sec)\n--- FAIL: FuzzX (6.05s)\n    context deadline exceeded\nFAIL\n"
+	for output, want := range map[string]bool{
+		over: true, "": false,
+		"--- FAIL: FuzzX (1s)\n    --- FAIL: FuzzX (0s)\n        x_test.go:7: found\n": false,
+		over + "Failing input written to testdata/fuzz/FuzzX/1\n":                      false,
+		"--- FAIL: FuzzX (1s)\n    fuzzing process hung or terminated unexpectedly\n":  false,
+	} {
+		if withoutResult([]byte(output)) != want {
+			t.Errorf("%q: %t", output, !want)
+		}
+	}
+}
+
 // TestRun: a target that fails is named with what it said, and the others are run all the same.
 func TestRun(t *testing.T) {
 	root := module(t, map[string]string{"b/b_test.go": bad, "c/a_test.go": good})
