@@ -60,9 +60,13 @@ func (a *Agent) awaitReset(id string) func(context.Context) *accel.Problem {
 	}
 }
 
-// claimsOf returns the claims that are prepared with a device. Known is false while that is not known.
+// claimsOf returns the claims that are prepared with a device. Known is false while that is not known: an agent that
+// has just started has no plugin yet for claims that an earlier one has prepared.
 func (p *plugins) claimsOf(id string) (uids []string, known bool) {
 	known = true
+	for _, def := range p.machine().Want.Kinds {
+		known = known && (p.slot(claimsOf(def)) != nil || !p.early(def))
+	}
 	for _, s := range p.all() {
 		if s.claims == nil {
 			continue

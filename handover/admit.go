@@ -8,6 +8,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/guard"
+	"github.com/acceld/acceld/host"
 )
 
 // Admit lets the container whose first process is pid have devices. It returns when every device was cleaned of what
@@ -20,7 +21,9 @@ func (k *Keeper) Admit(ctx context.Context, pid int, ids []string) *accel.Proble
 		return accel.Problemf(accel.HandoverRefused, "it is not known whose container this is: %v", err)
 	}
 	who := tenant{Group: group, Since: time.Now()}
-	who.add([]string{processes.MountNamespace(pid)})
+	if mounts := processes.MountNamespace(pid); mounts != "" {
+		who.Mounts = []string{mounts}
+	}
 	ids = slices.Clone(ids)
 	slices.Sort(ids) // two containers with the same devices wait in one order
 	for _, id := range slices.Compact(ids) {
@@ -103,11 +106,14 @@ func (k *Keeper) awaitTenant(ctx context.Context, former tenant) *accel.Problem 
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	empty := make(chan struct{})
-	if former.Claim == "" {
+	if former.Claim == "" || k.unprepared(former.Claim) { // otherwise there is news when it is unprepared
 		guard.Go(func() {
-			if k.o.Host.Processes().AwaitEmpty(waiting, former.Group) == nil {
-				close(empty)
+			for _, g := range former.groups() {
+				if k.o.Host.Processes().AwaitEmpty(waiting, g) != nil {
+					return
+				}
 			}
+			close(empty)
 		})
 	}
 	return k.await(ctx, empty, fmt.Sprintf("%s has it and has not ended", former))
@@ -121,7 +127,7 @@ func (k *Keeper) grant(d *device, def *accel.Definition, a accel.Accelerator, wh
 	y := d.tenancy
 	switch same := y.find(who); {
 	case same != nil:
-		same.add(who.Mounts)
+		same.add(who)
 	case len(y.Tenants) == 0, def.Replicas() > 1:
 		y.Tenants = append(y.Tenants, who)
 	default:
@@ -155,7 +161,8 @@ func (k *Keeper) learn(d *device, def *accel.Definition, a accel.Accelerator) {
 // belongs reports whether a process is one of a tenant's, by its control group or its mount namespace.
 func (k *Keeper) belongs(t tenant, pid int) bool {
 	p := k.o.Host.Processes()
-	return p.Contains(t.Group, pid) || slices.Contains(t.Mounts, p.MountNamespace(pid))
+	in := func(g host.Group) bool { return p.Contains(g, pid) }
+	return slices.ContainsFunc(t.groups(), in) || slices.Contains(t.Mounts, p.MountNamespace(pid))
 }
 
 // remaining returns a former tenant of a device that has not ended; nil if all have. Asked means that somebody else was
@@ -170,7 +177,7 @@ func (k *Keeper) remaining(d *device, asked bool) *tenant {
 		there := p.There(t.Group)
 		switch {
 		case t.Claim != "":
-			there = !k.unprepared(t.Claim)
+			there = !k.unprepared(t.Claim) || slices.ContainsFunc(t.groups(), p.Populated)
 		case asked || t.Group.Pod == "":
 			there = there && p.Populated(t.Group)
 		}
@@ -180,6 +187,9 @@ func (k *Keeper) remaining(d *device, asked bool) *tenant {
 	}
 	return nil
 }
+
+// ended reports whether a control group is gone.
+func (k *Keeper) ended(g host.Group) bool { return !k.o.Host.Processes().There(g) }
 
 // unprepared reports whether no device is prepared for a claim any more.
 func (k *Keeper) unprepared(claim string) bool {

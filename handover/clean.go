@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,6 +22,8 @@ const killed = 5 * time.Second
 func (k *Keeper) clean(id string, d *device, def *accel.Definition, a accel.Accelerator) {
 	ended, ctx := make(chan struct{}), k.ctx
 	d.cleaning = ended
+	// Later, the kernel may have given the number of a tenant's mount namespace to somebody else.
+	kills := def.Handover.Leftovers == accel.LeftoversKill && d.failures == 0
 	var former []tenant
 	var names []string
 	if d.tenancy != nil {
@@ -35,7 +38,7 @@ func (k *Keeper) clean(id string, d *device, def *accel.Definition, a accel.Acce
 			defer k.mu.Unlock()
 			k.cleaned(id, d, time.Since(begin), ends, problem)
 		}()
-		ends, problem = k.cleanNow(ctx, def, a, former)
+		ends, problem = k.cleanNow(ctx, def, a, former, kills)
 		if problem == nil {
 			k.o.Log.Info("device cleaned", "kind", def.Kind, "device", id, "former", strings.Join(names, ", "),
 				"took", time.Since(begin).Round(time.Millisecond), "killed", ends)
@@ -73,12 +76,15 @@ func (k *Keeper) cleaned(id string, d *device, took time.Duration, ends int, pro
 
 // cleanNow ends what former tenants have left running, scrubs the device and proves it. It returns how many processes
 // it has killed.
-func (k *Keeper) cleanNow(ctx context.Context, def *accel.Definition, a accel.Accelerator, former []tenant,
+func (k *Keeper) cleanNow(ctx context.Context, def *accel.Definition, a accel.Accelerator, former []tenant, kills bool,
 ) (ends int, problem *accel.Problem) {
+	const rounds = 5 // a process may have had children before it was killed
 	users := k.o.Users(def, a)
-	if len(users) > 0 && def.Handover.Leftovers == accel.LeftoversKill {
-		if ends, problem = k.kill(ctx, users, former); problem != nil {
-			return ends, problem
+	for round := 0; kills && len(users) > 0 && round < rounds; round++ {
+		more, problem := k.kill(ctx, users, former)
+		ends += more
+		if problem != nil || more == 0 {
+			return ends, cmp.Or(problem, leftover(a.ID, users))
 		}
 		users = k.o.Users(def, a)
 	}

@@ -37,6 +37,7 @@ type bed struct {
 	def     accel.Definition
 	users   []accel.Holder
 	claims  []string
+	unknown bool // which claims are prepared
 	parts   []accel.Accelerator
 	cleaned int
 	fail    *accel.Problem
@@ -91,7 +92,7 @@ func (b *bed) keeper() *Keeper {
 		Claims: func(string) ([]string, bool) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			return slices.Clone(b.claims), true
+			return slices.Clone(b.claims), !b.unknown
 		},
 	})
 }
@@ -441,9 +442,21 @@ func TestClaims(t *testing.T) {
 	if have := b.seen().Handover; b.times() != 1 || !slices.Equal(have.Tenants, []string{"claim c1"}) {
 		t.Fatalf("cleaned %d times: %+v", b.times(), have)
 	}
-	b.set(func() { b.claims = []string{"c2"} })
+	b.set(func() { b.claims, b.unknown = []string{"c2"}, true })
 	b.Poke()
-	b.must(20 + 1)
+	if problem := b.admit(21, 200*time.Millisecond); problem == nil || b.times() != 1 {
+		t.Fatalf("cleaned %d times while it is not known which claims are prepared, %v", b.times(), problem)
+	}
+	b.set(func() { b.unknown = false })
+	b.Poke()
+	time.Sleep(50 * time.Millisecond)
+	if b.times() != 1 {
+		t.Fatal("cleaned under a process of the last claim")
+	}
+	b.ends(podB, true)
+	b.soon("cleaned", func() bool { return b.times() == 2 })
+	b.starts(22, podB)
+	b.must(22)
 	if have := b.seen().Handover; b.times() != 2 || !slices.Equal(have.Tenants, []string{"claim c2"}) {
 		t.Fatalf("cleaned %d times: %+v", b.times(), have)
 	}

@@ -72,11 +72,12 @@ func (k *Keeper) look(now time.Time) (groups []string, due time.Time) {
 			former := k.remaining(d, false)
 			switch {
 			case d.cleaning != nil, d.tenancy != nil && len(d.tenancy.Tenants) == 0:
-			case former != nil && former.Claim == "":
-				for _, t := range d.tenancy.Tenants {
-					groups = append(groups, t.Group.Dir)
-				}
 			case former != nil:
+				for _, t := range d.tenancy.Tenants {
+					for _, g := range slices.DeleteFunc(t.groups(), k.ended) {
+						groups = append(groups, g.Dir)
+					}
+				}
 			case d.problem != nil && d.retry.After(now):
 				if due.IsZero() || d.retry.Before(due) {
 					due = d.retry

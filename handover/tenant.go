@@ -16,13 +16,19 @@ type tenant struct {
 	// Kubernetes.
 	Claim string     `json:"claim,omitempty"`
 	Group host.Group `json:"group"`
+	// Others are the groups of the other pods of a claim.
+	Others []host.Group `json:"others,omitempty"`
 	// Mounts are the mount namespaces of its containers: a process that has left the group is known by it.
 	Mounts []string  `json:"mounts,omitempty"`
 	Since  time.Time `json:"since"`
 }
 
-// maxMounts is how many containers of a tenant are remembered; the oldest are forgotten.
-const maxMounts = 32
+// maxMounts is how many containers of a tenant are remembered, and maxOthers how many pods of a claim; the oldest are
+// forgotten.
+const (
+	maxMounts = 32
+	maxOthers = 256
+)
 
 // is reports whether both are the same tenant.
 func (t tenant) is(o tenant) bool {
@@ -43,9 +49,18 @@ func (t tenant) String() string {
 	return "container in " + t.Group.Dir
 }
 
+// groups are the tenant's control groups.
+func (t tenant) groups() []host.Group { return append([]host.Group{t.Group}, t.Others...) }
+
 // add remembers another container of the tenant.
-func (t *tenant) add(mounts []string) {
-	for _, m := range mounts {
+func (t *tenant) add(o tenant) {
+	if !slices.Contains(t.groups(), o.Group) {
+		t.Others = append(t.Others, o.Group)
+	}
+	if over := len(t.Others) - maxOthers; over > 0 {
+		t.Others = slices.Delete(t.Others, 0, over)
+	}
+	for _, m := range o.Mounts {
 		if m != "" && !slices.Contains(t.Mounts, m) {
 			t.Mounts = append(t.Mounts, m)
 		}
