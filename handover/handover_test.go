@@ -38,6 +38,7 @@ type bed struct {
 	users   []accel.Holder
 	claims  []string
 	unknown bool // which claims are prepared
+	real    bool // users are processes of this machine
 	parts   []accel.Accelerator
 	cleaned int
 	fail    *accel.Problem
@@ -76,7 +77,10 @@ func (b *bed) keeper() *Keeper {
 		Users: func(*accel.Definition, accel.Accelerator) []accel.Holder {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			return slices.Clone(b.users)
+			return slices.DeleteFunc(slices.Clone(b.users), func(u accel.Holder) bool {
+				_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", u.PID)) // a killed process has none, nor open files
+				return b.real && err != nil
+			})
 		},
 		Clean: func(context.Context, *accel.Definition, accel.Accelerator) *accel.Problem {
 			b.mu.Lock()
@@ -334,7 +338,7 @@ func TestSameName(t *testing.T) {
 // TestKill: only a process of the former tenant is killed.
 func TestKill(t *testing.T) {
 	b := newBed(t)
-	b.def.Handover.Leftovers = accel.LeftoversKill
+	b.def.Handover.Leftovers, b.real = accel.LeftoversKill, true
 	b.run(b.Keeper)
 	b.starts(10, podA)
 	// Both have left their control groups; a mount namespace is not left without trace.
