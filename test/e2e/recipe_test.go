@@ -119,7 +119,7 @@ func recipeUnit(t *testing.T, n *bed.Node, _ string) {
 	sh(t, n.Guest, `! test -e /sys/module/edu && ! test -e /sys/module/dummy`)
 	// One that has failed does not run either.
 	sh(t, n.Guest,
-		`systemd-run --unit=power-sequencer.service --property=Type=exec sh -c 'exit 3'; while systemctl is-active --quiet power-sequencer.service; do sleep 0.1; done`)
+		`systemd-run --unit=power-sequencer.service --property=Type=exec sh -c 'sleep 1; exit 3'; while systemctl is-active --quiet power-sequencer.service; do sleep 0.1; done`)
 	blocks(t, n, stage.Kind, accel.DriverMissing, accel.StepFailed, `unit "power-sequencer.service" is not active`)
 	sh(t, n.Guest, `! test -e /sys/module/edu; systemctl reset-failed power-sequencer.service`)
 	timed(t, "the unit runs -> the driver is loaded", func() {
