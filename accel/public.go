@@ -15,6 +15,9 @@ func (m Machine) Public() Machine {
 			Rename: def.Rename, After: def.After, Match: def.Match, Except: def.Except, Allocation: def.Allocation,
 			Sharing: def.Sharing, Driver: DriverDefinition{Version: def.Driver.Version, Binds: def.Driver.Binds},
 		}
+		if h := def.Handover; h != nil { // what it runs and writes is nobody's business
+			m.Want.Kinds[kind].Handover = &Handover{Leftovers: h.Leftovers, Scrub: h.Scrub, Timeout: h.Timeout}
+		}
 	}
 	m.Have = maps.Clone(m.Have)
 	for kind, have := range m.Have {
