@@ -183,12 +183,12 @@ func (b *Book) find(kind string, a accel.Accelerator) (name string, r *Record) {
 			}
 			delete(b.records, bare)
 			b.changed[name], b.changed[bare] = true, true
-			if r != nil { // it was begun after a start, or the agent was killed before it removed the file
+			if r == nil {
+				old.ID, r = id, old
+				b.records[name] = r
+			} else { // a start with a slow driver began a second record, or a kill kept its file from being removed
 				r.merge(old)
-				continue
 			}
-			old.ID, r = id, old
-			b.records[name] = r
 		}
 	}
 	return name, r

@@ -143,8 +143,8 @@ func TestLateSerial(t *testing.T) {
 	s.want("A at 0000:01:00.0: found fault(NodeMissing) well\nB at 0000:01:00.0: found fault(NodeMissing) well\n")
 }
 
-// TestTwoFiles: a record that was begun without the serial number becomes part of the one that there is, after a start
-// at which the driver was slow, and after a kill before its file was removed.
+// TestTwoFiles: a record begun before the serial number was known is merged into the device's own, after a start with a
+// slow driver and after a kill that kept its file from being removed.
 func TestTwoFiles(t *testing.T) {
 	s := newStand(t)
 	const address = "0000:01:00.0"

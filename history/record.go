@@ -150,7 +150,7 @@ func (r *Record) add(e Entry) {
 	}
 }
 
-// merge adds what another record of the same device has that this one has not.
+// merge adds the entries that another record of the same device has and this one lacks.
 func (r *Record) merge(o *Record) {
 	for _, e := range o.Entries {
 		same := func(x Entry) bool { return x.What == e.What && x.At.Equal(e.At) && x.Address == e.Address }

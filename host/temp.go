@@ -28,8 +28,8 @@ func createTemp(dir, base string) (*os.File, error) {
 	}
 }
 
-// RemoveAbandoned removes the temporary files in a directory whose writers were killed. The next write of the same file
-// removes its own; this is for files that nobody may write again.
+// RemoveAbandoned removes the temporary files in a directory whose writers were killed. Each write of a file removes
+// those of earlier writes of it; this is for directories with files that may never be written again.
 func (l Locks) RemoveAbandoned(dir string) {
 	if name, err := l.h.Path(dir); err == nil {
 		removeAbandoned(name, ".")

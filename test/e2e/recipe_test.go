@@ -117,7 +117,8 @@ func recipeUnit(t *testing.T, n *bed.Node, _ string) {
 		`unit "power-sequencer.service" is not active`)
 	blocks(t, n, "qemu-above", accel.DriverMissing, accel.PrerequisitePending, `comes after "qemu-edu"`)
 	sh(t, n.Guest, `! test -e /sys/module/edu && ! test -e /sys/module/dummy`)
-	// One that has failed does not run either.
+	// One that has failed does not run either. It lives for a second, because systemd-run may call a unit that ends at
+	// once a failed job.
 	sh(t, n.Guest,
 		`systemd-run --unit=power-sequencer.service --property=Type=exec sh -c 'sleep 1; exit 3'; while systemctl is-active --quiet power-sequencer.service; do sleep 0.1; done`)
 	blocks(t, n, stage.Kind, accel.DriverMissing, accel.StepFailed, `unit "power-sequencer.service" is not active`)

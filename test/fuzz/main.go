@@ -122,12 +122,12 @@ func targets(root string) (all []target, err error) {
 	return all, nil
 }
 
-// again is how often a target is run that ended without a result.
-const again = 3
+// attempts is how many times a target is run at most, as long as its runs end without a result.
+const attempts = 3
 
 // fuzz runs one target until it has a result.
 func fuzz(ctx context.Context, root string, t target, each time.Duration) (o outcome) {
-	for range again {
+	for range attempts {
 		if o = fuzzOnce(ctx, root, t, each); o.err == nil || !withoutResult(o.output) {
 			break
 		}
@@ -135,11 +135,12 @@ func fuzz(ctx context.Context, root string, t target, each time.Duration) (o out
 	return o
 }
 
-// verdict matches what a target's own failure prints: more than that its time was over.
+// verdict matches a failed target and captures the indented lines that say why it failed.
 var verdict = regexp.MustCompile(`(?m)^--- FAIL: .*\n((?:    .*\n)*)`)
 
-// withoutResult reports whether a run failed only because its time was over while an input was tried, which is said of
-// no target: a race in Go before 1.27 (golang/go#75804). An input that makes a target fail is written to a file.
+// withoutResult reports whether a run failed only because its time ran out while an input was being tried. That says
+// nothing about the target: it is a race in Go before 1.27 (golang/go#75804). A failing input is always written to a
+// file.
 func withoutResult(output []byte) bool {
 	m := verdict.FindSubmatch(output)
 	return len(m) > 1 && strings.TrimSpace(string(m[1])) == "context deadline exceeded" &&

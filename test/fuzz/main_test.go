@@ -54,7 +54,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestWithoutResult: only a run whose time was over, and that found nothing, is repeated.
+// TestWithoutResult: a run is repeated only if its time ran out and it found nothing.
 func TestWithoutResult(t *testing.T) {
 	over := "fuzz: elapsed: 6s, execs: 6271 (0/sec)\n--- FAIL: FuzzX (6.05s)\n    context deadline exceeded\nFAIL\n"
 	for output, want := range map[string]bool{
