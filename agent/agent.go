@@ -14,7 +14,6 @@ import (
 	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
-	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/exporter/holders"
 	"github.com/acceld/acceld/guard"
@@ -53,6 +52,7 @@ type Agent struct {
 	users     *users
 	gate      *hookGate
 	resets    *resets
+	restart   *hotRestart
 	history   *history.Book
 	handover  *handover.Keeper
 	watcher   *watcher
@@ -117,21 +117,35 @@ func Run(ctx context.Context, o Options) *accel.Problem {
 	return nil
 }
 
-// run assembles the agent and serves until ctx ends.
+// run makes this the host's agent and serves until ctx ends.
 func run(ctx context.Context, o Options, s *Setup) error {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
 	sockets, err := systemd.ReceiveSockets(ctx, s.Log) // before anything that may hang: the kubelet may connect to them
 	if err != nil {
 		return err
 	}
-	release, problem := lock.Agent(s.Host)
-	if problem != nil {
+	restart := newHotRestart(s.Host, s.Log)
+	release, problem := restart.begin(ctx)
+	switch {
+	case ctx.Err() != nil && problem != nil:
+		return nil // it has waited for nothing
+	case problem != nil:
 		return problem
 	}
-	defer release()
+	err = serve(ctx, o, s, sockets, restart)
+	release()
+	if err != nil {
+		return err
+	}
+	return restart.finish(ctx)
+}
+
+// serve assembles the agent and serves until ctx ends or another agent follows.
+func serve(ctx context.Context, o Options, s *Setup, sockets *systemd.Sockets, restart *hotRestart) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	facts := detect.Detect(s.Host, detect.Options{})
 	a := newAgent(ctx, end, o, s, sockets)
+	a.restart = restart
 	want, err := a.assemble(facts)
 	if err != nil {
 		return err
@@ -204,8 +218,8 @@ func (a *Agent) organs(facts accel.Facts) {
 	a.gate = &hookGate{runtime: a.runtime, pods: a.pods, log: a.Log}
 	a.plugins = &plugins{
 		Setup: a.Setup, ctx: a.ctx, group: &a.group, machine: a.machine, changed: a.changed, poke: a.poke,
-		alive:   a.alive,
-		sockets: a.sockets, runtime: a.runtime, documents: a.documents, bound: a.gate.bound,
+		alive:       a.alive,
+		connections: left{a.sockets, a.leaving}, runtime: a.runtime, documents: a.documents, bound: a.gate.bound,
 	}
 	a.holdings = a.plugins.follower()
 	a.users = &users{host: a.Host, driver: a.driver, plugins: a.plugins, machine: a.machine}
@@ -234,8 +248,14 @@ func (a *Agent) watch(facts accel.Facts) error {
 	if err := a.resets.watch(a.ctx); err != nil {
 		return err
 	}
+	if err := a.restart.watch(a.ctx); err != nil {
+		return err
+	}
 	return a.reloader.watch(a.ctx)
 }
+
+// leaving reports whether the agent is ending and another one follows it.
+func (a *Agent) leaving() bool { return a.ctx.Err() != nil && a.restart.followed() }
 
 // machine, changed, wake and poke call the loop and the follower of holders, which are created after their callers.
 func (a *Agent) machine() accel.Machine { return a.loop.Machine() }

@@ -91,6 +91,9 @@ func (a *Agent) list(node string) ([]Task, error) {
 		newTask("self-restart", func(ctx context.Context) error {
 			return selfRestart(ctx, a.loop.Follow, restart, a.Log)
 		}),
+		newTask("hot restart", func(ctx context.Context) error {
+			return a.restart.run(ctx, a.loop.Follow, a.end)
+		}),
 		newTask("surroundings", a.around.run),
 		newTask("kernel events", a.watcher.run),
 		newTask("device resets", a.resets.run),

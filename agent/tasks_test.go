@@ -17,7 +17,7 @@ func TestTasks(t *testing.T) {
 	save(t, credentials, apiServer(t, &version))
 	bare := []string{
 		"machine loop", "kernel preflight", "health engine", "holders of accelerators", "probe programs",
-		"watchdog", "self-restart", "surroundings", "kernel events", "device resets", "device history",
+		"watchdog", "self-restart", "hot restart", "surroundings", "kernel events", "device resets", "device history",
 		"device handover", "hooks", "configuration",
 		"local endpoint",
 	}

@@ -63,7 +63,7 @@ func (g *purge) run(ctx context.Context) *accel.Problem {
 		return accel.Problemf(accel.PermissionDenied, "cannot purge as user %d: it takes root", os.Geteuid())
 	}
 	if !g.dry && (live || g.Host.Exists(ledger.RunDir)) {
-		release, problem := lock.Agent(g.Host)
+		release, problem := lock.Agent(g.Host, "")
 		if problem != nil {
 			return g.stopFirst(problem)
 		}

@@ -124,15 +124,20 @@ func (w *whole) fromPackages(t *testing.T, _ *bed.Node, _ string) {
 	stage.Check(t, w.stage.WholeFrom(t.Context(), w.Guest, "[{type: distribution}]", fmt.Sprintf(
 		"{}\n  distributions:\n    - os: [debian12]\n      sources: %s\n      userSpace: [%s]",
 		w.build(path.Join(registry, path.Base(w.builder)), archive), libraries), stage.Version))
-	pages, err := book("../..")
-	stage.Check(t, err)
-	page := pages["docs/install.md"]
-	i := slices.IndexFunc(page, func(s step) bool { return strings.HasPrefix(s.text, "configMapGenerator:") })
-	w.serves(t, page[i].text,
+	w.serves(t, configMap(t),
 		fmt.Sprintf("mirrors: {%s: [%q], %q: [%q]}\n", registry, path.Dir(w.builder), archive, w.repository.URL))
 	unmounted(t, w.Guest)
 	w.withdraw(t)
 	w.purge(t)
+}
+
+// configMap is what the documentation lays over the manifests to give the agents a config.yaml.
+func configMap(t *testing.T) string {
+	t.Helper()
+	pages, err := book("../..")
+	stage.Check(t, err)
+	page := pages["docs/install.md"]
+	return page[slices.IndexFunc(page, func(s step) bool { return strings.HasPrefix(s.text, "configMapGenerator:") })].text
 }
 
 // build is the sources of a definition whose driver is built in an image, with headers and source out of packages.
