@@ -67,6 +67,8 @@ type Definition struct {
 	Fabric string `json:"fabric,omitempty" template:"device" privileged:"reads a file of the host" unless:"own"`
 	// Handover says how a device passes from one tenant to the next; nil if nothing is done in between.
 	Handover *Handover `json:"handover,omitempty"`
+	// Repair says what acceld does by itself about a device that needs a reset; nil if nothing.
+	Repair *Repair `json:"repair,omitempty"`
 	// Health lists attributes that show the health of a device.
 	Health []HealthSource `json:"health,omitempty"`
 	// Log lists rules for the kernel log: which lines say something about a device.

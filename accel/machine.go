@@ -97,6 +97,8 @@ type Accelerator struct {
 	Withheld *Withheld `json:"withheld,omitempty"`
 	// Handover says who has had the device since it was cleaned; nil if its kind is passed on without care.
 	Handover *HandoverHave `json:"handover,omitempty"`
+	// Repair says what acceld does by itself about a device that needs a reset; nil if nothing.
+	Repair *RepairHave `json:"repair,omitempty"`
 	// Faults are the errors that it has reported through the kernel log, by code, as far as the agent has seen them.
 	Faults []Fault `json:"faults,omitempty"`
 	// Recorded is how many faults of the device are on record, over restarts of the agent, reboots and slots.

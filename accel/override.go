@@ -23,6 +23,8 @@ type KindConfig struct {
 	Driver   KindDriverOverride `json:"driver,omitzero"`
 	// Handover replaces the definition's Handover.
 	Handover *Handover `json:"handover,omitempty"`
+	// Repair replaces the definition's Repair.
+	Repair *Repair `json:"repair,omitempty"`
 	// Layout replaces the layout in the definition's Partitions.
 	Layout []Layout `json:"layout,omitempty"`
 }
@@ -60,6 +62,11 @@ func (k KindConfig) Problems() []string {
 	if k.Handover != nil {
 		for _, text := range k.Handover.Problems() {
 			out = append(out, "handover."+text)
+		}
+	}
+	if k.Repair != nil {
+		for _, text := range k.Repair.Problems() {
+			out = append(out, "repair."+text)
 		}
 	}
 	out = append(out, k.amounts()...)
@@ -131,6 +138,7 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	d.Rename = cmp.Or(k.Resource, d.Rename)
 	d.Sharing = cmp.Or(k.Sharing, d.Sharing)
 	d.Handover = cmp.Or(k.Handover, d.Handover)
+	d.Repair = cmp.Or(k.Repair, d.Repair)
 	d.Capacity = k.capacity(def.Capacity)
 	if k.Driver.Version != "" || k.Driver.Branch != "" {
 		d.Driver.Version, d.Driver.Branch = k.Driver.Version, k.Driver.Branch

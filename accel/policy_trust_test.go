@@ -203,10 +203,10 @@ func TestEveryFieldIsDecided(t *testing.T) {
 	undecided(got, rules, reflect.TypeFor[Definition]())
 	undecided(got, rules, reflect.TypeFor[KindConfig]())
 	want := map[string]int{
-		"Belonging": 2, "Capacity": 4, "CustomStep": 6, "Definition": 26, "DriverDefinition": 7,
-		"Edits": 3, "Handover": 3, "HealthSource": 5, "KindConfig": 8, "KindDriverOverride": 4, "Layout": 2,
+		"Belonging": 2, "Capacity": 4, "CustomStep": 6, "Definition": 27, "DriverDefinition": 7,
+		"Edits": 3, "Handover": 3, "HealthSource": 5, "KindConfig": 9, "KindDriverOverride": 4, "Layout": 2,
 		"Libraries": 3, "Limit": 7, "LogRule": 4, "LogStep": 2, "Match": 4, "MetricSource": 7,
-		"Module": 6, "NodeSource": 2, "Partitions": 11, "Profile": 5, "Programs": 2, "Share": 4, "Sharing": 3,
+		"Module": 6, "NodeSource": 2, "Partitions": 11, "Profile": 5, "Programs": 2, "Repair": 3, "Share": 4, "Sharing": 3,
 		"StateSteps": 2, "UpgradePolicy": 6, "ValidateStep": 3, "Verdict": 4, "WaitStep": 1,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -13,7 +13,8 @@ func (m Machine) Public() Machine {
 		m.Want.Kinds[kind] = &Definition{
 			Kind: def.Kind, Title: def.Title, Enabled: def.Enabled, Vendor: def.Vendor, Resource: def.Resource,
 			Rename: def.Rename, After: def.After, Match: def.Match, Except: def.Except, Allocation: def.Allocation,
-			Sharing: def.Sharing, Driver: DriverDefinition{Version: def.Driver.Version, Binds: def.Driver.Binds},
+			Sharing: def.Sharing, Repair: def.Repair,
+			Driver: DriverDefinition{Version: def.Driver.Version, Binds: def.Driver.Binds},
 		}
 		if h := def.Handover; h != nil { // what it runs and writes is nobody's business
 			m.Want.Kinds[kind].Handover = &Handover{Leftovers: h.Leftovers, Scrub: h.Scrub, Timeout: h.Timeout}

@@ -23,6 +23,7 @@ import (
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/probe"
+	"github.com/acceld/acceld/repair"
 	"github.com/acceld/acceld/runtime"
 	"github.com/acceld/acceld/systemd"
 )
@@ -55,6 +56,7 @@ type Agent struct {
 	restart   *hotRestart
 	history   *history.Book
 	handover  *handover.Keeper
+	repair    *repair.Repairer
 	watcher   *watcher
 	around    *surroundings
 	reloader  *reloader
@@ -235,6 +237,7 @@ func (a *Agent) organs(facts accel.Facts) {
 	a.users.programs = a.programs
 	a.history = history.New(history.Options{Host: a.Host, Dir: history.Dir(a.Config.StateDir), Log: a.Log})
 	a.handover = a.newHandover()
+	a.repair = a.newRepair()
 	a.resets = &resets{
 		host: a.Host, machine: a.machine, pause: a.programs.Pause, poke: a.poke, wake: a.wake, log: a.Log,
 	}
@@ -308,7 +311,8 @@ func (a *Agent) probes() loop.Probes {
 	return loop.Probes{
 		Facts: a.facts, Read: a.reader.Read, Accelerators: a.reader.Accelerators,
 		Enrich: func(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
-			return a.handover.Enrich(def, a.history.Enrich(def.Kind, a.programs.Enrich(def, accs)))
+			accs = a.history.Enrich(def.Kind, a.programs.Enrich(def, accs))
+			return a.repair.Enrich(def, a.handover.Enrich(def, accs))
 		},
 		Judge: a.health.Judge, Reset: a.resets.isHeld,
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {

@@ -99,6 +99,7 @@ func (a *Agent) list(node string) ([]Task, error) {
 		newTask("device resets", a.resets.run),
 		newTask("device history", a.history.Run),
 		newTask("device handover", a.handover.Run),
+		newTask("device repair", a.repair.Run),
 		newTask("hooks", a.serveHooks),
 		newTask("configuration", a.reloader.run),
 	}

@@ -56,12 +56,12 @@ func exampleMachine() accel.Machine {
 						Code: "7", Title: "an operation failed", Count: 3,
 						Last: noon().Add(-time.Hour),
 					}),
-					dev(2, accel.Health{
+					waiting(dev(2, accel.Health{
 						State: accel.Unhealthy, Reason: accel.DeviceUnhealthy,
 						Action: accel.ActionResetDevice, Message: "the engine reports \"parity error\"",
 						Since: noon().Add(-5 * time.Minute),
 					},
-						map[string]float64{"accelerator_temperature_celsius": 88}),
+						map[string]float64{"accelerator_temperature_celsius": 88})),
 					dev(3, accel.Health{
 						State: accel.Gone, Reason: accel.DeviceGone,
 						Message: "0000:03:00.0 left the bus", Since: noon().Add(-2 * time.Hour),
@@ -130,6 +130,14 @@ func exampleMachine() accel.Machine {
 			"example-fpga": {State: accel.Absent, Since: started},
 		},
 	}
+}
+
+// waiting is a device that is reset when nobody has it.
+func waiting(a accel.Accelerator) accel.Accelerator {
+	a.Repair = &accel.RepairHave{
+		State: accel.RepairWaits, Message: "until nobody has it: pod default/train", Attempts: 1,
+	}
+	return a
 }
 
 func withFaults(a accel.Accelerator, faults ...accel.Fault) accel.Accelerator {

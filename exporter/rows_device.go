@@ -42,7 +42,7 @@ func deviceRows() []row {
 				}
 			},
 		},
-	}, healthRows(), handoverRows(), linkRows(), functionRows())
+	}, healthRows(), handoverRows(), repairRows(), linkRows(), functionRows())
 }
 
 // handoverRows are the metrics about the tenants of devices that are cleaned between them.
@@ -71,6 +71,30 @@ func handoverRows() []row {
 			func(h accel.HandoverHave) float64 { return h.Seconds }),
 		of("accelerator_leftover_processes_killed_total", "Processes of former tenants that had the accelerator open and were killed, since the boot.", true,
 			func(h accel.HandoverHave) float64 { return float64(h.Killed) }),
+	}
+}
+
+// repairRows are the metrics about what acceld does by itself about devices that need a reset.
+func repairRows() []row {
+	return []row{
+		{
+			name: "accelerator_repair_state", help: "What is done about an accelerator that needs a reset: 1 for the state it is in, 0 for the others.", labels: []string{"state"},
+			device: func(d *device, emit emit) {
+				for _, s := range accel.RepairStates() {
+					if d.Repair != nil {
+						emit(truth(d.Repair.State == s), string(s))
+					}
+				}
+			},
+		},
+		{
+			name: "accelerator_repair_attempts", help: "How often an accelerator that needs a reset was reset within the window of its kind.",
+			device: func(d *device, emit emit) {
+				if d.Repair != nil {
+					emit(float64(d.Repair.Attempts))
+				}
+			},
+		},
 	}
 }
 

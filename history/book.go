@@ -22,13 +22,15 @@ type Options struct {
 
 // Book keeps the records of a host's devices. Its methods are safe for concurrent use.
 type Book struct {
-	o     Options
-	dirty chan struct{}
+	o       Options
+	dirty   chan struct{}
+	writing sync.Mutex // while files are written, so that none is replaced by older content
 
 	mu      sync.Mutex
 	records map[string]*Record            // by file
 	passed  map[string]accel.HandoverHave // the last that was seen of the passing from tenant to tenant, by file
 	resets  map[string]bool               // files of the devices that are being reset
+	noted   map[string]bool               // files of the devices of which that is on record already
 	changed map[string]bool               // files to write, or to remove if there is no record any more
 	seen    map[string]bool               // files of the devices that this book has seen under their own serial numbers
 	loaded  bool
@@ -46,7 +48,7 @@ const (
 func New(o Options) *Book {
 	return &Book{
 		o: o, dirty: make(chan struct{}, 1), records: map[string]*Record{}, changed: map[string]bool{},
-		passed: map[string]accel.HandoverHave{}, resets: map[string]bool{},
+		passed: map[string]accel.HandoverHave{}, resets: map[string]bool{}, noted: map[string]bool{},
 		seen: map[string]bool{},
 	}
 }
@@ -121,7 +123,7 @@ func (b *Book) see(now time.Time, kind string, d accel.DriverHave, a accel.Accel
 func (b *Book) reset(r *Record, name string, now time.Time, a accel.Accelerator) bool {
 	before := b.resets[name]
 	b.resets[name] = a.WithheldBy(accel.ByReset)
-	if before || !b.resets[name] {
+	if before || !b.resets[name] || b.noted[name] {
 		return false
 	}
 	r.add(Entry{What: Reset, At: now, Address: r.Address})
@@ -272,6 +274,8 @@ func (b *Book) Run(ctx context.Context) error {
 
 // write writes the records that have changed. It reports whether all were written; the others are still to be.
 func (b *Book) write() bool {
+	b.writing.Lock()
+	defer b.writing.Unlock()
 	b.mu.Lock()
 	texts := map[string][]byte{}
 	for name := range b.changed {

@@ -116,6 +116,9 @@ func Validate(def *accel.Definition) []Fault {
 		}
 	}
 	handover(c, def)
+	if def.Repair != nil {
+		c.problems("repair", def.Repair.Problems())
+	}
 	optional(c, "hotplug", def.Hotplug, "safe")
 	optional(c, "reset", def.Reset, accel.ResetFunction, accel.ResetRebind, accel.ResetNever)
 	return c.faults

@@ -26,6 +26,7 @@ func rooms() map[string][]string {
 		"health":       organ,
 		"history":      {"accel", "host"},
 		"handover":     organ,
+		"repair":       {"accel", "pace"},
 		"probe":        organ,
 		"dra":          {"accel", "host", "pace", "guard", "kube"}, // its objects are at the API server
 		"exporter":     {"accel", "host", "pace", "guard", "page"},
@@ -33,12 +34,12 @@ func rooms() map[string][]string {
 		"systemd":      organ,
 		"agent": {
 			"accel", "host", "pace", "guard", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "handover",
-			"health", "history", "kube", "probe", "systemd",
+			"health", "history", "kube", "probe", "repair", "systemd",
 		},
 		"controller": {"accel", "kube", "pace", "page", "guard"},
 		"cmd": {
 			"accel", "host", "pace", "guard", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter",
-			"handover", "health", "history", "kube", "probe", "systemd", "agent", "controller",
+			"handover", "health", "history", "kube", "probe", "repair", "systemd", "agent", "controller",
 		},
 	}
 }

@@ -48,6 +48,9 @@ func sample(now time.Time) accel.Machine {
 		Evidence: "npu 0000:40:00.0: fault 79, pid 4242, name python3",
 	}
 	accs[5].Recorded = 3
+	accs[5].Repair = &accel.RepairHave{
+		State: accel.RepairWaits, Message: "until nobody has it: pod default/train-7f9c", Attempts: 1,
+	}
 	accs[1].Handover = &accel.HandoverHave{
 		State: accel.HandoverUsed, Tenants: []string{"pod 4f5bd3b0-6a1c-4e5e-9d55-1f3c2a7b8e90"}, Cleaned: 41, Seconds: 12.3,
 		Last: 0.31,

@@ -383,6 +383,9 @@ func printTrouble(s *tableWriter, a accel.Accelerator, left []string) {
 	s.field(4, "why", s.bad(string(h.Reason))+prefixed(": ", plain(h.Message)))
 	s.field(4, "seen", plain(h.Evidence))
 	s.field(4, "do", a.Remedy())
+	if a.Repair != nil {
+		s.field(4, "repair", plain(a.Repair.String()))
+	}
 	if a.Recorded > 1 {
 		s.field(4, "before", fmt.Sprintf("%d faults on record: acceld history %s", a.Recorded, cmp.Or(plain(a.Serial), a.ID)))
 	}

@@ -1,0 +1,261 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+const kind = "a"
+
+func definition(r accel.Repair) *accel.Definition { return &accel.Definition{Kind: kind, Repair: &r} }
+
+// ill is a device that needs a reset.
+func ill(id string) accel.Accelerator {
+	return accel.Accelerator{ID: id, Health: accel.Health{
+		State: accel.Unhealthy, Reason: accel.DeviceFault, Action: accel.ActionResetDevice, Message: "79",
+	}}
+}
+
+func TestDecide(t *testing.T) {
+	idle := definition(accel.Repair{Reset: accel.RepairIdle, Attempts: 2})
+	dry := definition(accel.Repair{Reset: accel.RepairDryRun})
+	reset := ill("x")
+	reset.Withheld = &accel.Withheld{By: accel.ByReset}
+	for name, c := range map[string]struct {
+		Case
+		state accel.RepairState
+		text  string
+	}{
+		"idle": {
+			Case{Attempts: 1, Ill: 1, Present: 1}, accel.RepairRuns, "it is being reset; reset once before",
+		},
+		"in use": {
+			Case{Users: []string{"pod a/b"}, Ill: 1, Present: 2}, accel.RepairWaits,
+			"waits until nobody has it: pod a/b",
+		},
+		"no driver":   {Case{Ill: 1, Present: 1}, accel.RepairWaits, "waits until the driver works"},
+		"by somebody": {Case{Device: reset, Ill: 1, Present: 1}, accel.RepairWaits, "waits until somebody else has reset it"},
+		"too often": {
+			Case{Attempts: 2, Users: []string{"x"}}, accel.RepairGivenUp,
+			"given up: it was reset 2 times within 24h0m0s, or that failed; reset 2 times before",
+		},
+		"forbidden":  {Case{Against: accel.Problemf(accel.CannotReset, "no")}, accel.RepairGivenUp, "given up: no"},
+		"one of two": {Case{Ill: 1, Present: 2}, accel.RepairRuns, ""},
+		"both": {
+			Case{Ill: 2, Present: 2}, accel.RepairGivenUp,
+			"given up: 2 of 2 devices need a reset at once: look for what they have in common",
+		},
+		"half of them": {Case{Ill: 4, Present: 8}, accel.RepairRuns, ""},
+		"most of them": {Case{Ill: 5, Present: 8}, accel.RepairGivenUp, ""},
+		"dry run": {
+			Case{Def: dry, Ill: 1, Present: 1}, accel.RepairWaits,
+			"waits for a person: with `repair: {reset: idle}` it would be reset now",
+		},
+		"dry run, not idle": {Case{Def: dry, Users: []string{"x"}}, accel.RepairWaits, "waits until nobody has it: x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.Serves = name != "no driver"
+			if c.Def == nil {
+				c.Def = idle
+			}
+			if c.Device.ID == "" {
+				c.Device = ill("x")
+			}
+			got := Decide(c.Case)
+			if got.State != c.state || c.text != "" && got.String() != c.text {
+				t.Errorf("%s: %s", got.State, got)
+			}
+		})
+	}
+}
+
+func TestNeeds(t *testing.T) {
+	idle := definition(accel.Repair{Reset: accel.RepairIdle})
+	well, hot, gone, weak := ill("x"), ill("x"), ill("x"), ill("x")
+	well.Health = accel.Health{State: accel.Healthy}
+	hot.Health.Action = accel.ActionService
+	gone.Health.State = accel.Gone
+	weak.Health.State = accel.Degraded
+	for name, c := range map[string]struct {
+		def  *accel.Definition
+		a    accel.Accelerator
+		want bool
+	}{
+		"ill":      {idle, ill("x"), true},
+		"degraded": {idle, weak, true},
+		"well":     {idle, well, false},
+		"service":  {idle, hot, false},
+		"gone":     {idle, gone, false},
+		"off":      {definition(accel.Repair{Reset: accel.RepairOff}), ill("x"), false},
+		"not said": {definition(accel.Repair{}), ill("x"), false},
+		"nothing":  {&accel.Definition{}, ill("x"), false},
+	} {
+		if got := Needs(c.def, c.a); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// machine is one whose devices a repairer repairs.
+type machine struct {
+	mu       sync.Mutex
+	m        accel.Machine
+	replaced chan struct{}
+	users    map[string][]string
+	resets   []string
+	attempts int
+	refuse   *accel.Problem
+	unread   bool
+	during   func() // while a device is reset
+}
+
+func newMachine(r accel.Repair, all ...accel.Accelerator) *machine {
+	x := &machine{replaced: make(chan struct{}), users: map[string][]string{}}
+	x.m.Want.Kinds = map[string]*accel.Definition{kind: definition(r)}
+	x.m.Have = map[string]accel.Have{kind: {Accelerators: all, Driver: accel.DriverHave{Serves: true}}}
+	return x
+}
+
+// set changes the machine.
+func (x *machine) set(do func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	do()
+	close(x.replaced)
+	x.replaced = make(chan struct{})
+}
+
+// heal makes a device healthy.
+func (x *machine) heal(id string) {
+	x.set(func() {
+		all := append([]accel.Accelerator{}, x.m.Have[kind].Accelerators...)
+		for i := range all {
+			if all[i].ID == id {
+				all[i].Health = accel.Health{State: accel.Healthy}
+			}
+		}
+		x.m.Have = map[string]accel.Have{kind: {Accelerators: all, Driver: accel.DriverHave{Serves: true}}}
+	})
+}
+
+func (x *machine) repairer() *Repairer {
+	return New(Options{
+		Log: slog.New(slog.DiscardHandler),
+		Follow: func() (accel.Machine, <-chan struct{}) {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return x.m, x.replaced
+		},
+		Users: func(_ context.Context, _ *accel.Definition, a accel.Accelerator) []string {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return x.users[a.ID]
+		},
+		Against:  func(*accel.Definition, accel.Accelerator) *accel.Problem { return nil },
+		Attempts: func(string, accel.Accelerator, time.Time) (int, bool) { return x.attempts, !x.unread },
+		Attempt: func(_ string, _ accel.Accelerator, why string) (func(), *accel.Problem) {
+			if why != "DeviceFault 79" {
+				return func() {}, accel.ProblemOf(errors.New(why), "why")
+			}
+			x.attempts++
+			return func() {}, nil
+		},
+		Reset: func(_ context.Context, _ *accel.Definition, a accel.Accelerator) *accel.Problem {
+			x.resets = append(x.resets, a.ID)
+			if x.during != nil {
+				x.during()
+			}
+			if x.refuse == nil {
+				x.heal(a.ID)
+			}
+			return x.refuse
+		},
+		Changed: func() {},
+	})
+}
+
+// states returns what is done about the devices.
+func (x *machine) states(r *Repairer) (all []string) {
+	m, _ := r.o.Follow()
+	for _, a := range r.Enrich(m.Want.Kinds[kind], append([]accel.Accelerator{}, m.Have[kind].Accelerators...)) {
+		text := a.ID
+		if a.Repair != nil {
+			text += " " + a.Repair.String()
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// TestRepairer: devices that nobody has are reset one after the other, and what is done is shown meanwhile.
+func TestRepairer(t *testing.T) {
+	x := newMachine(accel.Repair{Reset: accel.RepairIdle}, ill("1"), ill("2"), ill("3"), ill("4"), ill("5"), ill("6"))
+	r := x.repairer()
+	pass := func(want bool, states string) {
+		t.Helper()
+		m, _ := r.o.Follow()
+		if more := r.pass(t.Context(), m); more != want || strings.Join(x.states(r), " | ") != states {
+			t.Errorf("more %t: %q", more, strings.Join(x.states(r), " | "))
+		}
+	}
+	most := "given up: 6 of 6 devices need a reset at once: look for what they have in common"
+	pass(false, "1 "+most+" | 2 "+most+" | 3 "+most+" | 4 "+most+" | 5 "+most+" | 6 "+most)
+	for _, id := range []string{"3", "4", "5", "6"} {
+		x.heal(id)
+	}
+	x.users["1"] = []string{"pod a/b"}
+	x.during = func() {
+		if got := x.states(r); got[1] != "2 it is being reset" {
+			t.Errorf("%q", got)
+		}
+	}
+	pass(true, "1 waits until nobody has it: pod a/b | 2 it is being reset | 3 | 4 | 5 | 6")
+	pass(true, "1 waits until nobody has it: pod a/b; reset once before | 2 | 3 | 4 | 5 | 6")
+	x.during, x.users["1"] = nil, nil
+	x.refuse = accel.Problemf(accel.ResetFailed, "it hangs")
+	pass(true, "1 it is being reset; reset once before | 2 | 3 | 4 | 5 | 6")
+	pass(true, "1 waits to be tried again: it hangs; reset 2 times before | 2 | 3 | 4 | 5 | 6")
+	x.attempts = 3
+	pass(false, "1 given up: it was reset 3 times within 24h0m0s, or that failed; reset 3 times before | 2 | 3 | 4 | 5 | 6")
+	if got := strings.Join(x.resets, " "); got != "2 1" {
+		t.Errorf("resets of %s", got)
+	}
+}
+
+// TestRepairerKnowsNothing: nothing is reset before it is known how often that was done.
+func TestRepairerKnowsNothing(t *testing.T) {
+	x := newMachine(accel.Repair{Reset: accel.RepairIdle}, ill("1"))
+	x.unread = true
+	r := x.repairer()
+	m, _ := r.o.Follow()
+	if more := r.pass(t.Context(), m); !more || len(x.resets) > 0 {
+		t.Errorf("more %t, resets %q", more, x.resets)
+	}
+}
+
+// TestRun: a device is repaired when it becomes ill, without a look in between.
+func TestRun(t *testing.T) {
+	x := newMachine(accel.Repair{Reset: accel.RepairIdle}, accel.Accelerator{ID: "1"})
+	done := make(chan struct{})
+	x.during = func() { close(done) }
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error)
+	go func() { over <- x.repairer().Run(ctx) }()
+	x.set(func() {
+		x.m.Have = map[string]accel.Have{kind: {
+			Accelerators: []accel.Accelerator{ill("1")}, Driver: accel.DriverHave{Serves: true},
+		}}
+	})
+	<-done
+	cancel()
+	if err := <-over; err != nil {
+		t.Fatal(err)
+	}
+}

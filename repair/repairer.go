@@ -1,0 +1,193 @@
+package repair
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/pace"
+)
+
+// Options of a [Repairer].
+type Options struct {
+	Log *slog.Logger
+	// Follow returns the last snapshot, and a channel that is closed when there is another.
+	Follow func() (m accel.Machine, replaced <-chan struct{})
+	// Users names who has a device, and whoever has to be asked and does not answer.
+	Users func(ctx context.Context, def *accel.Definition, a accel.Accelerator) []string
+	// Against returns what forbids the reset of a device, whoever has it.
+	Against func(def *accel.Definition, a accel.Accelerator) *accel.Problem
+	// Attempts returns how often a device was reset since a moment. Known is false while that is not known.
+	Attempts func(kind string, a accel.Accelerator, since time.Time) (times int, known bool)
+	// Attempt writes down that a device is about to be reset, and why. Over is called when the reset has ended.
+	Attempt func(kind string, a accel.Accelerator, why string) (over func(), problem *accel.Problem)
+	// Reset resets a device that nobody has, and lets it pass its self-test.
+	Reset func(ctx context.Context, def *accel.Definition, a accel.Accelerator) *accel.Problem
+	// Changed notifies the loop of news.
+	Changed func()
+}
+
+// Repairer resets devices. It is safe for concurrent use.
+type Repairer struct {
+	o Options
+
+	mu      sync.Mutex
+	devices map[string]accel.RepairHave // those that need a reset, by address
+	// refused are the devices whose reset was refused or failed.
+	refused map[string]*refusal
+}
+
+// refusal is why a device was not reset, and when it is tried again.
+type refusal struct {
+	problem *accel.Problem
+	times   int
+	retry   time.Time
+}
+
+// look is how soon devices that wait are looked at again: that somebody closes one is no event.
+const look = 10 * time.Second
+
+// again is when a reset is tried again that was refused, or has failed.
+func again() pace.Backoff { return pace.Backoff{First: 10 * time.Second, Max: 10 * time.Minute} }
+
+// New returns a repairer that does nothing until it runs.
+func New(o Options) *Repairer {
+	return &Repairer{o: o, devices: map[string]accel.RepairHave{}, refused: map[string]*refusal{}}
+}
+
+// Enrich adds to the devices of a kind what is done about them. The result is accs.
+func (r *Repairer) Enrich(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range accs {
+		if have, ok := r.devices[accs[i].ID]; ok && def.Repair != nil {
+			accs[i].Repair = &have
+		}
+	}
+	return accs
+}
+
+// Run repairs devices until ctx ends.
+func (r *Repairer) Run(ctx context.Context) error {
+	for {
+		m, replaced := r.o.Follow()
+		var soon <-chan time.Time
+		if r.pass(ctx, m) {
+			soon = time.After(look)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-replaced:
+		case <-soon:
+		}
+	}
+}
+
+// pass looks at all devices and resets at most one. It reports whether it has to look again without news.
+func (r *Repairer) pass(ctx context.Context, m accel.Machine) (more bool) {
+	found := map[string]accel.RepairHave{}
+	defer func() { r.show(found) }()
+	for kind, def := range m.Want.Kinds {
+		have := m.Have[kind]
+		ill := slices.DeleteFunc(slices.Clone(have.Accelerators), func(a accel.Accelerator) bool {
+			return !Needs(def, a)
+		})
+		c := Case{
+			Def: def, Serves: have.Driver.Serves && have.Driver.Upgrade == nil, Ill: len(ill),
+			Present: accel.CountPresent(have.Accelerators),
+		}
+		for _, a := range ill {
+			known := false
+			if c, known = r.complete(ctx, c, a); !known {
+				more = true
+				continue
+			}
+			decided := Decide(c)
+			if refused := r.refusal(a.ID); decided.State == accel.RepairRuns && refused != nil {
+				decided.State, decided.Message = accel.RepairWaits, "to be tried again: "+refused.problem.Message
+			}
+			more = more || decided.State == accel.RepairWaits
+			found[a.ID] = decided
+			if decided.State == accel.RepairRuns {
+				r.show(found)
+				r.reset(ctx, def, a)
+				return true
+			}
+		}
+	}
+	return more
+}
+
+// complete adds to a case what concerns one device. Known is false if it is not known how often it was reset.
+func (r *Repairer) complete(ctx context.Context, c Case, a accel.Accelerator) (_ Case, known bool) {
+	c.Device = a
+	_, window := c.Def.Repair.Times()
+	c.Attempts, known = r.o.Attempts(c.Def.Kind, a, time.Now().Add(-window))
+	c.Users, c.Against = r.o.Users(ctx, c.Def, a), r.o.Against(c.Def, a)
+	return c, known
+}
+
+// refusal returns why a device was not reset, unless it is to be tried again now.
+func (r *Repairer) refusal(id string) *refusal {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if x := r.refused[id]; x != nil && x.retry.After(time.Now()) {
+		return x
+	}
+	return nil
+}
+
+// show takes over what is done about the devices, and notifies the loop if that has changed.
+func (r *Repairer) show(found map[string]accel.RepairHave) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	same := len(found) == len(r.devices)
+	for id, have := range found {
+		same = same && r.devices[id] == have
+		if r.devices[id] != have && have.State == accel.RepairGivenUp {
+			r.o.Log.Error("a device is not repaired", "device", id, "message", have.Message)
+		}
+	}
+	for id := range r.refused {
+		if _, ill := found[id]; !ill {
+			delete(r.refused, id)
+		}
+	}
+	if same {
+		return
+	}
+	r.devices = map[string]accel.RepairHave{}
+	for id, have := range found {
+		r.devices[id] = have
+	}
+	r.o.Changed()
+}
+
+// reset resets a device.
+func (r *Repairer) reset(ctx context.Context, def *accel.Definition, a accel.Accelerator) {
+	why := strings.TrimSpace(string(a.Health.Reason) + " " + a.Health.Message)
+	begin := time.Now()
+	over, problem := r.o.Attempt(def.Kind, a, why)
+	defer over()
+	if problem == nil {
+		r.o.Log.Warn("a device is reset", "kind", def.Kind, "device", a.ID, "why", why)
+		problem = r.o.Reset(ctx, def, a)
+	}
+	if problem == nil {
+		r.o.Log.Info("device reset and proven", "kind", def.Kind, "device", a.ID,
+			"took", time.Since(begin).Round(time.Millisecond))
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x := cmp.Or(r.refused[a.ID], &refusal{})
+	r.refused[a.ID] = &refusal{problem, x.times + 1, time.Now().Add(again().After(x.times + 1))}
+	r.o.Log.Error("a device was not reset; it is tried again", "device", a.ID, "reason", problem.Reason, "problem",
+		problem.Message)
+}
