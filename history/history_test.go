@@ -371,6 +371,9 @@ func TestAttempt(t *testing.T) {
 	s.see(during)
 	s.see(ill)
 	over()
+	if n := times(time.Hour); n != 1 {
+		t.Errorf("%d resets", n)
+	}
 	s.open() // as an agent that was killed meanwhile
 	s.see(during)
 	s.see(ill)
