@@ -26,6 +26,7 @@ type RepairReset string
 const (
 	RepairOff    RepairReset = "off"    // when a person says so
 	RepairIdle   RepairReset = "idle"   // when nobody has it
+	RepairEvict  RepairReset = "evict"  // the same, and pods that have it while it is unusable are evicted
 	RepairDryRun RepairReset = "dryRun" // as with off, but acceld says when idle would reset it
 )
 
@@ -50,8 +51,8 @@ func (r Repair) Times() (attempts int, window time.Duration) {
 // Problems returns the errors in r, each as "<field>: <sentence>".
 func (r Repair) Problems() []string {
 	var out []string
-	if !slices.Contains([]RepairReset{"", RepairOff, RepairIdle, RepairDryRun}, r.Reset) {
-		out = append(out, fmt.Sprintf("reset: %q is not one of off, idle, dryRun", r.Reset))
+	if !slices.Contains([]RepairReset{"", RepairOff, RepairIdle, RepairEvict, RepairDryRun}, r.Reset) {
+		out = append(out, fmt.Sprintf("reset: %q is not one of off, idle, evict, dryRun", r.Reset))
 	}
 	if r.Attempts < 0 || r.Attempts > maxRepairAttempts {
 		out = append(out, fmt.Sprintf("attempts: %d is not from 0 to %d", r.Attempts, maxRepairAttempts))

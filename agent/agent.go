@@ -237,7 +237,7 @@ func (a *Agent) organs(facts accel.Facts) {
 	a.users.programs = a.programs
 	a.history = history.New(history.Options{Host: a.Host, Dir: history.Dir(a.Config.StateDir), Log: a.Log})
 	a.handover = a.newHandover()
-	a.repair = a.newRepair()
+	a.repair = repairs{a}.repairer()
 	a.resets = &resets{
 		host: a.Host, machine: a.machine, pause: a.programs.Pause, poke: a.poke, wake: a.wake, log: a.Log,
 	}

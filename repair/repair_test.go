@@ -113,6 +113,7 @@ type machine struct {
 	attempts int
 	refuse   *accel.Problem
 	unread   bool
+	evicted  []string
 	during   func() // while a device is reset
 }
 
@@ -157,6 +158,13 @@ func (x *machine) repairer() *Repairer {
 			x.mu.Lock()
 			defer x.mu.Unlock()
 			return x.users[a.ID]
+		},
+		Evictor: func(_ *accel.Definition, a accel.Accelerator) func(context.Context) *accel.Problem {
+			x.evicted = append(x.evicted, a.ID)
+			return func(context.Context) *accel.Problem {
+				x.evicted = append(x.evicted, "pods of "+a.ID)
+				return x.refuse
+			}
 		},
 		Against:  func(*accel.Definition, accel.Accelerator) *accel.Problem { return nil },
 		Attempts: func(string, accel.Accelerator, time.Time) (int, bool) { return x.attempts, !x.unread },
@@ -224,8 +232,36 @@ func TestRepairer(t *testing.T) {
 	pass(true, "1 waits to be tried again: it hangs; reset 2 times before | 2 | 3 | 4 | 5 | 6")
 	x.attempts = 3
 	pass(false, "1 given up: it was reset 3 times within 24h0m0s, or that failed; reset 3 times before | 2 | 3 | 4 | 5 | 6")
-	if got := strings.Join(x.resets, " "); got != "2 1" {
-		t.Errorf("resets of %s", got)
+	if got := strings.Join(x.resets, " "); got != "2 1" || len(x.evicted) > 0 {
+		t.Errorf("resets of %s, evictions %q", got, x.evicted)
+	}
+}
+
+// TestEvict: pods are evicted from a device that nobody else gets meanwhile.
+func TestEvict(t *testing.T) {
+	weak := ill("2")
+	weak.Health.State = accel.Degraded
+	x := newMachine(accel.Repair{Reset: accel.RepairEvict}, ill("1"), weak, accel.Accelerator{ID: "3"},
+		accel.Accelerator{ID: "4"})
+	x.users["1"], x.users["2"] = []string{"pod a/b"}, []string{"pod a/c"}
+	r := x.repairer()
+	pass := func(states string) {
+		t.Helper()
+		m, _ := r.o.Follow()
+		r.pass(t.Context(), m)
+		if got := strings.Join(x.states(r), " | "); got != states {
+			t.Errorf("%q", got)
+		}
+	}
+	x.refuse = accel.Problemf(accel.EvictionRefused, "not now")
+	pass("1 waits until nobody has it: pod a/b; not now | 2 waits until nobody has it: pod a/c | 3 | 4")
+	x.refuse = nil
+	pass("1 waits until nobody has it: pod a/b | 2 waits until nobody has it: pod a/c | 3 | 4")
+	x.users["1"] = nil
+	pass("1 it is being reset | 2 waits until nobody has it: pod a/c | 3 | 4")
+	pass("1 | 2 waits until nobody has it: pod a/c; reset once before | 3 | 4")
+	if got := strings.Join(x.evicted, ", "); got != "1, pods of 1, pods of 1" || len(r.evictors) > 0 {
+		t.Errorf("evicted %s", got)
 	}
 }
 

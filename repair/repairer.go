@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,8 @@ type Options struct {
 	Follow func() (m accel.Machine, replaced <-chan struct{})
 	// Users names who has a device, and whoever has to be asked and does not answer.
 	Users func(ctx context.Context, def *accel.Definition, a accel.Accelerator) []string
+	// Evictor returns what asks the cluster to evict the pods that have a device; it may be called several times.
+	Evictor func(def *accel.Definition, a accel.Accelerator) func(context.Context) *accel.Problem
 	// Against returns what forbids the reset of a device, whoever has it.
 	Against func(def *accel.Definition, a accel.Accelerator) *accel.Problem
 	// Attempts returns how often a device was reset since a moment. Known is false while that is not known.
@@ -40,6 +43,9 @@ type Repairer struct {
 	devices map[string]accel.RepairHave // those that need a reset, by address
 	// refused are the devices whose reset was refused or failed.
 	refused map[string]*refusal
+
+	// evictors are for the devices whose pods are evicted, by address. Only Run uses them.
+	evictors map[string]func(context.Context) *accel.Problem
 }
 
 // refusal is why a device was not reset, and when it is tried again.
@@ -57,7 +63,10 @@ func again() pace.Backoff { return pace.Backoff{First: 10 * time.Second, Max: 10
 
 // New returns a repairer that does nothing until it runs.
 func New(o Options) *Repairer {
-	return &Repairer{o: o, devices: map[string]accel.RepairHave{}, refused: map[string]*refusal{}}
+	return &Repairer{
+		o: o, devices: map[string]accel.RepairHave{}, refused: map[string]*refusal{},
+		evictors: map[string]func(context.Context) *accel.Problem{},
+	}
 }
 
 // Enrich adds to the devices of a kind what is done about them. The result is accs.
@@ -92,45 +101,83 @@ func (r *Repairer) Run(ctx context.Context) error {
 // pass looks at all devices and resets at most one. It reports whether it has to look again without news.
 func (r *Repairer) pass(ctx context.Context, m accel.Machine) (more bool) {
 	found := map[string]accel.RepairHave{}
-	defer func() { r.show(found) }()
-	for kind, def := range m.Want.Kinds {
-		have := m.Have[kind]
-		ill := slices.DeleteFunc(slices.Clone(have.Accelerators), func(a accel.Accelerator) bool {
-			return !Needs(def, a)
-		})
-		c := Case{
-			Def: def, Serves: have.Driver.Serves && have.Driver.Upgrade == nil, Ill: len(ill),
-			Present: accel.CountPresent(have.Accelerators),
-		}
-		for _, a := range ill {
-			known := false
-			if c, known = r.complete(ctx, c, a); !known {
+	var next *Case
+	for _, kind := range slices.Sorted(maps.Keys(m.Want.Kinds)) {
+		for _, c := range cases(m.Want.Kinds[kind], m.Have[kind]) {
+			c, known := r.complete(ctx, c)
+			if !known {
 				more = true
 				continue
 			}
-			decided := Decide(c)
-			if refused := r.refusal(a.ID); decided.State == accel.RepairRuns && refused != nil {
-				decided.State, decided.Message = accel.RepairWaits, "to be tried again: "+refused.problem.Message
+			decided := r.decide(ctx, c)
+			switch {
+			case decided.State != accel.RepairRuns:
+				more = more || decided.State == accel.RepairWaits
+			case next == nil:
+				next, more = &c, true
+			default:
+				decided.State, decided.Message = accel.RepairWaits, "until another device has been reset"
 			}
-			more = more || decided.State == accel.RepairWaits
-			found[a.ID] = decided
-			if decided.State == accel.RepairRuns {
-				r.show(found)
-				r.reset(ctx, def, a)
-				return true
-			}
+			found[c.Device.ID] = decided
 		}
+	}
+	r.show(found)
+	if next != nil {
+		r.reset(ctx, next.Def, next.Device)
 	}
 	return more
 }
 
-// complete adds to a case what concerns one device. Known is false if it is not known how often it was reset.
-func (r *Repairer) complete(ctx context.Context, c Case, a accel.Accelerator) (_ Case, known bool) {
-	c.Device = a
+// cases returns the devices of a kind that need a reset.
+func cases(def *accel.Definition, have accel.Have) []Case {
+	var all []Case
+	for _, a := range have.Accelerators {
+		if Needs(def, a) {
+			all = append(all, Case{
+				Def: def, Device: a, Serves: have.Driver.Serves && have.Driver.Upgrade == nil,
+				Present: accel.CountPresent(have.Accelerators),
+			})
+		}
+	}
+	for i := range all {
+		all[i].Ill = len(all)
+	}
+	return all
+}
+
+// decide returns what to do about a device, with what came of it before, and asks for evictions.
+func (r *Repairer) decide(ctx context.Context, c Case) accel.RepairHave {
+	decided := Decide(c)
+	if refused := r.refusal(c.Device.ID); decided.State == accel.RepairRuns && refused != nil {
+		decided.State, decided.Message = accel.RepairWaits, "to be tried again: "+refused.problem.Message
+	}
+	if problem := r.evict(ctx, c, decided); problem != nil {
+		decided.Message += "; " + problem.Message
+	}
+	return decided
+}
+
+// complete adds to a case what has to be asked for. Known is false if it is not known how often it was reset.
+func (r *Repairer) complete(ctx context.Context, c Case) (_ Case, known bool) {
+	a := c.Device
 	_, window := c.Def.Repair.Times()
 	c.Attempts, known = r.o.Attempts(c.Def.Kind, a, time.Now().Add(-window))
 	c.Users, c.Against = r.o.Users(ctx, c.Def, a), r.o.Against(c.Def, a)
 	return c, known
+}
+
+// evict has the pods evicted that keep a device from being reset, if its definition says so. A device that can be used
+// is offered to others meanwhile, and would never be free.
+func (r *Repairer) evict(ctx context.Context, c Case, decided accel.RepairHave) *accel.Problem {
+	id := c.Device.ID
+	if c.Def.Repair.Reset != accel.RepairEvict || decided.State != accel.RepairWaits || len(c.Users) == 0 ||
+		c.Device.Health.Usable() {
+		return nil
+	}
+	if r.evictors[id] == nil {
+		r.evictors[id] = r.o.Evictor(c.Def, c.Device)
+	}
+	return r.evictors[id](ctx)
 }
 
 // refusal returns why a device was not reset, unless it is to be tried again now.
@@ -154,11 +201,11 @@ func (r *Repairer) show(found map[string]accel.RepairHave) {
 			r.o.Log.Error("a device is not repaired", "device", id, "message", have.Message)
 		}
 	}
-	for id := range r.refused {
-		if _, ill := found[id]; !ill {
-			delete(r.refused, id)
-		}
-	}
+	maps.DeleteFunc(r.refused, func(id string, _ *refusal) bool { _, ill := found[id]; return !ill })
+	maps.DeleteFunc(r.evictors, func(id string, _ func(context.Context) *accel.Problem) bool {
+		_, ill := found[id]
+		return !ill
+	})
 	if same {
 		return
 	}
