@@ -10,12 +10,6 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// killsAt makes the agent be killed when it writes to the file $1 next, and returns once it is sure to.
-const killsAt = `pid=$(systemctl show -P MainPID acceld)
-systemd-run --quiet --collect --unit=killer strace -f -qq -o /dev/null -p "$pid" -e signal=none -e trace=write -e inject=write:signal=KILL:when=1 -P "$1"
-for i in $(seq 600); do if grep -q '^TracerPid:[[:space:]]*[1-9]' /proc/$pid/task/*/status && ! grep -lq '^TracerPid:[[:space:]]*0' /proc/$pid/task/*/status; then exit 0; fi; sleep 0.1; done
-exit 1`
-
 // Test33_Repair: with `repair: {reset: idle}` a device that needs a reset gets one as soon as nobody has it, while its
 // neighbours compute; as often as allowed, and not if most devices are ill at once. An agent that is killed in between
 // does not begin to count again.
@@ -33,17 +27,15 @@ func Test33_Repair(t *testing.T) {
 
 	c.sh("systemd-run --unit=holder edu-check -devices $1 -hold 2h", node)
 	c.until("somebody has it", `ls -l /proc/$(systemctl show -P MainPID holder)/fd | grep -q "$1"`, node)
-	c.sh(sicken, device)
+	c.sh(stage.Sicken, device)
 	c.await("ill -> waits for who has it", soon, repaired(accel.RepairWaits, "edu-check (pid "))
 	c.Logf("acceld status:\n%s", c.sh("acceld status || true"))
 	c.sh("systemctl stop holder")
 	c.await("nobody has it -> reset, proven, offered", soon, healthy(3))
 
-	for i, file := range []string{
-		"/sys/bus/pci/drivers/edu/unbind", "/sys/bus/pci/devices/" + device + "/reset", "/sys/bus/pci/drivers/edu/bind",
-	} {
-		c.sh(killsAt, file)
-		c.sh(sicken, device)
+	for i, file := range stage.ResetSteps(device) {
+		c.sh(stage.KillAt, file)
+		c.sh(stage.Sicken, device)
 		c.until("the agent is killed before "+file, "! systemctl is-active -q killer")
 		c.await("killed -> offered", soon, func(m accel.Machine) bool { return healthy(3)(m) && isIn(m, accel.Healthy, "") })
 		if used := resets(c, device); used < i+2 {
@@ -51,12 +43,12 @@ func Test33_Repair(t *testing.T) {
 		}
 	}
 	for used := resets(c, device); used < limit; used = resets(c, device) {
-		c.sh(sicken, device)
+		c.sh(stage.Sicken, device)
 		c.await(fmt.Sprintf("ill for the %d. time -> offered", used+1), soon, func(m accel.Machine) bool {
 			return healthy(3)(m) && isIn(m, accel.Healthy, "")
 		})
 	}
-	c.sh(sicken, device)
+	c.sh(stage.Sicken, device)
 	c.await("too often -> given up", soon, repaired(accel.RepairGivenUp, fmt.Sprintf("reset %d times", limit)))
 	c.Logf("acceld history:\n%s", c.sh("acceld history $1", device))
 	c.start()
@@ -65,9 +57,9 @@ func Test33_Repair(t *testing.T) {
 	c.await("reset by hand -> offered", soon, healthy(3))
 
 	const third = "0000:03:00.0"
-	c.sh(sicken, device)
+	c.sh(stage.Sicken, device)
 	c.await("given up -> the others are offered", soon, healthy(2))
-	c.sh(sicken, third)
+	c.sh(stage.Sicken, third)
 	c.await("two of three are ill -> neither is reset", soon, func(m accel.Machine) bool {
 		a := m.Have[stage.Kind].Accelerators[2]
 		return a.Repair != nil && a.Repair.State == accel.RepairGivenUp &&
@@ -78,9 +70,6 @@ func Test33_Repair(t *testing.T) {
 		c.Errorf("who computes on the neighbour is %q", state)
 	}
 }
-
-// sicken makes a device report what only a reset ends.
-const sicken = "echo dead > /sys/bus/pci/devices/$1/inject_error; echo none > /sys/bus/pci/devices/$1/inject_error"
 
 // repaired is a predicate for await: what is done about the first device.
 func repaired(state accel.RepairState, text string) func(accel.Machine) bool {
