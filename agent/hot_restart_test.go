@@ -2,12 +2,15 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/hosttest"
 )
@@ -158,6 +161,29 @@ func TestHotRestartWaits(t *testing.T) {
 	ready.Store(true)
 	news <- struct{}{}
 	<-ended
+}
+
+// TestOurs: an agent of another container is not ours.
+func TestOurs(t *testing.T) {
+	m := hosttest.New(t)
+	self, agent := "0::/kubepods/a\n", "0::/kubepods/b\n"
+	m.File("/proc/self/cgroup", self)
+	m.File(fmt.Sprintf("/proc/%d/cgroup", os.Getpid()), agent)
+	if problem := lock.Ours(m.Host); problem == nil || problem.Reason != accel.ProbeUnanswered {
+		t.Errorf("without an agent: %v", problem)
+	}
+	release, problem := member(t, m.Host, "a").begin(t.Context())
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	defer release()
+	if problem := lock.Ours(m.Host); problem == nil || problem.Reason != accel.AlreadyRunning {
+		t.Errorf("another one's: %v", problem)
+	}
+	m.File("/proc/self/cgroup", agent)
+	if problem := lock.Ours(m.Host); problem != nil {
+		t.Error(problem)
+	}
 }
 
 // TestRegistered: what is blocked or absent is not waited for.

@@ -1,8 +1,10 @@
 package lock
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"path"
 	"syscall"
 
@@ -73,4 +75,24 @@ func AwaitFollower(ctx context.Context, h *host.Host) {
 	if release, err := h.Locks().Take(ctx, NextFile(), ""); err == nil {
 		release()
 	}
+}
+
+// Ours returns nil if the agent of the host is in the container of this process, which is told by the control group.
+func Ours(h *host.Host) *accel.Problem {
+	if !h.Locks().Held(agentFile()) {
+		return accel.Problemf(accel.ProbeUnanswered, "no agent runs on this host")
+	}
+	pid := ownerOf(h, agentFile()).PID
+	own, err := h.ReadFile("/proc/self/cgroup")
+	var its []byte
+	if err == nil {
+		its, err = h.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	}
+	if err != nil {
+		return accel.ProblemOf(err, "cannot tell whether the agent of this host is in this container")
+	}
+	if !bytes.Equal(own, its) {
+		return accel.Problemf(accel.AlreadyRunning, "the agent of this host is another one: process %d", pid)
+	}
+	return nil
 }

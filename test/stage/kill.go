@@ -1,7 +1,7 @@
 package stage
 
-// KillAt is a script that makes the agent of the unit be killed when it writes to the file $1 next. It returns when that
-// is sure. The unit "killer" is active until it has happened.
+// KillAt is a script that makes the agent of the unit be killed when it writes to the file $1 next. It returns when it
+// is sure to be. The unit "killer" is active until it has happened.
 const KillAt = `pid=$(systemctl show -P MainPID acceld)
 systemd-run --quiet --collect --unit=killer strace -f -qq -o /dev/null -p "$pid" -e signal=none -e trace=write -e inject=write:signal=KILL:when=1 -P "$1"
 for i in $(seq 600); do if grep -q '^TracerPid:[[:space:]]*[1-9]' /proc/$pid/task/*/status && ! grep -lq '^TracerPid:[[:space:]]*0' /proc/$pid/task/*/status; then exit 0; fi; sleep 0.1; done
