@@ -127,11 +127,11 @@ func run(ctx context.Context, o Options, s *Setup) error {
 	}
 	restart := newHotRestart(s.Host, s.Log)
 	release, problem := restart.begin(ctx)
-	switch {
-	case ctx.Err() != nil && problem != nil:
-		return nil // it has waited for nothing
-	case problem != nil:
+	if problem != nil {
 		return problem
+	}
+	if release == nil {
+		return nil
 	}
 	err = serve(ctx, o, s, sockets, restart)
 	release()

@@ -45,8 +45,13 @@ func newHotRestart(h *host.Host, log *slog.Logger) *hotRestart {
 	return &hotRestart{host: h, group: os.Getenv("POD_NAMESPACE"), log: log}
 }
 
-// begin makes this agent the only one on its host, until release is called.
+// begin makes this agent the only one on its host, until release is called. Release is nil if ctx has ended before.
 func (r *hotRestart) begin(ctx context.Context) (release func(), problem *accel.Problem) {
+	defer func() {
+		if ctx.Err() != nil && release == nil {
+			problem = nil
+		}
+	}()
 	if os.Getenv(standby) != "" {
 		if err := os.Unsetenv(standby); err != nil {
 			return nil, accel.ProblemOf(err, "cannot be on standby")

@@ -12,10 +12,12 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// agentFile returns the file that the agent of the host locks. NextFile returns the file that an agent locks while it
-// follows that one; it is reported by [host.Host.Watch] when an agent begins to wait.
+// agentFile returns the file that the agent of the host locks.
 func agentFile() string { return path.Join(Dir, "agent.lock") }
-func NextFile() string  { return path.Join(Dir, "agent.next") }
+
+// NextFile returns the file that an agent locks while it follows another one. [host.Host.Watch] reports it when an
+// agent begins to wait.
+func NextFile() string { return path.Join(Dir, "agent.next") }
 
 // Agent takes the lock that makes an agent the only one on its host. It ends with release or with the process. An
 // agent of the same group may follow it, see [Follow]; none if group is empty.
