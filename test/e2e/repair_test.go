@@ -59,8 +59,11 @@ spec:
 }
 
 func repairedUnderPods(t *testing.T, n *bed.Node, image string) {
+	// The kubelet tells the API server of it only every ten seconds.
 	offered := func(devices int) {
-		stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, int64(devices)))
+		_, err := stage.WaitMachine(stage.Within(t, soon), n.Guest, fmt.Sprintf("%d devices to be offered", devices),
+			func(m accel.Machine) bool { return m.Have[stage.Kind].Plugin.Allocatable.Is(devices) })
+		stage.Check(t, err)
 	}
 	offered(3)
 	loop := repairLoop{n, offered}
@@ -70,10 +73,13 @@ func repairedUnderPods(t *testing.T, n *bed.Node, image string) {
 func repairedUnderClaims(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, n.WriteFile(stage.Within(t, soon), "/etc/acceld/config.yaml", []byte(repairs(accel.AllocateByDRA)),
 		0o644))
-	offered := func(devices int) { offers(t, n, devices) }
-	offered(3)
+	offers(t, n, 3)
 	apply(t, n, stage.ClaimTemplate("one"))
-	loop := repairLoop{n, offered}
+	loop := repairLoop{n, func(devices int) {
+		for len(untainted(t.Context(), t, n)) != devices {
+			time.Sleep(50 * time.Millisecond)
+		}
+	}}
 	const source = "resourceClaimTemplateName: one"
 	loop.run(t, stage.ClaimDeployment("victim", image, source, 1, "-expect", "1", "-hold", "2h"),
 		stage.ClaimPod("neighbour", image, source, "-expect", "1", "-hold", "2h"))
