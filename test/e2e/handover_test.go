@@ -30,6 +30,7 @@ func TestHandover(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	g := n.Guest
 	stage.Check(t, s.Units(t.Context(), g, ""))
+	stage.Check(t, stage.Credentials(t.Context(), n))
 	stage.Check(t, s.Store(t.Context(), g, stage.Version))
 	image, err := s.Workload(t.Context(), n)
 	stage.Check(t, err)
@@ -49,8 +50,8 @@ func TestHandover(t *testing.T) {
 // cleans configures that the device is cleaned between its tenants.
 func cleans(t *testing.T, n *bed.Node, leftovers accel.Leftovers, more string) {
 	t.Helper()
-	stage.Check(t, n.WriteFile(t.Context(), "/etc/acceld/config.yaml", fmt.Appendf(nil, `kinds:
-  qemu-edu:%s
+	stage.Check(t, n.WriteFile(t.Context(), "/etc/acceld/config.yaml", fmt.Appendf(nil, `%skinds:
+  qemu-edu:
     handover: {leftovers: %s, scrub: attribute, file: scrub, timeout: 1m}
 `, more, leftovers), 0o644))
 	_, err := stage.WaitMachine(stage.Within(t, 2*soon), n.Guest, "the hand-over to be in force", func(m accel.Machine) bool {
@@ -214,7 +215,8 @@ func leftoverOfPod(t *testing.T, n *bed.Node, image string) {
 }
 
 func handedFromClaimToClaim(t *testing.T, n *bed.Node, image string) {
-	cleans(t, n, accel.LeftoversReport, "\n    allocation: dra")
+	cleans(t, n, accel.LeftoversReport, byClaims)
+	offers(t, n, 1)
 	apply(t, n, stage.ClaimTemplate("passed"))
 	all := found(t, n, "claims", handovers(), stage.ClaimJob("claims", image, "resourceClaimTemplateName: passed",
 		handovers(), 2, "-expect", "1", "-leave", "canary of claims"), func() {})
