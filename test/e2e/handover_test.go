@@ -299,5 +299,6 @@ func TestHandoverOfContainers(t *testing.T) {
 	if want := []string{fmt.Sprint(devices * each), "0", "0", "0"}; !slices.Equal(counted, want) {
 		t.Errorf("%v, want %v:\n%s", counted, want, sh(t, g, "grep -h -v 'found nothing\\|serial\\|PASS' /tmp/passed-* | sort | uniq -c | head -20"))
 	}
+	reaches(t, g, accel.Ready, soon) // the last agent, too, was killed
 	t.Logf("%s", sh(t, g, "curl -fsS http://127.0.0.1:9480/metrics | grep '^accelerator_handover'"))
 }

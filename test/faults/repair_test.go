@@ -44,7 +44,9 @@ func Test33_Repair(t *testing.T) {
 	}
 	for used := resets(c, device); used < limit; used = resets(c, device) {
 		c.sh(stage.Sicken, device)
-		c.await(fmt.Sprintf("ill for the %d. time -> offered", used+1), soon, func(m accel.Machine) bool {
+		c.until(fmt.Sprintf("ill for the %d. time -> reset", used+1),
+			`test "$(acceld history $1 | grep -c 'by acceld')" -gt $2`, device, fmt.Sprint(used))
+		c.await("reset -> offered", soon, func(m accel.Machine) bool {
 			return healthy(3)(m) && isIn(m, accel.Healthy, "")
 		})
 	}
