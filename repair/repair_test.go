@@ -152,7 +152,9 @@ func (x *machine) repairer() *Repairer {
 		Follow: func() (accel.Machine, <-chan struct{}) {
 			x.mu.Lock()
 			defer x.mu.Unlock()
-			return x.m, x.replaced
+			m := x.m
+			m.Taken = time.Now()
+			return m, x.replaced
 		},
 		Users: func(_ context.Context, _ *accel.Definition, a accel.Accelerator) []string {
 			x.mu.Lock()
@@ -262,6 +264,18 @@ func TestEvict(t *testing.T) {
 	pass("1 | 2 waits until nobody has it: pod a/c; reset once before | 3 | 4")
 	if got := strings.Join(x.evicted, ", "); got != "1, pods of 1, pods of 1" || len(r.evictors) > 0 {
 		t.Errorf("evicted %s", got)
+	}
+}
+
+// TestOldSnapshot: a snapshot from before a reset does not make the device ill again.
+func TestOldSnapshot(t *testing.T) {
+	x := newMachine(accel.Repair{Reset: accel.RepairIdle}, ill("1"))
+	r := x.repairer()
+	x.refuse = accel.Problemf(accel.ResetFailed, "no")
+	m, _ := r.o.Follow()
+	r.pass(t.Context(), m)
+	if more := r.pass(t.Context(), m); !more || len(x.resets) != 1 || r.refusal("1") == nil {
+		t.Errorf("more %t, resets %q, devices %v", more, x.resets, r.devices)
 	}
 }
 

@@ -44,6 +44,8 @@ type Repairer struct {
 	// refused are the devices whose reset was refused or failed.
 	refused map[string]*refusal
 
+	// ended is when the last reset of a device ended. Only Run uses it.
+	ended map[string]time.Time
 	// evictors are for the devices whose pods are evicted, by address. Only Run uses them.
 	evictors map[string]func(context.Context) *accel.Problem
 }
@@ -64,7 +66,7 @@ func again() pace.Backoff { return pace.Backoff{First: 10 * time.Second, Max: 10
 // New returns a repairer that does nothing until it runs.
 func New(o Options) *Repairer {
 	return &Repairer{
-		o: o, devices: map[string]accel.RepairHave{}, refused: map[string]*refusal{},
+		o: o, devices: map[string]accel.RepairHave{}, refused: map[string]*refusal{}, ended: map[string]time.Time{},
 		evictors: map[string]func(context.Context) *accel.Problem{},
 	}
 }
@@ -104,6 +106,10 @@ func (r *Repairer) pass(ctx context.Context, m accel.Machine) (more bool) {
 	var next *Case
 	for _, kind := range slices.Sorted(maps.Keys(m.Want.Kinds)) {
 		for _, c := range cases(m.Want.Kinds[kind], m.Have[kind]) {
+			if m.Taken.Before(r.ended[c.Device.ID]) { // what was seen before a reset says nothing after it
+				found[c.Device.ID], more = r.shown(c.Device.ID), true
+				continue
+			}
 			c, known := r.complete(ctx, c)
 			if !known {
 				more = true
@@ -124,6 +130,7 @@ func (r *Repairer) pass(ctx context.Context, m accel.Machine) (more bool) {
 	r.show(found)
 	if next != nil {
 		r.reset(ctx, next.Def, next.Device)
+		r.ended[next.Device.ID] = time.Now()
 	}
 	return more
 }
@@ -188,6 +195,13 @@ func (r *Repairer) refusal(id string) *refusal {
 		return x
 	}
 	return nil
+}
+
+// shown is what was last done about a device.
+func (r *Repairer) shown(id string) accel.RepairHave {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.devices[id]
 }
 
 // show takes over what is done about the devices, and notifies the loop if that has changed.
