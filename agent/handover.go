@@ -26,9 +26,7 @@ func (a *Agent) newHandover() *handover.Keeper {
 	return handover.New(handover.Options{
 		Host: a.Host, File: path.Join(path.Dir(gate.Socket), "handover.json"), Log: a.Log, Machine: a.machine,
 		Users: func(def *accel.Definition, x accel.Accelerator) []accel.Holder {
-			return slices.DeleteFunc(cleaner.Users(def, x), func(h accel.Holder) bool {
-				return h.PID == os.Getpid() || a.programs.Owns(h.PID)
-			})
+			return a.users.others(cleaner.Users(def, x))
 		},
 		Clean: func(ctx context.Context, def *accel.Definition, x accel.Accelerator) *accel.Problem {
 			return cleaner.Clean(ctx, def, a.machine().Facts, x, a.awaitReset(x.ID))

@@ -73,7 +73,7 @@ func TestHotRestart(t *testing.T) {
 	release()
 	release = <-followed
 
-	// The second is registered later. So long the first one answers.
+	// Until the second is registered, the first one answers.
 	var next atomic.Pointer[accel.Step]
 	step := accel.StepRegister
 	next.Store(&step)

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -33,8 +32,8 @@ func (a repairs) repairer() *repair.Repairer {
 // usersOf names who has a device: processes, pods that were given it, and whoever has to be asked and does not answer.
 func (a repairs) usersOf(ctx context.Context, def *accel.Definition, x accel.Accelerator) []string {
 	names := a.users.podsOn(ctx, def, x)
-	for _, h := range driver.NewCleaner(a.driver).Users(def, x) {
-		if h.PID != os.Getpid() && !a.programs.Owns(h.PID) && !slices.Contains(names, h.String()) {
+	for _, h := range a.users.others(driver.NewCleaner(a.driver).Users(def, x)) {
+		if !slices.Contains(names, h.String()) {
 			names = append(names, h.String())
 		}
 	}

@@ -377,7 +377,7 @@ func TestAttempt(t *testing.T) {
 	s.open() // as an agent that was killed meanwhile
 	s.see(during)
 	s.see(ill)
-	if n := times(time.Hour); n != 2 { // the second was somebody's else
+	if n := times(time.Hour); n != 2 { // somebody else made the second
 		t.Errorf("%d resets", n)
 	}
 	if n := times(time.Minute); n != 1 {

@@ -27,8 +27,7 @@ func Agent(h *host.Host, group string) (release func(), problem *accel.Problem) 
 		release, err = h.Locks().Try(agentFile(), text(h, owner{Group: group}))
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld holds %q: %s", agentFile(),
-			holderOf(h, agentFile()))
+		return nil, alreadyRuns(h)
 	}
 	if err != nil {
 		return nil, accel.ProblemOf(err, "cannot take the agent's lock")
@@ -36,12 +35,16 @@ func Agent(h *host.Host, group string) (release func(), problem *accel.Problem) 
 	return release, nil
 }
 
+// alreadyRuns is the problem that another agent holds the lock.
+func alreadyRuns(h *host.Host) *accel.Problem {
+	return accel.Problemf(accel.AlreadyRunning, "another acceld holds %q: %s", agentFile(), holderOf(h, agentFile()))
+}
+
 // Follow takes the agent's lock from an agent of the same group, which it asks to end: that agent releases the lock,
 // and continues to answer the kubelet until done is called or this process ends. Only one agent waits at a time.
 func Follow(ctx context.Context, h *host.Host, group string) (release, done func(), problem *accel.Problem) {
 	if o := ownerOf(h, agentFile()); group == "" || o.Group != group {
-		return nil, nil, accel.Problemf(accel.AlreadyRunning, "another acceld holds %q: %s", agentFile(),
-			holderOf(h, agentFile()))
+		return nil, nil, alreadyRuns(h)
 	}
 	done, err := h.Locks().Take(ctx, NextFile(), text(h, owner{Group: group}))
 	if err != nil {
