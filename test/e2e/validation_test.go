@@ -58,6 +58,23 @@ func outcomeOf(t *testing.T, n *bed.Node, outcome, why string) {
 	stage.Check(t, err)
 }
 
+// admissionInForce waits until the API server decides by the admission policy of the validations: it learns of a
+// policy some time after it has it, and lets in what comes before. Nothing comes of what is asked here.
+func admissionInForce(t *testing.T, n *bed.Node) {
+	t.Helper()
+	ctx := stage.Within(t, soon)
+	for {
+		_, err := n.Kubectl(ctx, nil, "run", "stray", "--image=example.com/stray", "--dry-run=server",
+			"--namespace="+policy.ValidationNamespace, "--as=system:serviceaccount:acceld-system:acceld-controller")
+		if err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("the API server lets in a stray pod of the controller: %v", err)
+		}
+	}
+}
+
 // TestValidation: a definition that a policy names in a config map serves, and pods prove the node, without the
 // resource and with it; one that fails says why; while all devices are in use nobody is disturbed.
 func TestValidation(t *testing.T) {
@@ -99,6 +116,7 @@ func TestValidation(t *testing.T) {
 	text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/validation"))
 	stage.Check(t, err)
 	apply(t, n, []byte(text))
+	admissionInForce(t, n)
 	t.Run("without a grant of the image", func(t *testing.T) {
 		apply(t, n, provenPolicy(image, `"-expect", "1", "-hold", "0ms"`, false))
 		outcomeOf(t, n, "skipped", "no image for validations")
