@@ -72,11 +72,12 @@ func (g *Guest) powerOn(ctx context.Context) error {
 }
 
 // rise powers the guest on and waits until it answers. Very rarely QEMU itself dies of a signal while the kernel lays
-// out the PCI bus on two emulated processors. That says nothing of the guest, so the start is tried again, once, if
-// nothing was written meanwhile: what QEMU had not yet written of the disk image is lost with it.
+// out the PCI bus on two emulated processors, or an emulated kernel stops for good before it has mounted its root. That
+// says nothing of the guest, so the start is tried again, once, if nothing was written meanwhile: what QEMU had not yet
+// written of the disk image is lost with it.
 func (g *Guest) rise(ctx context.Context, networkCut bool) error {
 	for again := false; ; again = true {
-		began := time.Now()
+		began, said := time.Now(), len(g.consoleText())
 		if err := g.powerOn(ctx); err != nil {
 			return err
 		}
@@ -85,11 +86,16 @@ func (g *Guest) rise(ctx context.Context, networkCut bool) error {
 				return err
 			}
 		}
-		err := g.connect(ctx)
-		if err == nil || again || !g.machine.Crashed() || g.wroteSince(began) {
+		err := g.connect(ctx, said)
+		stopped := errors.Is(err, errStopped)
+		if err == nil || again || !stopped && !g.machine.Crashed() || g.wroteSince(began) {
 			return err
 		}
-		g.bed.log.Say("QEMU died before the guest was up (%v): once more", g.machine.Ended())
+		if stopped {
+			g.bed.log.Say("the guest's kernel has stopped before it had a root: once more\n%s", g.consoleTail())
+		} else {
+			g.bed.log.Say("QEMU died before the guest was up (%v): once more", g.machine.Ended())
+		}
 		g.machine.Stop()
 	}
 }
@@ -99,8 +105,22 @@ func (g *Guest) wroteSince(moment time.Time) bool {
 	return err != nil || info.ModTime().After(moment)
 }
 
-// connect waits until the guest answers.
-func (g *Guest) connect(ctx context.Context) error {
+// errStopped: the guest's kernel does nothing any more.
+var errStopped = errors.New("its kernel has stopped before it had a root")
+
+// silence is how long a guest's kernel may write nothing to the console before it has mounted its root. On a busy
+// machine that takes ten seconds in all.
+const silence = 90 * time.Second
+
+// rootless reports whether a guest with a disk has not mounted it, as its kernel says since it was switched on.
+func rootless(console string) bool { return !strings.Contains(console, "EXT4-fs (vda): mounted") }
+
+// alreadyUp is for a guest that does not boot.
+const alreadyUp = -1
+
+// connect waits until the guest answers. Said is how much the console had written before the guest was switched on, or
+// alreadyUp.
+func (g *Guest) connect(ctx context.Context, said int) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	for {
@@ -117,7 +137,19 @@ func (g *Guest) connect(ctx context.Context) error {
 			return fmt.Errorf("cannot wait for the guest: %w\n%s", err, g.consoleTail())
 		case <-time.After(50 * time.Millisecond):
 		}
+		if g.kind != seed.Light && said != alreadyUp && g.quietFor() > silence && rootless(g.consoleText()[said:]) {
+			return fmt.Errorf("cannot wait for the guest: %w\n%s", errStopped, g.consoleTail())
+		}
 	}
+}
+
+// quietFor is since when the console has said nothing.
+func (g *Guest) quietFor() time.Duration {
+	info, err := os.Stat(g.config.Console)
+	if err != nil {
+		return 0
+	}
+	return time.Since(info.ModTime())
 }
 
 // channel returns a live connection to the guest.

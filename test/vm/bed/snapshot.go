@@ -373,7 +373,7 @@ func (n *Node) proceed(ctx context.Context) error {
 	if err := n.machine.Continue(ctx); err != nil {
 		return err
 	}
-	if err := n.connect(ctx); err != nil {
+	if err := n.connect(ctx, alreadyUp); err != nil {
 		return err
 	}
 	now := strconv.FormatFloat(float64(time.Now().UnixMilli())/1000, 'f', 3, 64)
