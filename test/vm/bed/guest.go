@@ -123,6 +123,7 @@ const alreadyUp = -1
 func (g *Guest) connect(ctx context.Context, said int) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
+	began := time.Now()
 	for {
 		_, err := g.channel(ctx)
 		if err == nil {
@@ -137,19 +138,19 @@ func (g *Guest) connect(ctx context.Context, said int) error {
 			return fmt.Errorf("cannot wait for the guest: %w\n%s", err, g.consoleTail())
 		case <-time.After(50 * time.Millisecond):
 		}
-		if g.kind != seed.Light && said != alreadyUp && g.quietFor() > silence && rootless(g.consoleText()[said:]) {
+		boots := g.kind != seed.Light && said != alreadyUp
+		if boots && g.quietSince(began) > silence && rootless(g.consoleText()[said:]) {
 			return fmt.Errorf("cannot wait for the guest: %w\n%s", errStopped, g.consoleTail())
 		}
 	}
 }
 
-// quietFor is since when the console has said nothing.
-func (g *Guest) quietFor() time.Duration {
-	info, err := os.Stat(g.config.Console)
-	if err != nil {
-		return 0
+// quietSince is for how long the console has said nothing since a moment.
+func (g *Guest) quietSince(moment time.Time) time.Duration {
+	if info, err := os.Stat(g.config.Console); err == nil && info.ModTime().After(moment) {
+		moment = info.ModTime()
 	}
-	return time.Since(info.ModTime())
+	return time.Since(moment)
 }
 
 // channel returns a live connection to the guest.
