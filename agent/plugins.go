@@ -19,7 +19,6 @@ import (
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/runtime"
-	"github.com/acceld/acceld/systemd"
 )
 
 // plugins offer kinds to the kubelet. The loop starts them; everything that needs the holders of devices reads them.
@@ -31,7 +30,7 @@ type plugins struct {
 	// changed notifies the loop of news from a plugin; poke notifies the follower of holders.
 	changed, poke func()
 	alive         func() error
-	sockets       *systemd.Sockets
+	connections   left
 	runtime       *runtime.Runtime
 	// documents reads and writes the objects of claims; nil without credentials.
 	documents *kube.Documents
@@ -153,7 +152,7 @@ func (p *plugins) devicePlugin(def *accel.Definition, former []string) *devicepl
 		Resource: def.Offered(), Former: former, Dir: dir, PodResources: resources, CDI: p.Config.CDI,
 		Definition: def, Log: p.Log, Bound: p.bound,
 		Pods:        func() (host.Pods, error) { return p.Host.Processes().Pods(p.kubeletRoot()) },
-		Connections: p.sockets, Inherited: p.sockets.Inherited, OnChange: p.changed,
+		Connections: p.connections, Inherited: p.connections.Inherited, OnChange: p.changed,
 	})
 }
 
@@ -245,7 +244,7 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 	if !retired {
 		c.Elsewhere = p.heldDevices(def)
 		for _, resource := range append(p.formerly(def), def.Offered()) {
-			p.sockets.End(resource) // the device plugin does not offer it any more
+			p.connections.End(resource) // the device plugin does not offer it any more
 		}
 	}
 	claims := dra.New(c)

@@ -24,6 +24,10 @@ const (
 	Fault  What = "fault"  // its health became worse than healthy, or that for another reason
 	Well   What = "well"   // it is healthy again
 	Proven What = "proven" // it passed its self-test with a driver for the first time
+	// Cleaned: it was cleaned for its next tenant. Unclean: it could not be.
+	Cleaned What = "cleaned"
+	Unclean What = "unclean"
+	Reset   What = "reset" // somebody reset it
 )
 
 // Entry is something that happened to a device.
@@ -158,8 +162,35 @@ func (r *Record) merge(o *Record) {
 
 // again reports whether e is the same happening once more.
 func (e Entry) again(o Entry) bool {
-	return (e.What == Fault || e.What == Well) && e.What == o.What && e.Address == o.Address && e.State == o.State &&
-		e.Reason == o.Reason
+	once := e.What == Found || e.What == Moved || e.What == Proven
+	return !once && e.What == o.What && e.Address == o.Address && e.State == o.State && e.Reason == o.Reason
+}
+
+// Text says in words what happened.
+func (e Entry) Text() string {
+	text, more := string(e.What), e.Message
+	switch e.What {
+	case Found:
+		text = "seen for the first time"
+	case Moved:
+		return "moved " + e.Message
+	case Well:
+		text = "healthy again"
+	case Fault:
+		text = strings.TrimSpace(string(e.State) + " " + string(e.Reason))
+	case Proven:
+		text = "proven with driver " + e.Driver
+	case Cleaned:
+		text = "cleaned for its next tenant"
+	case Unclean:
+		text = "not clean for its next tenant: " + string(e.Reason)
+	case Reset:
+		text = "reset"
+	}
+	if more != "" {
+		text += ": " + more
+	}
+	return text
 }
 
 // file is where a record is kept below dir.

@@ -37,6 +37,12 @@ func transitions(from, to accel.Machine) []news {
 			all = append(all, upgradeNews(c)...)
 		case accel.HealthChange:
 			all = append(all, healthNews(c)...)
+		case accel.SettingChange:
+			all = append(all, warning(accel.Problem{Reason: c.Setting.Reason()}, "%s: %s: setting %s", c.Kind, c.Device,
+				c.Setting))
+		case accel.UnrequestedChange:
+			p := accel.Problem{Reason: accel.UnrequestedUse}
+			all = append(all, warning(p, "%s: %s is in use without a request: %s", c.Kind, c.Device, c))
 		}
 	}
 	return all

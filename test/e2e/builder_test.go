@@ -60,13 +60,19 @@ func TestBuilderImage(t *testing.T) {
 	if diff := stage.Unlike(unpacked, sh(t, g, "tree /var/lib/acceld/builders"), "uses.json"); diff != "" {
 		t.Errorf("the image changed:\n%s", diff)
 	}
-	if left := sh(t, g, "grep -c builders /proc/*/mountinfo | grep -v ':0$' || true"); left != "" {
-		t.Errorf("mounts are left: %s", left)
-	}
+	unmounted(t, g)
 	t.Run("purge leaves the host as it was", func(t *testing.T) {
 		sh(t, g, "mv /root/config.before /etc/acceld/config.yaml; rm -rf /usr/src/edu-"+stage.Version2)
 		purged(t, g, before)
 	})
+}
+
+// unmounted checks that no process has a mount of a builder image.
+func unmounted(t *testing.T, g *bed.Guest) {
+	t.Helper()
+	if left := sh(t, g, "grep -c builders /proc/*/mountinfo | grep -v ':0$' || true"); left != "" {
+		t.Errorf("mounts are left: %s", left)
+	}
 }
 
 // builtIn is a configuration whose driver is built from source, in an image unless that is empty.

@@ -1,0 +1,65 @@
+package accel
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRepairProblems(t *testing.T) {
+	for want, r := range map[string]Repair{
+		"":                           {},
+		" ":                          {Reset: RepairIdle, Attempts: 20, Window: "744h"},
+		`reset: "always" is not one`: {Reset: "always"},
+		"attempts: 21 is not from":   {Attempts: 21},
+		"attempts: -1 is not from":   {Attempts: -1},
+		`window: "1s" is not a time`: {Window: "1s"},
+		`window: "9999h" is not`:     {Window: "9999h"},
+		`window: "soon" is not`:      {Window: "soon"},
+		`watch: "25h" is not a time`: {Watch: "25h"},
+		`watch: "0s" is not a time`:  {Watch: "0s"},
+	} {
+		got := r.Problems()
+		want = strings.TrimSpace(want)
+		if text := strings.Join(got, "; "); (want == "") != (text == "") || !strings.HasPrefix(text, want) {
+			t.Errorf("%+v: %q, want %q", r, got, want)
+		}
+	}
+	if n, window := (Repair{}).Times(); n != 3 || window != 24*time.Hour {
+		t.Errorf("%d in %s", n, window)
+	}
+	if d, none := (Repair{Watch: "5m"}).Watches(), (Repair{}).Watches(); d != 5*time.Minute || none != 0 {
+		t.Errorf("%s, %s", d, none)
+	}
+	if n, window := (Repair{Attempts: 1, Window: "2h"}).Times(); n != 1 || window != 2*time.Hour {
+		t.Errorf("%d in %s", n, window)
+	}
+}
+
+func TestNeedsRepair(t *testing.T) {
+	ill := Accelerator{ID: "x", Health: Health{State: Unhealthy, Action: ActionResetDevice}}
+	well, hot, gone, weak := ill, ill, ill, ill
+	well.Health = Health{State: Healthy}
+	hot.Health.Action = ActionService
+	gone.Health.State = Gone
+	weak.Health.State = Degraded
+	for name, c := range map[string]struct {
+		repair *Repair
+		a      Accelerator
+		want   bool
+	}{
+		"ill":      {&Repair{Reset: RepairIdle}, ill, true},
+		"dry run":  {&Repair{Reset: RepairDryRun}, ill, true},
+		"degraded": {&Repair{Reset: RepairIdle}, weak, true},
+		"well":     {&Repair{Reset: RepairIdle}, well, false},
+		"service":  {&Repair{Reset: RepairIdle}, hot, false},
+		"gone":     {&Repair{Reset: RepairIdle}, gone, false},
+		"never":    {&Repair{Reset: RepairNever}, ill, false},
+		"not said": {&Repair{}, ill, false},
+		"nothing":  {nil, ill, false},
+	} {
+		if got := (&Definition{Repair: c.repair}).NeedsRepair(c.a); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
