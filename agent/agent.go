@@ -226,6 +226,7 @@ func (a *Agent) organs(facts accel.Facts) {
 		Setup: a.Setup, ctx: a.ctx, group: &a.group, machine: a.machine, changed: a.changed, poke: a.poke,
 		alive:       a.alive,
 		connections: left{a.sockets, a.leaving}, runtime: a.runtime, documents: a.documents, bound: a.gate.bound,
+		check: checks{a}.all,
 	}
 	a.holdings = a.plugins.follower()
 	a.users = &users{host: a.Host, driver: a.driver, plugins: a.plugins, machine: a.machine}

@@ -34,6 +34,8 @@ type plugins struct {
 	runtime       *runtime.Runtime
 	// documents reads and writes the objects of claims; nil without credentials.
 	documents *kube.Documents
+	// check lets devices that a claim has got pass their self-test; see dra.Config.
+	check func(context.Context, *accel.Definition, []accel.Accelerator) *accel.Problem
 	// bound returns the containers of this node's pods that ask for a resource; see deviceplugin.Config.
 	bound func(resource string) (all []deviceplugin.Bound, changed <-chan struct{}, known bool)
 
@@ -231,6 +233,7 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 		Definition: def, Node: node, Host: p.Host, Ledger: p.Ledger, StateDir: p.Config.StateDir,
 		KubeletRoot: p.kubeletRoot(),
 		Machine:     p.machine, Alive: p.alive, Log: p.Log, OnChange: p.changed, OnClaims: p.poke,
+		Check: p.check,
 		Edits: func(def *accel.Definition, x accel.Accelerator) (shared, own specs.ContainerEdits,
 			problem *accel.Problem,
 		) {

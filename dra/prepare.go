@@ -117,10 +117,16 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 	if problem != nil {
 		return record{}, problem
 	}
-	if !prepared || !known.same(r) {
-		if problem := p.keep(ctx, r); problem != nil {
-			return record{}, problem
-		}
+	if prepared && known.same(r) {
+		r.Checked = known.Checked
+	} else if problem := p.keep(ctx, r); problem != nil {
+		return record{}, problem
+	}
+	if !prepared {
+		p.cfg.OnClaims()
+	}
+	if problem := p.check(ctx, &r, accs); problem != nil {
+		return record{}, problem
 	}
 	spec, problem := p.spec(r, accs)
 	if problem != nil {
@@ -130,7 +136,6 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 		return record{}, accel.ProblemOf(err, "cannot write the CDI spec of %s", r)
 	}
 	if !prepared {
-		p.cfg.OnClaims()
 		p.cfg.Log.Info("claim prepared", "namespace", r.Namespace, "claim", r.Name, "uid", r.UID, "devices",
 			len(r.Devices))
 	}

@@ -4,8 +4,9 @@ package main
 
 import (
 	"context"
-	"log"
+	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -27,23 +28,31 @@ type plugin struct {
 }
 
 func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "plainplugin:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves the kubelet until that fails.
+func run() error {
 	found, err := filepath.Glob(nodes)
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	l, err := net.Listen("unix", filepath.Join(pluginapi.DevicePluginPath, socket))
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	server := grpc.NewServer()
 	pluginapi.RegisterDevicePluginServer(server, &plugin{nodes: found})
-	go func() {
-		if err := register(); err != nil {
-			log.Fatal(err)
-		}
-		log.Printf("%s: %d devices", resource, len(found))
-	}()
-	log.Fatal(server.Serve(l))
+	failed := make(chan error, 2)
+	go func() { failed <- server.Serve(l) }()
+	if err := register(); err != nil {
+		return err
+	}
+	fmt.Printf("%s: %d devices\n", resource, len(found))
+	return <-failed
 }
 
 // register tells the kubelet of the plugin.
