@@ -10,7 +10,7 @@ import (
 // check lets the devices of a claim pass the self-test that the claim asks for, once: pods that share the claim may be
 // computing on them when the kubelet asks again. The claim is on disk by then, so that nobody else gets its devices
 // meanwhile.
-func (p *Plugin) check(ctx context.Context, r *record, accs map[string]accel.Accelerator) *accel.Problem {
+func (p claims) check(ctx context.Context, r *record, accs map[string]accel.Accelerator) *accel.Problem {
 	var all []accel.Accelerator
 	added := map[string]bool{}
 	for _, g := range r.Devices {

@@ -93,7 +93,7 @@ func each(all []*drapb.Claim, do func(*drapb.Claim)) {
 
 // prepare does everything that a container needs to be given the devices of one claim. The record comes first: if
 // the agent is killed after that, the claim holds its devices, and the rest is done when the kubelet asks again.
-func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
+func (p claims) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
 	uid := ref.GetUid()
 	if !uidForm.MatchString(uid) {
 		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: %q is not a UID",
@@ -143,7 +143,7 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 }
 
 // read asks the API server what was allocated to the claim.
-func (p *Plugin) read(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
+func (p claims) read(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
 	c, err := p.api.claim(ctx, ref.GetNamespace(), ref.GetName())
 	if apierrors.IsNotFound(err) {
 		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: there is none",
@@ -157,7 +157,7 @@ func (p *Plugin) read(ctx context.Context, ref *drapb.Claim) (record, *accel.Pro
 
 // keep puts a record into the book. It takes a device from another claim only if, according to the API server, that
 // claim no longer has it: the kubelet then forgot to unprepare it.
-func (p *Plugin) keep(ctx context.Context, r record) *accel.Problem {
+func (p claims) keep(ctx context.Context, r record) *accel.Problem {
 	for range 2 * max(1, len(r.Devices)) {
 		rival, problem := p.book.put(r)
 		if rival == nil {
@@ -185,7 +185,7 @@ func (p *Plugin) over(ctx context.Context, r record) (bool, error) {
 
 // unprepare unprepares a claim. An error of the disk or the ledger does not stop it, because the end of a pod waits
 // for it.
-func (p *Plugin) unprepare(uid string) *accel.Problem {
+func (p claims) unprepare(uid string) *accel.Problem {
 	if !uidForm.MatchString(uid) {
 		return accel.Problemf(accel.ClaimUnusable, "cannot take claim %q back: that is not a UID", uid)
 	}

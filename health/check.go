@@ -17,8 +17,9 @@ func (e *Engine) checkFailed(id, message string) (news bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	news = e.note(finding{
-		Device: id, Source: fromCheck, State: accel.Unhealthy, Reason: accel.CheckFailed, Action: accel.ActionResetDevice,
-		Said: "it failed the self-test that a claim asked for", Line: line(message), Binding: e.binding(id),
+		Device: id, Source: fromCheck, State: accel.Unhealthy, Reason: accel.CheckFailed,
+		Action: accel.ActionResetDevice, Said: "it failed the self-test that a claim asked for", Line: line(message),
+		Binding: e.binding(id),
 	})
 	if news {
 		e.save()
