@@ -20,6 +20,10 @@ type Repair struct {
 	// Watch is how long a device stays withheld after the beginning of a reset, such as "5m"; not at all when empty. If
 	// it fails again in that time, no pod had it.
 	Watch string `json:"watch,omitempty"`
+	// NoExecute has the actions whose need ends the pods that have a device by a claim: its taint then has the effect
+	// NoExecute, and the control plane deletes them (feature gate DRADeviceTaints), whatever their disruption budget.
+	// While a policy limits repairs, that is never so with ResetDevice: acceld then evicts within the limits.
+	NoExecute []Action `json:"noExecute,omitempty"`
 	// By names the cluster policy that limits repairs: no reset and no eviction begins before the policy's controller
 	// has allowed it. acceld sets it.
 	By string `json:"by,omitempty"`
@@ -62,6 +66,11 @@ func (r Repair) Problems() []string {
 	if !slices.Contains([]RepairReset{"", RepairNever, RepairIdle, RepairEvict, RepairDryRun}, r.Reset) {
 		out = append(out, fmt.Sprintf("reset: %q is not one of never, idle, evict, dryRun", r.Reset))
 	}
+	for i, a := range r.NoExecute {
+		if !slices.Contains(Actions(), a) {
+			out = append(out, fmt.Sprintf("noExecute[%d]: %q is not one of RestartWorkload, ResetDevice, Reboot, Service", i, a))
+		}
+	}
 	if r.By != "" {
 		out = append(out, "by: is for a policy of the cluster to set")
 	}
@@ -86,6 +95,18 @@ func (r Repair) Watches() time.Duration {
 		return 0
 	}
 	return d
+}
+
+// EndsPods reports whether the health of a device ends the pods that have it by a claim.
+func (d *Definition) EndsPods(a Accelerator) bool {
+	r := d.Repair
+	if r == nil || a.Health.Usable() || a.Health.Action == ActionResetDevice && r.By != "" {
+		return false
+	}
+	if a.Repair != nil && a.Repair.Common {
+		return false // most devices of the kind are sick: the cause is elsewhere
+	}
+	return slices.Contains(r.NoExecute, a.Health.Action)
 }
 
 // NeedsRepair reports whether the health of a device asks for a reset that the definition lets acceld make, or name.

@@ -12,6 +12,7 @@ func TestRepairProblems(t *testing.T) {
 		" ":                          {Reset: RepairIdle, Attempts: 20, Window: "744h"},
 		`reset: "always" is not one`: {Reset: "always"},
 		"attempts: 21 is not from":   {Attempts: 21},
+		`noExecute[1]: "Pray" is`:    {NoExecute: []Action{ActionReboot, "Pray"}},
 		"attempts: -1 is not from":   {Attempts: -1},
 		`window: "1s" is not a time`: {Window: "1s"},
 		`window: "9999h" is not`:     {Window: "9999h"},
@@ -59,6 +60,36 @@ func TestNeedsRepair(t *testing.T) {
 		"nothing":  {nil, ill, false},
 	} {
 		if got := (&Definition{Repair: c.repair}).NeedsRepair(c.a); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// TestEndsPods: a taint ends pods only for what the definition names, and neither past the limits of a policy nor when
+// most devices are sick at once.
+func TestEndsPods(t *testing.T) {
+	sick := Accelerator{Health: Health{State: Unhealthy, Action: ActionResetDevice}}
+	common, degraded, other := sick, sick, sick
+	common.Repair = &RepairHave{State: RepairGivenUp, Common: true}
+	degraded.Health.State = Degraded
+	other.Health.Action = ActionReboot
+	named := &Repair{NoExecute: []Action{ActionResetDevice}}
+	for name, c := range map[string]struct {
+		repair *Repair
+		device Accelerator
+		want   bool
+	}{
+		"named":                   {named, sick, true},
+		"given up":                {named, Accelerator{Health: sick.Health, Repair: &RepairHave{State: RepairGivenUp}}, true},
+		"most are sick":           {named, common, false},
+		"degraded":                {named, degraded, false},
+		"another action":          {named, other, false},
+		"not named":               {&Repair{Reset: RepairEvict}, sick, false},
+		"nothing said":            {nil, sick, false},
+		"limited":                 {&Repair{NoExecute: Actions(), By: "fleet"}, sick, false},
+		"limited, another action": {&Repair{NoExecute: Actions(), By: "fleet"}, other, true},
+	} {
+		if got := (&Definition{Repair: c.repair}).EndsPods(c.device); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
