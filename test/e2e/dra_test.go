@@ -53,6 +53,7 @@ func TestDRA(t *testing.T) {
 		part{"the agent is upgraded while ten pods start and end", agentUpgraded},
 		part{"kubelet and runtime restart", claimsOverRestarts},
 		part{"a sick device is given to no claim", sickIsTainted},
+		part{"a sick device whose taint ends its pod", sickEndsPods},
 	) {
 		return
 	}
@@ -449,6 +450,38 @@ func sickIsTainted(t *testing.T, n *bed.Node, _ string) {
 		sh(t, n.Guest, `echo none > /sys/bus/pci/devices/$1/inject_error`, id)
 		offers(t, n, 4)
 	})
+}
+
+// sickEndsPods: the control plane deletes the pod that has the sick device, and its Deployment starts another one on
+// another device.
+func sickEndsPods(t *testing.T, n *bed.Node, image string) {
+	ctx := stage.Within(t, 6*time.Minute)
+	stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml",
+		[]byte(byClaims+"kinds: {qemu-edu: {repair: {noExecute: [ResetDevice]}}}\n"), 0o644))
+	_, err := stage.WaitMachine(ctx, n.Guest, "the configuration to be in force", func(m accel.Machine) bool {
+		def := m.Want.Kinds[stage.Kind]
+		return def.Repair != nil && len(def.Repair.NoExecute) == 1
+	})
+	stage.Check(t, err)
+	apply(t, n, stage.ClaimTemplate("ends"), stage.ClaimDeployment("victim", image, "resourceClaimTemplateName: ends", 1,
+		"-expect", "1", "-hold", "2h"))
+	loop := repairLoop{Node: n}
+	pod := loop.replaced(t, "")
+	device := held(t, n.Guest)
+	timed(t, "fault -> another pod runs on another device", func() {
+		sh(t, n.Guest, stage.Sicken, device)
+		loop.replaced(t, pod)
+	})
+	if now := held(t, n.Guest); now == device {
+		t.Errorf("the other pod has the sick device %s", device)
+	}
+	_, err = n.Kubectl(ctx, nil, "-n", "default", "delete", "--wait", "--cascade=foreground", "deployment/victim",
+		"resourceclaimtemplate/ends")
+	stage.Check(t, err)
+	given(t, n, 0)
+	stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(byClaims), 0o644))
+	sh(t, n.Guest, `acceld reset "$1"`, device)
+	offers(t, n, 4)
 }
 
 // restarted is a pod whose containers start again when they have ended.
