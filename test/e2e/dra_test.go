@@ -470,9 +470,9 @@ func sickEndsPods(t *testing.T, n *bed.Node, image string) {
 	device := held(t, n.Guest)
 	timed(t, "fault -> another pod runs on another device", func() {
 		sh(t, n.Guest, stage.Sicken, device)
-		loop.replaced(t, pod)
+		pod = loop.replaced(t, pod)
 	})
-	if now := held(t, n.Guest); now == device {
+	if now := loop.heldBy(t, pod); now == device {
 		t.Errorf("the other pod has the sick device %s", device)
 	}
 	_, err = n.Kubectl(ctx, nil, "-n", "default", "delete", "--wait", "--cascade=foreground", "deployment/victim",
