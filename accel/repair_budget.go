@@ -12,7 +12,8 @@ type RepairBudget struct {
 	// MaxParallel is how many nodes may repair devices at a time, such as 3 or "2%"; 1 when empty.
 	MaxParallel Portion `json:"maxParallel,omitempty"`
 	// MaxDevices is how many devices may be under repair at a time: those that need a reset, on the nodes that may
-	// repair. Empty sets no such limit. One node is always allowed.
+	// repair. Empty sets no such limit. One node is always allowed, and a device that becomes ill on a node that
+	// already repairs is repaired with the others.
 	MaxDevices Portion `json:"maxDevices,omitempty"`
 	// Domain is a label of nodes that fail together, such as a rack's; without it there are no domains. A node without
 	// the label is alone.

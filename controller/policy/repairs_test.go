@@ -283,6 +283,8 @@ type repairing struct {
 	seen       object // what it has read, which may be stale
 	ill        int
 	acts       bool
+	// grown is how many of its devices became ill while it had a slot. They are repaired with the others.
+	grown int
 }
 
 // infirmary is nodes whose devices become ill, an unreliable server, and controllers that are killed.
@@ -316,6 +318,7 @@ func (f *infirmary) step(a *repairing) {
 	switch {
 	case a.acts && f.r.IntN(3) == 0: // one device is repaired
 		a.ill, a.acts = a.ill-1, false
+		a.grown = min(a.grown, a.ill)
 		f.done++
 	case a.acts:
 	case report != want:
@@ -327,23 +330,39 @@ func (f *infirmary) step(a *repairing) {
 	}
 }
 
+// slotHolders returns the nodes that have slots.
+func slotHolders(policy object) map[string]bool {
+	held := map[string]bool{}
+	for _, x := range list(part(policy, "status")["slots"]) {
+		held[fmt.Sprint(x.(object)["node"])] = true
+	}
+	return held
+}
+
+// fail makes devices of a node ill.
+func (f *infirmary) fail(a *repairing, devices int) {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	a.ill = devices
+	if p := f.s.objects[policyPath]; p != nil && slotHolders(p)[a.name] {
+		a.grown = devices
+	}
+}
+
 // check checks every write against the limits. The server is locked.
 func (f *infirmary) check() {
 	p := f.s.objects[policyPath]
 	if p == nil {
 		return
 	}
-	held, perRack, devices := map[string]bool{}, map[string]int{}, 0
-	for _, x := range list(part(p, "status")["slots"]) {
-		held[fmt.Sprint(x.(object)["node"])] = true
-	}
+	held, perRack, devices := slotHolders(p), map[string]int{}, 0
 	for _, a := range f.nodes {
 		if a.acts && !held[a.name] {
 			f.t.Errorf("%s acts without a slot: %v", a.name, p["status"])
 		}
 		if a.acts {
 			perRack[a.rack]++
-			devices += a.ill
+			devices += a.ill - a.grown
 		}
 	}
 	busy := 0
@@ -387,9 +406,7 @@ func TestRepairsNeverTooMany(t *testing.T) {
 				for range 5 {
 					a := f.nodes[f.r.IntN(len(f.nodes))]
 					if round < 300 && a.ill == 0 && f.r.IntN(25) == 0 {
-						f.s.mu.Lock()
-						a.ill = 1 + f.r.IntN(2)
-						f.s.mu.Unlock()
+						f.fail(a, 1+f.r.IntN(2))
 					}
 					f.step(a)
 				}
