@@ -13,7 +13,6 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
-	"github.com/acceld/acceld/test/vm/image"
 )
 
 // nothingToBuildWith takes from a host what a build of a driver needs.
@@ -56,13 +55,9 @@ const (
 func newWhole(t *testing.T, n *bed.Node, s *stage.Stage) *whole {
 	t.Helper()
 	w := &whole{Node: n, stage: s}
-	registry, err := image.Serve(0)
+	root, err := s.Root(t.Context(), n.Guest, "edu-root:"+stage.Version, stage.Version, stage.Version)
 	stage.Check(t, err)
-	t.Cleanup(registry.Close)
-	w.root, err = s.Root(t.Context(), n.Guest, "edu-root:"+stage.Version, stage.Version, stage.Version)
-	stage.Check(t, err)
-	w.builder, err = s.Builder(stage.Within(t, 5*time.Minute), n.Guest, registry)
-	stage.Check(t, err)
+	w.root, w.builder = root, builderImage(t, n.Guest, s)
 	w.app, err = s.App(t.Context(), n)
 	stage.Check(t, err)
 	w.repository, err = s.Packages(t.Context(), n.Guest, stage.Version)
