@@ -16,7 +16,6 @@ func (a checks) all(ctx context.Context, def *accel.Definition, devices []accel.
 	problems := make([]*accel.Problem, len(devices))
 	var group guard.Group
 	for i, x := range devices {
-		problems[i] = accel.Problemf(accel.InternalError, "the check of device %q has failed", x.ID) // by a panic
 		group.Go(func() { problems[i] = a.one(ctx, def, x) })
 	}
 	group.Wait()

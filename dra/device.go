@@ -37,7 +37,8 @@ type View struct {
 
 // device renders one accelerator.
 func (v View) device(a accel.Accelerator) Device {
-	d := Device{Name: DeviceName(a.ID), Attributes: v.attributes(a), Consumes: v.uses(a), Taints: taints(v.Definition, a)}
+	d := Device{Name: DeviceName(a.ID), Attributes: v.attributes(a), Consumes: v.uses(a)}
+	d.Taints = taints(v.Definition, a)
 	d.Capacity, d.Shared = v.capacity(a)
 	return d
 }

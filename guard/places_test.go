@@ -20,6 +20,7 @@ func ends() map[string]string {
 		"agent.Agent.serveHooks":            "one hook: its connection closes, and it is refused",
 		"agent.Await":                       "one wait: the caller goes on when it has ended",
 		"agent.Board.Watch":                 "the progress of a command, whose end panics then",
+		"agent.checks.all":                  "one call: Wait panics in it",
 		"agent.plugins.serve":               "what it keeps is the plugin of a slot",
 		"agent/client.Client.Watch":         "the stream of a command",
 		"agent/client.Client.WatchProgress": "the stream of a command",
