@@ -139,6 +139,8 @@ type RepairHave struct {
 	Attempts int `json:"attempts"`
 	// Common is whether acceld has given up because most devices of the kind need a reset at once.
 	Common bool `json:"common,omitempty"`
+	// Would is whether the dry run would reset it now.
+	Would bool `json:"would,omitempty"`
 	// Asks is whether the device waits for, or uses, the permission of the policy that limits repairs.
 	Asks bool `json:"asks,omitempty"`
 }

@@ -94,3 +94,43 @@ func TestEndsPods(t *testing.T) {
 		}
 	}
 }
+
+// TestRepairChanges: each action is a change once; waiting is none.
+func TestRepairChanges(t *testing.T) {
+	runs, gaveUp := &RepairHave{State: RepairRuns}, &RepairHave{State: RepairGivenUp, Message: "a"}
+	would, waits := &RepairHave{State: RepairWaits, Would: true}, &RepairHave{State: RepairWaits, Message: "b"}
+	machine := func(r *RepairHave) Machine {
+		return Machine{
+			Status: map[string]Status{"k": {}},
+			Have: map[string]Have{"k": {Accelerators: []Accelerator{{
+				ID: "x", Health: Health{State: Unhealthy, Reason: DeviceFault}, Repair: r,
+			}}}},
+		}
+	}
+	for _, c := range []struct {
+		from, to *RepairHave
+		changes  int
+	}{
+		{nil, waits, 0},
+		{waits, runs, 1},
+		{runs, runs, 0},
+		{runs, waits, 0},
+		{runs, gaveUp, 1},
+		{gaveUp, &RepairHave{State: RepairGivenUp, Message: "c"}, 0},
+		{nil, would, 1},
+		{would, would, 0},
+		{would, waits, 0},
+		{runs, nil, 0},
+	} {
+		all := Diff(machine(c.from), machine(c.to))
+		if len(all) != c.changes {
+			t.Errorf("%v to %v: %+v", c.from, c.to, all)
+		}
+		for _, x := range all {
+			r := x.(RepairChange)
+			if r.Of() != "k" || r.Device != "x" || r.Repair != *c.to || r.Why.Reason != DeviceFault {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+}

@@ -55,6 +55,11 @@ func TestHistory(t *testing.T) {
 			h.Accelerators[0].Settings = []accel.SettingHave{{Name: "limit", State: s}}
 		}
 	}
+	repair := func(s accel.RepairState) func(*accel.Have, *accel.Status) {
+		return func(h *accel.Have, _ *accel.Status) {
+			h.Accelerators[0].Repair = &accel.RepairHave{State: s}
+		}
+	}
 	upgrade := func(p accel.UpgradePhase) func(*accel.Have, *accel.Status) {
 		return func(h *accel.Have, _ *accel.Status) { h.Driver.Upgrade = &accel.Upgrade{Wish: "2", Phase: p} }
 	}
@@ -66,6 +71,8 @@ func TestHistory(t *testing.T) {
 	e.Observe("k", accel.Absent, accel.Ready, time.Second)
 	for _, change := range []func(*accel.Have, *accel.Status){
 		well, well, ill, ill, well, used, used, well,
+		repair(accel.RepairWaits), repair(accel.RepairRuns), repair(accel.RepairRuns), repair(accel.RepairGivenUp),
+		well,
 		set(accel.SettingApplied), set(accel.SettingGivenUp), set(accel.SettingGivenUp), well,
 		blocked(accel.NoSpace), blocked(accel.NoSpace), blocked(accel.ReadOnly), well,
 		upgrade(accel.UpgradePending), upgrade(accel.UpgradePending), upgrade(accel.UpgradeReplacing), well,
@@ -79,7 +86,7 @@ func TestHistory(t *testing.T) {
 	want := []string{
 		"state k absent>ready",
 		"health k a healthy>unhealthy DeviceFault", "health k a unhealthy>healthy",
-		"use k a > UnrequestedUse", "setting k a >contested SettingContested",
+		"use k a > UnrequestedUse", "repair k a >runs", "repair k a >given-up", "setting k a >contested SettingContested",
 		"blocked k > NoSpace", "blocked k > ReadOnly",
 		"upgrade k >pending", "upgrade k pending>replacing", "upgrade k replacing>",
 		"health k b >", "health k a healthy>", "health k b >",

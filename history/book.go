@@ -114,7 +114,7 @@ func (b *Book) see(now time.Time, kind string, d accel.DriverHave, a accel.Accel
 		r.Last, b.changed[name] = now.Truncate(precision), true
 	}
 	judged, passed, reset := b.judge(r, now, d, a), b.handedOver(r, name, now, a), b.reset(r, name, now, a)
-	if judged || passed || reset {
+	if waits := r.waits(now, a); waits || judged || passed || reset {
 		b.changed[name] = true
 	}
 }
@@ -127,6 +127,23 @@ func (b *Book) reset(r *Record, name string, now time.Time, a accel.Accelerator)
 		return false
 	}
 	r.add(Entry{What: Reset, At: now, Address: r.Address})
+	return true
+}
+
+// waits adds that a device waits for a person, once after each fault, and reports whether that is new.
+func (r *Record) waits(now time.Time, a accel.Accelerator) bool {
+	e := Entry{At: now, Address: r.Address}
+	switch {
+	case a.Repair == nil:
+	case a.Repair.Would:
+		e.What = Would
+	case a.Repair.State == accel.RepairGivenUp:
+		e.What, e.Message = GivenUp, a.Repair.Message
+	}
+	if e.What == "" || r.sinceFault(e.What) {
+		return false
+	}
+	r.add(e)
 	return true
 }
 

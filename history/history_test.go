@@ -400,3 +400,39 @@ func TestAttempt(t *testing.T) {
 		t.Error("the records were not read")
 	}
 }
+
+// TestWaitsForPerson: that a device waits for a person is on record once after each fault, whichever agent runs.
+func TestWaitsForPerson(t *testing.T) {
+	s := newStand(t)
+	ill := func(r *accel.RepairHave) accel.Accelerator {
+		a := device("0000:01:00.0", "A", accel.Unhealthy, accel.DeviceFault)
+		a.Repair = r
+		return a
+	}
+	s.see(ill(nil))
+	s.see(ill(&accel.RepairHave{State: accel.RepairWaits}))
+	would := &accel.RepairHave{State: accel.RepairWaits, Would: true}
+	s.see(ill(would))
+	s.see(ill(would))
+	s.want("A at 0000:01:00.0: found fault(DeviceFault) would-reset\n")
+	if !s.book.write() {
+		t.Fatal("it cannot be written")
+	}
+	s.open()
+	s.see(ill(would))
+	s.see(ill(&accel.RepairHave{State: accel.RepairGivenUp, Message: "it was reset 3 times"}))
+	s.see(ill(would))
+	s.see(device("0000:01:00.0", "A", accel.Healthy, ""))
+	s.see(device("0000:01:00.0", "A", accel.Unhealthy, accel.LinkDegraded))
+	a := ill(would)
+	a.Health.Reason = accel.LinkDegraded
+	s.see(a)
+	s.want("A at 0000:01:00.0: found fault(DeviceFault) would-reset given-up well fault(LinkDegraded) would-reset\n")
+	entries := s.book.Records()[0].Entries
+	if got := entries[3].Text(); got != "waits for a person: it was reset 3 times" {
+		t.Error(got)
+	}
+	if got := entries[2].Text(); got != "would have been reset (dry run)" {
+		t.Error(got)
+	}
+}

@@ -28,6 +28,9 @@ const (
 	Cleaned What = "cleaned"
 	Unclean What = "unclean"
 	Reset   What = "reset" // somebody reset it
+	// Would: acceld would have reset it, if that were no dry run. GivenUp: it waits for a person.
+	Would   What = "would-reset"
+	GivenUp What = "given-up"
 )
 
 // Entry is something that happened to a device.
@@ -119,6 +122,19 @@ func (r *Record) health() *Entry {
 // ill reports whether the last that was said of its health is a fault.
 func (r *Record) ill() bool { h := r.health(); return h != nil && h.What == Fault }
 
+// sinceFault reports whether something is on record since the last fault.
+func (r *Record) sinceFault(what What) bool {
+	for _, e := range slices.Backward(r.Entries) {
+		if e.What == what {
+			return true
+		}
+		if e.What == Fault {
+			return false
+		}
+	}
+	return false
+}
+
 // provenWith reports whether it is on record that it passed its self-test with a driver.
 func (r *Record) provenWith(driver string) bool {
 	return slices.ContainsFunc(r.Entries, func(e Entry) bool { return e.What == Proven && e.Driver == driver })
@@ -186,6 +202,10 @@ func (e Entry) Text() string {
 		text = "not clean for its next tenant: " + string(e.Reason)
 	case Reset:
 		text = "reset"
+	case Would:
+		text = "would have been reset (dry run)"
+	case GivenUp:
+		text = "waits for a person"
 	}
 	if more != "" {
 		text += ": " + more

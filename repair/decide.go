@@ -50,7 +50,7 @@ func Decide(c Case) accel.RepairHave {
 	case len(c.Users) > 0 && !c.evicts():
 		have.Message = "until nobody has it: " + strings.Join(c.Users, ", ")
 	case c.Def.Repair.Reset == accel.RepairDryRun:
-		have.Message = "for a person: with `repair: {reset: idle}` it would be reset now"
+		have.Would, have.Message = true, "for a person: with `repair: {reset: idle}` it would be reset now"
 	case c.Refused != nil: // others may begin meanwhile
 		have.Message = "to be tried again: " + c.Refused.Message
 	case c.Unknown:

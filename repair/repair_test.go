@@ -73,6 +73,9 @@ func TestDecide(t *testing.T) {
 				c.Device = ill("x")
 			}
 			got := Decide(c.Case)
+			if got.Would != (name == "dry run") {
+				t.Errorf("would be reset: %t", got.Would)
+			}
 			if got.State != c.state || c.text != "" && got.String() != c.text {
 				t.Errorf("%s: %s", got.State, got)
 			}

@@ -235,6 +235,9 @@ func (r *Repairer) show(found map[string]accel.RepairHave) {
 		if r.devices[id] != have && have.State == accel.RepairGivenUp {
 			r.o.Log.Error("a device is not repaired", "device", id, "message", have.Message)
 		}
+		if have.Would && !r.devices[id].Would {
+			r.o.Log.Info("a device would be reset, if this were no dry run", "device", id, "attempts", have.Attempts)
+		}
 	}
 	maps.DeleteFunc(r.refused, func(id string, _ *refusal) bool { _, ill := found[id]; return !ill })
 	maps.DeleteFunc(r.evictors, func(id string, _ func(context.Context) *accel.Problem) bool {
