@@ -28,7 +28,7 @@ type claims struct {
 
 // NodePrepareResources prepares claims, all at once and independently of each other. The kubelet asks again for a
 // claim that is already prepared: after its own restart, and after a reboot, when the CDI specs are gone.
-func (s claims) NodePrepareResources(ctx context.Context,
+func (p claims) NodePrepareResources(ctx context.Context,
 	req *drapb.NodePrepareResourcesRequest,
 ) (*drapb.NodePrepareResourcesResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callDeadline)
@@ -37,17 +37,17 @@ func (s claims) NodePrepareResources(ctx context.Context,
 	var mu sync.Mutex
 	each(req.GetClaims(), func(c *drapb.Claim) {
 		answer := &drapb.NodePrepareResourceResponse{}
-		r, problem := s.prepare(ctx, c)
+		r, problem := p.prepare(ctx, c)
 		if problem != nil {
 			answer.Error = problem.Error()
-			s.cfg.Log.Warn("claim not prepared", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid", c.GetUid(),
+			p.cfg.Log.Warn("claim not prepared", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid", c.GetUid(),
 				"reason", problem.Reason, "problem", problem.Message)
 		}
 		for _, g := range r.Devices {
 			request, _, _ := strings.Cut(g.Request, "/") // the kubelet knows requests, not the chosen alternative
 			d := &drapb.Device{RequestNames: []string{request}, PoolName: g.Pool, DeviceName: g.Device}
-			if !bare(s.list.load().accelerators[g.Device], g) {
-				d.CdiDeviceIds = []string{s.cdiID(r.UID, g)}
+			if !bare(p.list.load().accelerators[g.Device], g) {
+				d.CdiDeviceIds = []string{p.cdiID(r.UID, g)}
 			}
 			if g.Share != "" {
 				d.ShareId = &g.Share
@@ -63,16 +63,16 @@ func (s claims) NodePrepareResources(ctx context.Context,
 
 // NodeUnprepareResources unprepares claims. It needs neither driver nor device nor API server. A claim that is not
 // known counts as unprepared.
-func (s claims) NodeUnprepareResources(_ context.Context,
+func (p claims) NodeUnprepareResources(_ context.Context,
 	req *drapb.NodeUnprepareResourcesRequest,
 ) (*drapb.NodeUnprepareResourcesResponse, error) {
 	resp := &drapb.NodeUnprepareResourcesResponse{Claims: map[string]*drapb.NodeUnprepareResourceResponse{}}
 	var mu sync.Mutex
 	each(req.GetClaims(), func(c *drapb.Claim) {
 		answer := &drapb.NodeUnprepareResourceResponse{}
-		if problem := s.unprepare(c.GetUid()); problem != nil {
+		if problem := p.unprepare(c.GetUid()); problem != nil {
 			answer.Error = problem.Error()
-			s.cfg.Log.Warn("claim not taken back", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid",
+			p.cfg.Log.Warn("claim not taken back", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid",
 				c.GetUid(), "reason", problem.Reason, "problem", problem.Message)
 		}
 		mu.Lock()
