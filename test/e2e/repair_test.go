@@ -63,14 +63,15 @@ spec:
 // limits repairs gives it a slot, and gives the slot back afterwards. The controller and the policy are real.
 func TestRepairLimits(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
-	stage.Check(t, s.Units(t.Context(), n.Guest, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
-	stage.Check(t, stage.Credentials(t.Context(), n))
 	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))
 	image, err := s.Workload(t.Context(), n)
 	stage.Check(t, err)
-	stage.Check(t, s.Enable(t.Context(), n.Guest))
-	reaches(t, n.Guest, accel.Ready, 5*time.Minute)
+	stage.Check(t, s.Deploy(t.Context(), n))
+	rights, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/evict"))
+	stage.Check(t, err)
+	apply(t, n, []byte(rights))
 	stage.StartController(t, n, s, "")
+	reaches(t, n.Guest, accel.Ready, 5*time.Minute)
 	limited := func(paused bool) {
 		apply(t, n, fmt.Appendf(nil, `apiVersion: acceld.dev/v1alpha1
 kind: AcceleratorPolicy
