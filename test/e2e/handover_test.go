@@ -30,7 +30,7 @@ const passedOn = 12
 func TestHandover(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	g := n.Guest
-	stage.Check(t, s.Units(t.Context(), g, ""))
+	stage.Check(t, s.Units(t.Context(), g, byDevicePlugin))
 	stage.Check(t, stage.Credentials(t.Context(), n))
 	stage.Check(t, s.Store(t.Context(), g, stage.Version))
 	image, err := s.Workload(t.Context(), n)
@@ -172,7 +172,7 @@ func leaks(t *testing.T, n *bed.Node, image string) {
 }
 
 func handedFromPodToPod(t *testing.T, n *bed.Node, image string) {
-	cleans(t, n, accel.LeftoversReport, "")
+	cleans(t, n, accel.LeftoversReport, byDevicePlugin)
 	nothing(t, n, found(t, n, "pods", handovers(), podJob("pods", image, handovers()), nil))
 	t.Logf("acceld status:\n%s", sh(t, n.Guest, "acceld status; acceld history "+sh(t, n.Guest, "acceld history | awk 'END {print $1}'")))
 }
@@ -205,7 +205,7 @@ const startsAtOnce = `mkdir -p /run/systemd/system/acceld.service.d
 func leftoverOfPod(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 6*time.Minute)
 	for _, policy := range []accel.Leftovers{accel.LeftoversReport, accel.LeftoversKill} {
-		cleans(t, n, policy, "")
+		cleans(t, n, policy, byDevicePlugin)
 		stage.Check(t, n.Apply(ctx, stage.Pod("first", image, 1, "-leave", "secret", "-hold", "2h")))
 		stage.Check(t, n.WaitPod(ctx, "default", "first", corev1.PodRunning))
 		sh(t, n.Guest, `systemd-run --unit=outlives nsenter -t $(pgrep -o edu-check) -m /edu-check -leave secret -hold 2h
