@@ -141,7 +141,8 @@ func (g *Guest) connect(ctx context.Context, said int) error {
 	}
 }
 
-// quietSince is for how long the console has said nothing since a moment.
+// quietSince returns how long the console has been silent: since its last output, or since the given moment if that is
+// later.
 func (g *Guest) quietSince(moment time.Time) time.Duration {
 	if info, err := os.Stat(g.config.Console); err == nil && info.ModTime().After(moment) {
 		moment = info.ModTime()
