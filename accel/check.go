@@ -14,8 +14,9 @@ type Check struct {
 }
 
 // CheckProgram is a self-test by the program acceld-prove. For each device the agent starts a process of its own, which
-// may crash or hang. It loads the library of an interface and lets exactly that device compute on more than a million
-// random numbers, and compares the result with the processor's.
+// may crash or hang; if the device is divided and the interface can tell partitions apart, as CUDA can, one for each
+// partition. It loads the library of the interface and lets exactly that device or partition compute on more than a
+// million random numbers, and compares the result with the processor's.
 type CheckProgram struct {
 	// API is the interface: "cuda" for the driver interface of CUDA, or "opencl".
 	API string `json:"api"`
@@ -31,6 +32,9 @@ type CheckProgram struct {
 	// images. The devices are then neither proven nor failed, and acceld says that they were not checked.
 	Optional bool `json:"optional,omitempty"`
 }
+
+// ByUUID reports whether the interface can be shown a single device or partition, by its UUID.
+func (c *CheckProgram) ByUUID() bool { return c.API != "opencl" }
 
 // Proof is the outcome of self-tests of which none failed.
 type Proof struct {

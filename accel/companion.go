@@ -19,11 +19,17 @@ type Companion struct {
 	// Program is the name of the program, which is searched for like [Programs]. If the user space has none, the
 	// companion is not needed.
 	Program string `json:"program"`
-	// Args may contain "{{.Root}}", the root of the user space as a path on the host, and "{{.DriverVersion}}".
+	// Args may contain "{{.Root}}", the root of the user space as a path on the host, "{{.DriverVersion}}", and
+	// "{{.Config}}", the path of the copy of Config.
 	Args []string `json:"args,omitempty"`
 	// Files are what the program reads: paths below the root of the user space, such as "usr/share/nvidia/nvswitch/*",
 	// whose last element may be a pattern (path.Match). They are kept under the same paths.
 	Files []string `json:"files,omitempty"`
+	// Config is one of the files, with a line "NAME=value" for each setting. The program gets a copy with the Settings.
+	Config string `json:"config,omitempty"`
+	// Settings are lines of that copy, "NAME=value" each. They replace the lines with that name, or are added. They may
+	// contain what Args may.
+	Settings []string `json:"settings,omitempty"`
 	// Where is a pattern (path.Match) of the host's files below /dev, /proc and /sys. On hosts without a match the
 	// companion is not needed.
 	Where string `json:"where,omitempty"`
@@ -124,14 +130,17 @@ func CompanionProblems(all []Companion) []string {
 		if c.Directory != "" && !program.MatchString(c.Directory) {
 			bad("directory: %q is not the name of a directory in /run", c.Directory)
 		}
-		if len(c.Args) > companionWords || len(c.Files) > companionWords {
-			bad("args, files: more than %d", companionWords)
+		if len(c.Args) > companionWords || len(c.Files) > companionWords || len(c.Settings) > companionWords {
+			bad("args, files, settings: more than %d", companionWords)
 		}
 		for _, arg := range c.Args {
-			rest := strings.NewReplacer("{{.Root}}", "", "{{.DriverVersion}}", "").Replace(arg)
-			if len(arg) > companionText || strings.ContainsAny(rest, "\x00\n") || strings.Contains(rest, "{{") {
-				bad("args: %.80q is too long, has a line break, or has another template than .Root and .DriverVersion", arg)
+			if !c.plain(arg) {
+				bad("args: %.80q is too long, has a line break, or has another template than .Root, .DriverVersion and, "+
+					"with config, .Config", arg)
 			}
+		}
+		for _, text := range c.configProblems() {
+			bad("%s", text)
 		}
 		for _, file := range c.Files {
 			if !inside(file) {
@@ -143,6 +152,38 @@ func CompanionProblems(all []Companion) []string {
 		}
 		if c.Ready != "" && !(below(c.Ready, "/run/") && !strings.ContainsAny(c.Ready, `*?[\`)) {
 			bad("ready: %.80q is not a file below /run", c.Ready)
+		}
+	}
+	return out
+}
+
+// plain reports whether a text has a bounded length, one line, and only the templates that a companion has.
+func (c Companion) plain(text string) bool {
+	known := []string{"{{.Root}}", "", "{{.DriverVersion}}", ""}
+	if c.Config != "" {
+		known = append(known, "{{.Config}}", "")
+	}
+	rest := strings.NewReplacer(known...).Replace(text)
+	return len(text) <= companionText && !strings.ContainsAny(rest, "\x00\n\r") && !strings.Contains(rest, "{{")
+}
+
+// configProblems returns the errors in the settings of a companion, each sentence beginning with the field.
+func (c Companion) configProblems() (out []string) {
+	kept := slices.ContainsFunc(c.Files, func(pattern string) bool {
+		ok, err := path.Match(pattern, c.Config)
+		return ok && err == nil
+	})
+	if c.Config != "" && (!inside(c.Config) || !kept || strings.ContainsAny(c.Config, `*?[\`)) {
+		out = append(out, fmt.Sprintf("config: %.80q is not the path of one of the files", c.Config))
+	}
+	if c.Config == "" && len(c.Settings) > 0 {
+		out = append(out, "settings: are lines of a copy of config, and there is none")
+	}
+	line := regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*=`)
+	for _, text := range c.Settings {
+		if !line.MatchString(text) || !c.plain(text) {
+			out = append(out, fmt.Sprintf("settings: %.80q is not NAME=value, or has another template than args may have",
+				text))
 		}
 	}
 	return out

@@ -10,6 +10,7 @@ func TestCompanionProblems(t *testing.T) {
 		Name: "fabric", Program: "nv-fabricmanager", Args: []string{"-c", "{{.Root}}/usr/share/x-{{.DriverVersion}}.cfg"},
 		Files: []string{"usr/share/nvidia/nvswitch/*"}, Where: "/proc/driver/nvidia-nvswitch/devices/*",
 		Directory: "nvidia-fabricmanager", Ready: "/run/nvidia-fabricmanager/socket",
+		Config: "usr/share/nvidia/nvswitch/fabricmanager.cfg", Settings: []string{"A_B={{.Root}}/x", "C={{.Config}}", "D="},
 	}
 	if problems := CompanionProblems([]Companion{good}); len(problems) > 0 {
 		t.Error(problems)
@@ -28,11 +29,20 @@ func TestCompanionProblems(t *testing.T) {
 			func(c *Companion) { c.Args = []string{"{{.Kernel}}"} }, func(c *Companion) { c.Args = []string{"a\nb"} },
 			func(c *Companion) { c.Args = []string{strings.Repeat("a", 300)} },
 			func(c *Companion) { c.Args = make([]string, 33) },
+			func(c *Companion) { c.Args, c.Config, c.Settings = []string{"{{.Config}}"}, "", nil },
 		},
 		"files": {
-			func(c *Companion) { c.Files = []string{"/etc/shadow"} }, func(c *Companion) { c.Files = []string{"../etc/shadow"} },
-			func(c *Companion) { c.Files = []string{"usr/*/x"} }, func(c *Companion) { c.Files = []string{"usr/[x"} },
-			func(c *Companion) { c.Files = []string{""} },
+			func(c *Companion) { c.Files = append(c.Files, "/etc/shadow") }, func(c *Companion) { c.Files = append(c.Files, "../etc/shadow") },
+			func(c *Companion) { c.Files = append(c.Files, "usr/*/x") }, func(c *Companion) { c.Files = append(c.Files, "usr/[x") },
+			func(c *Companion) { c.Files = append(c.Files, "") },
+		},
+		"config": {
+			func(c *Companion) { c.Config = "etc/other.cfg" }, func(c *Companion) { c.Config = "usr/share/nvidia/nvswitch/*" },
+		},
+		"settings": {
+			func(c *Companion) { c.Settings = []string{"A"} }, func(c *Companion) { c.Settings = []string{"=x"} },
+			func(c *Companion) { c.Settings = []string{"A=x\nB=y"} }, func(c *Companion) { c.Settings = []string{"A={{.X}}"} },
+			func(c *Companion) { c.Config, c.Settings = "", []string{"A=x"} },
 		},
 		"where": {func(c *Companion) { c.Where = "/etc/x" }, func(c *Companion) { c.Where = "/proc/../etc/x" }},
 		"ready": {func(c *Companion) { c.Ready = "/tmp/x" }, func(c *Companion) { c.Ready = "/run/*" }},

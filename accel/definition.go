@@ -65,6 +65,14 @@ type Definition struct {
 	// other, apart from the bus, and differs between others. Containers that ask for several devices get devices of
 	// one fabric if possible.
 	Fabric string `json:"fabric,omitempty" template:"device" privileged:"reads a file of the host" unless:"own"`
+	// Handover says how a device passes from one tenant to the next; nil if nothing is done in between.
+	Handover *Handover `json:"handover,omitempty"`
+	// Repair says what acceld does by itself about a device that needs a reset; nil if nothing.
+	Repair *Repair `json:"repair,omitempty"`
+	// Settings are what can be set on a device, in the order in which it is set.
+	Settings []Setting `json:"settings,omitempty"`
+	// Unrequested says which processes are reported that use a device although nobody gave it to them; nil reports all.
+	Unrequested *Unrequested `json:"unrequested,omitempty"`
 	// Health lists attributes that show the health of a device.
 	Health []HealthSource `json:"health,omitempty"`
 	// Log lists rules for the kernel log: which lines say something about a device.
@@ -222,6 +230,8 @@ type Source struct {
 	// Packages are names, each with a version or the beginning of one: "libcuda1={{.DriverVersion}}". Without a version
 	// it is the newest.
 	Packages []string `json:"packages,omitempty" template:"runtime"`
+	// OptionalPackages are taken as well, in the version of the others, if the repository has them.
+	OptionalPackages []string `json:"optionalPackages,omitempty" template:"runtime"`
 	// Also are further repositories. Each is asked if the ones before it do not have the packages.
 	Also []Pocket `json:"also,omitempty"`
 	// Devices is the range of device ids that the driver from this source supports, such as "1e00-ffff". The source is
@@ -245,6 +255,8 @@ type PackageSet struct {
 	// Packages are names, each with a version or the beginning of one: "linux-headers-{{.KernelVersion}}". Without a
 	// version it is the newest.
 	Packages []string `json:"packages" template:"runtime"`
+	// OptionalPackages are taken as well, in the version of the others, if the repository has them.
+	OptionalPackages []string `json:"optionalPackages,omitempty" template:"runtime"`
 	// Also are further repositories. Each is asked if the ones before it do not have the packages.
 	Also []Pocket `json:"also,omitempty"`
 	// Keys are files with OpenPGP keys, one of which must have signed the repository, or each package of a directory.

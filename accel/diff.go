@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Change is one difference between two machines: a [StateChange], [BlockedChange], [KernelChange], [UpgradeChange] or
-// [HealthChange].
+// Change is one difference between two machines: a [StateChange], [BlockedChange], [KernelChange], [UpgradeChange],
+// [HealthChange], [RepairChange], [SettingChange] or [UnrequestedChange].
 type Change interface {
 	// Of returns the kind that changed.
 	Of() string
@@ -104,6 +104,9 @@ func Diff(from, to Machine) []Change {
 			all = append(all, c)
 		}
 		all = append(all, healthChanges(kind, from.Taken.IsZero(), had.Accelerators, have.Accelerators)...)
+		all = append(all, repairChanges(kind, had.Accelerators, have.Accelerators)...)
+		all = append(all, settingChanges(kind, had.Accelerators, have.Accelerators)...)
+		all = append(all, unrequestedChanges(kind, from.Taken, had.Accelerators, have.Accelerators)...)
 	}
 	return all
 }

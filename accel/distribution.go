@@ -11,15 +11,15 @@ import (
 type Distribution struct {
 	// OS are operating systems with their major version, such as "debian12".
 	OS []string `json:"os"`
-	// Sources have the modules.
-	Sources []Source `json:"sources"`
+	// Sources have the modules. Without any, they are those that the distribution's own package has installed.
+	Sources []Source `json:"sources,omitempty"`
 	// UserSpace are the sources of the libraries and programs.
 	UserSpace []Source `json:"userSpace,omitempty"`
 }
 
 // On returns def for a host with an operating system, such as "debian12": each source of type distribution is replaced
-// by what the definition has for that system. If it has nothing, the source stays and reports that when it is asked.
-// Def is not changed.
+// by what the definition has for that system. If it has nothing, the source stays and reports that when it is asked,
+// and so does the source of the modules if it has only the user space. Def is not changed.
 func (def *Definition) On(os string) *Definition {
 	i := slices.IndexFunc(def.Driver.Distributions, func(d Distribution) bool { return slices.Contains(d.OS, os) })
 	if i < 0 {
@@ -27,7 +27,9 @@ func (def *Definition) On(os string) *Definition {
 	}
 	here := def.Driver.Distributions[i]
 	out := *def
-	out.Driver.Sources = inPlace(def.Driver.Sources, here.Sources)
+	if len(here.Sources) > 0 {
+		out.Driver.Sources = inPlace(def.Driver.Sources, here.Sources)
+	}
 	if u := def.Driver.UserSpace; u != nil {
 		list := u.Sources
 		if len(list) == 0 && slices.ContainsFunc(def.Driver.Sources, Source.ofDistribution) {
@@ -56,7 +58,12 @@ func (s Source) ofDistribution() bool { return s.Type == SourceDistribution }
 func (def *Definition) NoDistribution(os string) string {
 	var known []string
 	for _, d := range def.Driver.Distributions {
-		known = append(known, d.OS...)
+		if len(d.Sources) > 0 {
+			known = append(known, d.OS...)
+		} else if slices.Contains(d.OS, os) {
+			return fmt.Sprintf("the definition of %q knows only the user space of %s: install the modules from the "+
+				"distribution's packages", def.Kind, os)
+		}
 	}
 	return fmt.Sprintf("the definition of %q does not say where %s has the driver; it knows %s", def.Kind, os,
 		strings.Join(known, ", "))
@@ -95,8 +102,8 @@ func DistributionProblems(list []Distribution) (out []string) {
 			}
 			seen[os] = true
 		}
-		if len(d.Sources) == 0 {
-			bad("sources: at least one is needed")
+		if len(d.Sources)+len(d.UserSpace) == 0 {
+			bad("sources: at least one is needed, or one of userSpace")
 		}
 		check := func(field string, list []Source, problems func(Source) []string) {
 			for j, s := range list {

@@ -18,6 +18,7 @@ func distributed() *accel.Definition {
 			UserSpace: []accel.Source{{Type: accel.SourceRoot, Path: "/opt/card"}},
 		},
 		{OS: []string{"rhel9", "rocky9"}, Sources: []accel.Source{{Type: accel.SourceBuild, Path: "/usr/src/kernels"}}},
+		{OS: []string{"sles15"}, UserSpace: []accel.Source{{Type: accel.SourceRoot, Path: "/opt/card"}}},
 	}}}
 }
 
@@ -48,13 +49,24 @@ func TestDistributionTakesThePlaceOfItsSource(t *testing.T) {
 	if got := def.On("rocky9").Driver.Sources[1].Path; got != "/usr/src/kernels" {
 		t.Errorf("rocky9: %q", got)
 	}
+	// Where the modules are a package that somebody has to install, only the user space is replaced.
+	half := def.On("sles15")
+	if got := half.Driver.Sources; len(got) != 2 || got[1].Type != accel.SourceDistribution {
+		t.Errorf("sles15: %+v", got)
+	}
+	if got := half.UserSpaceSources(); len(got) != 1 || got[0].Path != "/opt/card" {
+		t.Errorf("user space of sles15: %+v", got)
+	}
+	if text := half.NoDistribution("sles15"); !strings.Contains(text, "only the user space of sles15") {
+		t.Error(text)
+	}
 	// Of another system the source stays, to say so.
 	away := def.On("alpine3")
 	if got := away.Driver.Sources; len(got) != 2 || got[1].Type != accel.SourceDistribution {
 		t.Errorf("alpine3: %+v", got)
 	}
 	text := away.NoDistribution("alpine3")
-	if !strings.Contains(text, "alpine3") || !strings.Contains(text, "debian12, rhel9") {
+	if !strings.Contains(text, "alpine3") || !strings.HasSuffix(text, "it knows debian12, rhel9, rocky9") {
 		t.Error(text)
 	}
 }
@@ -87,9 +99,10 @@ func TestDistributionProblems(t *testing.T) {
 		{OS: []string{"debian12"}, Sources: []accel.Source{{Type: accel.SourceDistribution}}},
 		{OS: []string{"debian12"}, Sources: []accel.Source{{Type: accel.SourceBuild, Path: "src"}}},
 		{UserSpace: []accel.Source{{Type: accel.SourceBuild}}},
+		{OS: []string{"alpine3"}},
 	})
 	for _, want := range []string{
-		"[0].sources[0].type: ", `[1].os: "debian12" is there twice`, "[1].sources[0].path: ", "[2].os: ", "[2].sources: ",
+		"[0].sources[0].type: ", `[1].os: "debian12" is there twice`, "[1].sources[0].path: ", "[2].os: ", "[3].sources: ",
 		"[2].userSpace[0].type: ",
 	} {
 		if !slices.ContainsFunc(got, func(text string) bool { return strings.HasPrefix(text, want) }) {

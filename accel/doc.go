@@ -21,6 +21,9 @@
 // [Accelerator] of that kind. Its ID is its PCI address, which survives reboots, driver reloads and restarts of
 // everything above it.
 //
+// A [Setting] is something that can be set on a device, such as a power limit. What is configured is set by package
+// settings, and a [SettingHave] says how far the device has it.
+//
 // A [Problem] is the only kind of error that decides states: a typed [Reason] and a sentence. [Reasons] says for each
 // reason who must act and what to do; docs/reasons.md is generated from it.
 //

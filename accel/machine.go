@@ -55,6 +55,11 @@ type Have struct {
 	// UpgradeReport is the node's report about an upgrade that a cluster policy orders. While it is unknown, the last
 	// report stays valid.
 	UpgradeReport Answer[UpgradeReport] `json:"upgradeReport,omitzero"`
+	// RepairReport is the node's report about devices whose repair a cluster policy limits. While it is unknown, the
+	// last report stays valid.
+	RepairReport Answer[RepairReport] `json:"repairReport,omitzero"`
+	// RepairAllowed is whether that policy lets the node repair devices now, and knows that it begins.
+	RepairAllowed bool `json:"repairAllowed,omitempty"`
 	// ServedDigest is [UpgradePolicy.Digest] of the policy whose driver serves: the last one for which no upgrade was
 	// wanted. While it is unknown, the last one stays valid.
 	ServedDigest Answer[string] `json:"servedDigest,omitzero"`
@@ -95,6 +100,14 @@ type Accelerator struct {
 	Health   Health           `json:"health"`
 	// Withheld says why a usable device is not offered; nil if nothing withholds it.
 	Withheld *Withheld `json:"withheld,omitempty"`
+	// Handover says who has had the device since it was cleaned; nil if its kind is passed on without care.
+	Handover *HandoverHave `json:"handover,omitempty"`
+	// Repair says what acceld does by itself about a device that needs a reset; nil if nothing.
+	Repair *RepairHave `json:"repair,omitempty"`
+	// Settings are what is configured about the device, and how far the device has it.
+	Settings []SettingHave `json:"settings,omitempty"`
+	// Unrequested says who uses the device or a partition of it although nobody gave it to them; nil if nobody looks.
+	Unrequested *UnrequestedHave `json:"unrequested,omitempty"`
 	// Faults are the errors that it has reported through the kernel log, by code, as far as the agent has seen them.
 	Faults []Fault `json:"faults,omitempty"`
 	// Recorded is how many faults of the device are on record, over restarts of the agent, reboots and slots.

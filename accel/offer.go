@@ -27,6 +27,12 @@ const (
 	ByRuntime Withholder = "runtime"
 	// ByPod: a pod holds the device in a form in which it is no longer offered.
 	ByPod Withholder = "pod"
+	// ByHandover: the device cannot be cleaned of what its former tenant left.
+	ByHandover Withholder = "handover"
+	// ByRepair: the device was reset a short time ago.
+	ByRepair Withholder = "repair"
+	// BySettings: what is configured about the device is not set yet, or waits until nobody has the device.
+	BySettings Withholder = "settings"
 )
 
 // Withheld says why a device is not offered. It is independent of the device's health, which may be perfect.
@@ -47,11 +53,15 @@ func (a Accelerator) WithheldBy(all ...Withholder) bool {
 
 // WithheldAlone reports whether the device is withheld for a reason of its own. All other reasons concern the whole
 // kind, whose status reports them once for all its devices.
-func (a Accelerator) WithheldAlone() bool { return a.WithheldBy(ByReset, ByPartitioning) }
+func (a Accelerator) WithheldAlone() bool {
+	return a.WithheldBy(ByReset, ByPartitioning, ByHandover, ByRepair, BySettings)
+}
 
-// AwaitsReport reports whether the device is withheld until the program of its kind says how it is divided.
+// AwaitsReport reports whether the device is withheld for a moment: until the program of its kind says how it is
+// divided, or until what is configured about it was set for the first time.
 func (a Accelerator) AwaitsReport() bool {
-	return a.WithheldBy(ByPartitioning) && a.Withheld.Reason == ProbeUnanswered
+	return a.WithheldBy(ByPartitioning) && a.Withheld.Reason == ProbeUnanswered ||
+		a.WithheldBy(BySettings) && a.Withheld.Reason == SettingPending
 }
 
 // Refusal says why a device is not offered: what withholds it, else its health. The reason is empty if and only if
@@ -80,12 +90,12 @@ func CountOffered(accs []Accelerator) int { return count(accs, Accelerator.Offer
 func Offer(m Machine, kind string) []Accelerator { return Units(m.Have[kind].Accelerators) }
 
 // Startable returns the devices of a kind for the decision whether a container that already has them may start. A
-// device that waits for its self-test, or for the files of the container runtime, is withheld only from new
+// device that waits for its self-test, its settings, or the files of the container runtime, is withheld only from new
 // containers: an agent that has just started must not keep a container from restarting. The same holds for a device
 // that is being drained, if a kubelet gives devices out, because the kubelet does not allocate it any more.
 func Startable(m Machine, kind string) []Accelerator {
 	return each(m.Have[kind].Accelerators, func(a *Accelerator) {
-		if a.WithheldBy(ByProof, ByRuntime) || m.Want.Kubernetes && a.WithheldBy(ByDrain) {
+		if a.WithheldBy(ByProof, ByRuntime, BySettings) || m.Want.Kubernetes && a.WithheldBy(ByDrain) {
 			a.Withheld = nil
 		}
 	})

@@ -21,6 +21,14 @@ type KindConfig struct {
 	// precedence over the definition's amounts.
 	Capacity map[string]string  `json:"capacity,omitempty"`
 	Driver   KindDriverOverride `json:"driver,omitzero"`
+	// Handover replaces the definition's Handover.
+	Handover *Handover `json:"handover,omitempty"`
+	// Repair replaces the definition's Repair.
+	Repair *Repair `json:"repair,omitempty"`
+	// Settings are what is set on every device of the kind, by the names of the definition's Settings.
+	Settings map[string]SettingValue `json:"settings,omitempty"`
+	// Unrequested replaces the definition's Unrequested.
+	Unrequested *Unrequested `json:"unrequested,omitempty"`
 	// Layout replaces the layout in the definition's Partitions.
 	Layout []Layout `json:"layout,omitempty"`
 }
@@ -53,6 +61,22 @@ func (k KindConfig) Problems() []string {
 		}
 		if k.Allocation == AllocateByDRA {
 			out = append(out, fmt.Sprintf("sharing: is for allocation %s", AllocateByPlugin))
+		}
+	}
+	if k.Handover != nil {
+		for _, text := range k.Handover.Problems() {
+			out = append(out, "handover."+text)
+		}
+	}
+	if k.Repair != nil {
+		for _, text := range k.Repair.Problems() {
+			out = append(out, "repair."+text)
+		}
+	}
+	out = append(out, k.settingProblems()...)
+	if k.Unrequested != nil {
+		for _, text := range k.Unrequested.Problems() {
+			out = append(out, "unrequested."+text)
 		}
 	}
 	out = append(out, k.amounts()...)
@@ -123,7 +147,13 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	d.Allocation = cmp.Or(k.Allocation, d.Allocation)
 	d.Rename = cmp.Or(k.Resource, d.Rename)
 	d.Sharing = cmp.Or(k.Sharing, d.Sharing)
+	d.Handover = cmp.Or(k.Handover, d.Handover)
+	d.Repair = cmp.Or(k.Repair, d.Repair)
+	d.Unrequested = cmp.Or(k.Unrequested, d.Unrequested)
 	d.Capacity = k.capacity(def.Capacity)
+	if d.Settings, misfit = k.settings(def); misfit != "" {
+		return nil, misfit
+	}
 	if k.Driver.Version != "" || k.Driver.Branch != "" {
 		d.Driver.Version, d.Driver.Branch = k.Driver.Version, k.Driver.Branch
 	}

@@ -45,6 +45,8 @@ type PolicySpec struct {
 	Partition *Partition `json:"partition,omitempty"`
 	// Validation runs pods that compute on a node's accelerators after its driver has changed.
 	Validation *Validation `json:"validation,omitempty"`
+	// Repair limits how nodes repair devices of Kinds; without it each node repairs as its definitions say.
+	Repair *RepairBudget `json:"repair,omitempty"`
 	// DryRun changes nothing; the status says what would change.
 	DryRun bool `json:"dryRun,omitempty"`
 }
@@ -328,6 +330,11 @@ func (s PolicySpec) Problems() []string {
 	if s.Upgrade != nil {
 		for _, text := range s.Upgrade.problems() {
 			out = append(out, "upgrade."+text)
+		}
+	}
+	if s.Repair != nil {
+		for _, text := range s.Repair.problems() {
+			out = append(out, "repair."+text)
 		}
 	}
 	if s.Partition != nil {

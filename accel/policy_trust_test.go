@@ -51,7 +51,11 @@ func TestPrivileged(t *testing.T) {
 			Find: "/dev/*", Nodes: []NodeSource{{Make: &MadeNode{Path: "/dev/z"}}}, Told: true,
 			NumberFrom: "/sys/n", Profile: "p", Of: &Belonging{File: "/sys/f", Device: "/sys/d", Domain: "/sys/e"},
 		},
-		Health: []HealthSource{{File: "/sys/h"}, {File: "h"}}, Metrics: []MetricSource{{File: "/sys/m"}, {File: "m"}},
+		Handover: &Handover{
+			Leftovers: LeftoversKill, Scrub: ScrubProgram, File: "f", Argv: []string{"p"}, Beside: []string{"u.service"},
+		},
+		Settings: []Setting{{Name: "a", File: "f", MinFile: "g"}, {Name: "b"}},
+		Health:   []HealthSource{{File: "/sys/h"}, {File: "h"}}, Metrics: []MetricSource{{File: "/sys/m"}, {File: "m"}},
 		Capacity: []Capacity{{File: "/sys/c"}, {File: "c"}},
 	}
 	want := []string{
@@ -73,6 +77,8 @@ func TestPrivileged(t *testing.T) {
 		"partitions.numberFrom: reads a file of the host", "partitions.of.file: reads a file of the host",
 		"partitions.of.device: reads a file of the host", "partitions.of.domain: reads a file of the host",
 		"partitions.nodes[0].make: makes device nodes", "serial: reads a file of the host",
+		"handover.leftovers: ends processes", "handover.file: writes to the device", "handover.argv: runs a program",
+		"handover.beside: lets programs keep devices open", "settings[0].file: writes to the device",
 		"health[0].file: reads a file of the host", "metrics[0].file: reads a file of the host",
 		"probe: runs a program",
 	}
@@ -83,7 +89,7 @@ func TestPrivileged(t *testing.T) {
 	k := KindConfig{Resource: "a.b/c", Driver: KindDriverOverride{
 		Version: "2", Takeover: &on, Sources: []Source{{Type: SourceOCI}}, Sign: &Signer{},
 		Parameters: map[string]map[string]string{"m": {"a": "1"}},
-	}}
+	}, Settings: map[string]SettingValue{"a": "1"}}
 	want = []string{
 		"driver.sources: brings kernel modules", "driver.takeover: takes devices from other drivers",
 		"driver.sign: signs with a key of the host",
@@ -198,11 +204,12 @@ func TestEveryFieldIsDecided(t *testing.T) {
 	undecided(got, rules, reflect.TypeFor[Definition]())
 	undecided(got, rules, reflect.TypeFor[KindConfig]())
 	want := map[string]int{
-		"Belonging": 2, "Capacity": 4, "CustomStep": 6, "Definition": 25, "DriverDefinition": 7,
-		"Edits": 3, "HealthSource": 5, "KindConfig": 7, "KindDriverOverride": 4, "Layout": 2,
+		"Belonging": 2, "Capacity": 4, "CustomStep": 6, "Definition": 29, "DriverDefinition": 7,
+		"Edits": 3, "Handover": 3, "HealthSource": 5, "KindConfig": 11, "KindDriverOverride": 4, "Layout": 2,
 		"Libraries": 3, "Limit": 7, "LogRule": 4, "LogStep": 2, "Match": 4, "MetricSource": 7,
-		"Module": 6, "NodeSource": 2, "Partitions": 11, "Profile": 5, "Programs": 2, "Share": 4, "Sharing": 3,
-		"StateSteps": 2, "UpgradePolicy": 6, "ValidateStep": 3, "Verdict": 4, "WaitStep": 1,
+		"Module": 6, "NodeSource": 2, "Partitions": 11, "Profile": 5, "Programs": 2, "Repair": 6, "Setting": 11,
+		"Share": 4, "ShareOf": 4, "Sharing": 4,
+		"StateSteps": 2, "Unrequested": 2, "UpgradePolicy": 6, "ValidateStep": 3, "Verdict": 4, "WaitStep": 1,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fields without privileges, by type (-decided +there are):\n%s", diff)

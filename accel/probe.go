@@ -36,6 +36,8 @@ type ProbeLine struct {
 	Problem *Problem `json:"problem,omitempty"`
 	// Divided answers a request to divide a device. A snapshot with the outcome precedes it.
 	Divided *ProbeDivision `json:"divided,omitempty"`
+	// Set answers a request to set something. A snapshot with the outcome precedes it.
+	Set *ProbeSet `json:"set,omitempty"`
 	// Absent says that there is nothing to query on this host, and why, for example because the library is not
 	// installed. It does not affect any device's health. The program then ends; the agent tries it again after a
 	// while.
@@ -43,9 +45,10 @@ type ProbeLine struct {
 }
 
 // ProbeRequest is one line that the agent writes to a program's standard input, as JSON. A program that never divides
-// devices need not read it.
+// or sets devices need not read it.
 type ProbeRequest struct {
 	Divide *ProbeDivision `json:"divide,omitempty"`
+	Set    *ProbeSet      `json:"set,omitempty"`
 }
 
 // ProbeDivision says how to divide a device that nobody uses.
@@ -55,6 +58,17 @@ type ProbeDivision struct {
 	Parts map[string]int `json:"parts,omitempty"`
 	// Problem says, in the answer, why it could not be divided.
 	Problem string `json:"problem,omitempty"`
+}
+
+// ProbeSet says what to set on a device.
+type ProbeSet struct {
+	Device string `json:"device"`
+	// Setting is its name in the definition, and Value what the definition's Values have for it, or a number.
+	Setting string `json:"setting"`
+	Value   string `json:"value"`
+	// Problem says, in the answer, why it was not set. Unsupported is true if the device has no such setting.
+	Problem     string `json:"problem,omitempty"`
+	Unsupported bool   `json:"unsupported,omitempty"`
 }
 
 // ProbeHello introduces a program.
@@ -87,6 +101,19 @@ type ProbeDevice struct {
 	Health *ProbeHealth `json:"health,omitempty"`
 	// Partitions are the partitions of the device, if the definition leaves them to the program (Partitions.Told).
 	Partitions []ProbePartition `json:"partitions,omitempty"`
+	// Settings are the settings without a file in the definition, by name; the others are unknown to the device.
+	Settings map[string]ProbeSetting `json:"settings,omitempty"`
+}
+
+// ProbeSetting is a setting of a device. The texts are those of Setting.Values, or numbers.
+type ProbeSetting struct {
+	// Value is what is so now; empty if the device does not tell it.
+	Value string `json:"value,omitempty"`
+	// Pending is what will be so after a reset of the device, if that differs.
+	Pending string `json:"pending,omitempty"`
+	// Min and Max bound a number; empty for no bound.
+	Min string `json:"min,omitempty"`
+	Max string `json:"max,omitempty"`
 }
 
 // ProbeHealth is what is wrong with a device or partition.

@@ -107,6 +107,14 @@ const (
 	ResetShared          Reason = "ResetShared"
 	ResetFailed          Reason = "ResetFailed"
 	BeingReset           Reason = "BeingReset"
+	UnderObservation     Reason = "UnderObservation"
+	HandoverRefused      Reason = "HandoverRefused"
+	LeftoverProcess      Reason = "LeftoverProcess"
+	ScrubFailed          Reason = "ScrubFailed"
+	SettingPending       Reason = "SettingPending"
+	SettingFailed        Reason = "SettingFailed"
+	SettingContested     Reason = "SettingContested"
+	UnrequestedUse       Reason = "UnrequestedUse"
 	ArtifactNotFound     Reason = "ArtifactNotFound"
 	ArtifactInvalid      Reason = "ArtifactInvalid"
 	RegistryUnreachable  Reason = "RegistryUnreachable"
@@ -236,6 +244,14 @@ func nodeReasons() []ReasonDoc {
 		{ResetShared, "A reset of the device would reset others too.", ActorOperator, "If nobody uses the others either, name all of them in one command; nothing was changed.", true},
 		{ResetFailed, "The reset of a device failed.", ActorHardware, "The message quotes the kernel; try again, or reboot the node.", false},
 		{BeingReset, "The device is being reset (`acceld reset`).", ActorAgent, "None: acceld offers it again when its driver is bound and it has passed its self-test.", false},
+		{UnderObservation, "The device was reset a short time ago (`repair.watch`).", ActorAgent, "None: acceld offers it again when it has stayed healthy for that time.", false},
+		{HandoverRefused, "A container may not have its device yet: it is being cleaned, or its former tenant has not ended.", ActorAgent, "None: the kubelet, or whoever has started the container, tries again. The message says what the device waits for.", false},
+		{LeftoverProcess, "A process has a device open that nobody was given to.", ActorOperator, "End the named processes, or set `handover.leftovers: kill` for the kind.", false},
+		{ScrubFailed, "What a former tenant left on a device could not be removed.", ActorHardware, "Check the device and its driver; nobody gets the device until it is scrubbed. acceld tries again by itself.", false},
+		{SettingPending, "What is configured about a device is not set yet.", ActorAgent, "None: the message says what it waits for. acceld offers the device as soon as it is set.", false},
+		{SettingFailed, "A device does not have a setting that is configured.", ActorOperator, "Correct `settings` of the kind as the message says, or leave the setting out. The device is offered as it is.", false},
+		{SettingContested, "Something else keeps changing a setting of a device, and acceld has stopped writing it.", ActorOperator, "Find what else sets it, such as a vendor's agent or a script at boot, and stop that, or leave the setting out. acceld begins again when the configuration changes.", false},
+		{UnrequestedUse, "A process uses a device although nobody gave it the device.", ActorCluster, "Let it request the device, or end it. If it may use every device, name its service or its namespace in `unrequested.beside` of the kind.", false},
 	}
 }
 

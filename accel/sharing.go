@@ -19,7 +19,32 @@ type Sharing struct {
 	// FailRequestsGreaterThanOne rejects containers that request more than one replica, because more replicas do not
 	// give them more of the device's time or memory.
 	FailRequestsGreaterThanOne bool `json:"failRequestsGreaterThanOne,omitempty"`
+	// Devices says otherwise for some devices of a host. The first entry that selects a device applies.
+	Devices []ShareOf `json:"devices,omitempty"`
 }
+
+// ShareOf is how often some devices of a host are offered. A device is selected if each list that is not empty has it.
+type ShareOf struct {
+	// Addresses are PCI addresses such as "0000:01:00.0"; a partition has its device's.
+	Addresses []string `json:"addresses,omitempty"`
+	// Models are product names as `acceld status` shows them, Serials serial numbers.
+	Models  []string `json:"models,omitempty"`
+	Serials []string `json:"serials,omitempty"`
+	// Replicas is how many times each of the devices is offered, from 1 (not shared) to 256.
+	Replicas int `json:"replicas"`
+}
+
+// selects reports whether the entry is for a device.
+func (s ShareOf) selects(a Accelerator) bool {
+	has := func(all []string, value string) bool { return len(all) == 0 || slices.Contains(all, value) }
+	return has(s.Addresses, cmp.Or(a.Parent, a.ID)) && has(s.Models, a.Model) && has(s.Serials, a.Serial)
+}
+
+// maxShares is how many entries of Devices there may be, and maxSelected how many values in each of their lists.
+const (
+	maxShares   = 64
+	maxSelected = 64
+)
 
 // maxReplicas keeps the list of 64 devices below the 4 MiB that the kubelet accepts in one message (gRPC's default
 // limit), at about 70 bytes for each replica.
@@ -30,13 +55,46 @@ const sharedSuffix = ".shared"
 
 // Problems returns the errors in s, each as "<field>: <sentence>".
 func (s Sharing) Problems() []string {
+	var out []string
 	if s.Replicas < 1 || s.Replicas > maxReplicas {
-		return []string{fmt.Sprintf("replicas: %d is not from 1 to %d", s.Replicas, maxReplicas)}
+		out = append(out, fmt.Sprintf("replicas: %d is not from 1 to %d", s.Replicas, maxReplicas))
 	}
-	return nil
+	if len(s.Devices) > maxShares {
+		out = append(out, fmt.Sprintf("devices: %d entries, at most %d", len(s.Devices), maxShares))
+	}
+	for i, d := range s.Devices {
+		field := fmt.Sprintf("devices[%d]", i)
+		lists := [][]string{d.Addresses, d.Models, d.Serials}
+		switch {
+		case d.Replicas < 1 || d.Replicas > maxReplicas:
+			out = append(out, fmt.Sprintf("%s.replicas: %d is not from 1 to %d", field, d.Replicas, maxReplicas))
+		case !slices.ContainsFunc(lists, func(l []string) bool { return len(l) > 0 }):
+			out = append(out, field+": it selects no devices by addresses, models or serials")
+		case slices.ContainsFunc(lists, func(l []string) bool { return len(l) > maxSelected || slices.Contains(l, "") }):
+			out = append(out, fmt.Sprintf("%s: a list has an empty value, or more than %d", field, maxSelected))
+		case s.Rename && (d.Replicas == 1) != (s.Replicas == 1):
+			out = append(out, fmt.Sprintf(
+				"%s.replicas: with rename, either all devices are shared or none is: pods could not tell them apart", field))
+		}
+	}
+	return out
 }
 
-// Replicas returns how many times each device is offered to the kubelet, at least 1.
+// ReplicasOf returns how many times a device or a partition is offered to the kubelet, at least 1.
+func (def *Definition) ReplicasOf(a Accelerator) int {
+	if def.Sharing == nil || def.AllocatedBy() != AllocateByPlugin {
+		return 1
+	}
+	for _, s := range def.Sharing.Devices {
+		if s.selects(a) {
+			return max(1, s.Replicas)
+		}
+	}
+	return def.Replicas()
+}
+
+// Replicas returns how many times each device is offered to the kubelet for which [Sharing.Devices] says nothing else,
+// at least 1.
 func (def *Definition) Replicas() int {
 	if def.Sharing == nil || def.AllocatedBy() != AllocateByPlugin {
 		return 1

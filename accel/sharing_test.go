@@ -58,3 +58,44 @@ func TestResourceProblem(t *testing.T) {
 		}
 	}
 }
+
+func TestShareOf(t *testing.T) {
+	def := &Definition{Sharing: &Sharing{Replicas: 2, Devices: []ShareOf{
+		{Addresses: []string{"a", "b"}, Replicas: 1},
+		{Models: []string{"M"}, Serials: []string{"1", "2"}, Replicas: 8},
+		{Models: []string{"M"}, Replicas: 3},
+	}}}
+	for want, a := range map[int]Accelerator{
+		1: {ID: "b", Model: "M", Serial: "1"}, 8: {ID: "c", Model: "M", Serial: "2"}, 3: {ID: "c", Model: "M", Serial: "3"},
+		2: {ID: "c", Model: "N", Serial: "1"},
+	} {
+		if got := def.ReplicasOf(a); got != want {
+			t.Errorf("%+v: %d, want %d", a, got, want)
+		}
+	}
+	if got := def.ReplicasOf(Accelerator{ID: "a-part", Parent: "a"}); got != 1 {
+		t.Errorf("a partition: %d", got)
+	}
+	claims := *def
+	claims.Allocation = AllocateByDRA
+	if got := claims.ReplicasOf(Accelerator{ID: "c", Model: "M"}) + (&Definition{}).ReplicasOf(Accelerator{}); got != 2 {
+		t.Errorf("by claims, and without sharing: %d", got)
+	}
+	for want, s := range map[string]Sharing{
+		"":  {Replicas: 1, Devices: []ShareOf{{Models: []string{"M"}, Replicas: 4}}},
+		" ": {Replicas: 4, Rename: true, Devices: []ShareOf{{Models: []string{"M"}, Replicas: 2}}},
+
+		"devices[0].replicas: 0 is not":      {Replicas: 1, Devices: []ShareOf{{Models: []string{"M"}}}},
+		"devices[0]: it selects no devices":  {Replicas: 1, Devices: []ShareOf{{Replicas: 2}}},
+		"devices[0]: a list has an empty":    {Replicas: 1, Devices: []ShareOf{{Serials: []string{""}, Replicas: 2}}},
+		"devices[0].replicas: with rename":   {Replicas: 4, Rename: true, Devices: []ShareOf{{Models: []string{"M"}, Replicas: 1}}},
+		"devices[0].replicas: with rename, ": {Replicas: 1, Rename: true, Devices: []ShareOf{{Models: []string{"M"}, Replicas: 4}}},
+		"devices: 65 entries, at most 64":    {Replicas: 1, Devices: slices.Repeat([]ShareOf{{Models: []string{"M"}, Replicas: 4}}, 65)},
+	} {
+		got := strings.Join(s.Problems(), "; ")
+		want = strings.TrimSpace(want)
+		if (want == "") != (got == "") || !strings.HasPrefix(got, want) {
+			t.Errorf("%+v: %q, want %q", s, got, want)
+		}
+	}
+}

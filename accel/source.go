@@ -73,7 +73,8 @@ func sourceRows() []sourceRow {
 		{
 			typ: SourcePackages, where: "in packages", userSpace: true, problems: Source.packagesProblems,
 			fields: []string{
-				"format", "url", "mirrors", "suite", "components", "packages", "path", "keys", "ca", "proxy", "also",
+				"format", "url", "mirrors", "suite", "components", "packages", "optionalPackages", "path", "keys", "ca", "proxy",
+				"also",
 			},
 		},
 		{
@@ -187,9 +188,10 @@ func (s Source) problems(fits func(sourceRow) bool) []string {
 	out = append(out, keyProblems(s.Keys)...)
 	// The walk writes each text back.
 	s.Make, s.Packages, s.Needs = slices.Clone(s.Make), slices.Clone(s.Packages), slices.Clone(s.Needs)
-	s.Also = slices.Clone(s.Also)
+	s.OptionalPackages, s.Also = slices.Clone(s.OptionalPackages), slices.Clone(s.Also)
 	for i, n := range s.Needs {
 		s.Needs[i].Packages, s.Needs[i].Also = slices.Clone(n.Packages), slices.Clone(n.Also)
+		s.Needs[i].OptionalPackages = slices.Clone(n.OptionalPackages)
 	}
 	templates(reflect.ValueOf(&s).Elem(), "", "", func(_ TemplateKind, field, text string) string {
 		if _, err := ParseTemplate(field, text); err != nil {
@@ -256,7 +258,8 @@ func (s PackageSet) Repository() string { return s.URL + " " + s.Suite }
 func (s Source) PackageSet() PackageSet {
 	return PackageSet{
 		Format: s.Format, URL: s.URL, Path: s.Path, Mirrors: s.Mirrors, Suite: s.Suite, Components: s.Components,
-		Packages: s.Packages, Keys: s.Keys, CA: s.CA, Proxy: s.Proxy, Also: s.Also,
+		Packages: s.Packages, OptionalPackages: s.OptionalPackages, Also: s.Also,
+		Keys: s.Keys, CA: s.CA, Proxy: s.Proxy,
 	}
 }
 

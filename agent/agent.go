@@ -14,17 +14,20 @@ import (
 	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
-	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/exporter/holders"
 	"github.com/acceld/acceld/guard"
+	"github.com/acceld/acceld/handover"
 	"github.com/acceld/acceld/health"
 	"github.com/acceld/acceld/history"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/probe"
+	"github.com/acceld/acceld/repair"
 	"github.com/acceld/acceld/runtime"
+	"github.com/acceld/acceld/settings"
 	"github.com/acceld/acceld/systemd"
+	"github.com/acceld/acceld/usage"
 )
 
 // Options are what [Run] starts with. Run itself fills in SetupOptions.Policies.
@@ -52,7 +55,12 @@ type Agent struct {
 	users     *users
 	gate      *hookGate
 	resets    *resets
+	restart   *hotRestart
 	history   *history.Book
+	handover  *handover.Keeper
+	repair    *repair.Repairer
+	settings  *settings.Keeper
+	usage     *usage.Watcher
 	watcher   *watcher
 	around    *surroundings
 	reloader  *reloader
@@ -115,21 +123,35 @@ func Run(ctx context.Context, o Options) *accel.Problem {
 	return nil
 }
 
-// run assembles the agent and serves until ctx ends.
+// run makes this the host's agent and serves until ctx ends.
 func run(ctx context.Context, o Options, s *Setup) error {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
 	sockets, err := systemd.ReceiveSockets(ctx, s.Log) // before anything that may hang: the kubelet may connect to them
 	if err != nil {
 		return err
 	}
-	release, problem := lock.Agent(s.Host)
+	restart := newHotRestart(s.Host, s.Log)
+	release, problem := restart.begin(ctx)
 	if problem != nil {
 		return problem
 	}
-	defer release()
+	if release == nil {
+		return nil
+	}
+	err = serve(ctx, o, s, sockets, restart)
+	release()
+	if err != nil {
+		return err
+	}
+	return restart.finish(ctx)
+}
+
+// serve assembles the agent and serves until ctx ends or another agent follows.
+func serve(ctx context.Context, o Options, s *Setup, sockets *systemd.Sockets, restart *hotRestart) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	facts := detect.Detect(s.Host, detect.Options{})
 	a := newAgent(ctx, end, o, s, sockets)
+	a.restart = restart
 	want, err := a.assemble(facts)
 	if err != nil {
 		return err
@@ -202,8 +224,9 @@ func (a *Agent) organs(facts accel.Facts) {
 	a.gate = &hookGate{runtime: a.runtime, pods: a.pods, log: a.Log}
 	a.plugins = &plugins{
 		Setup: a.Setup, ctx: a.ctx, group: &a.group, machine: a.machine, changed: a.changed, poke: a.poke,
-		alive:   a.alive,
-		sockets: a.sockets, runtime: a.runtime, documents: a.documents, bound: a.gate.bound,
+		alive:       a.alive,
+		connections: left{a.sockets, a.leaving}, runtime: a.runtime, documents: a.documents, bound: a.gate.bound,
+		check: checks{a}.all,
 	}
 	a.holdings = a.plugins.follower()
 	a.users = &users{host: a.Host, driver: a.driver, plugins: a.plugins, machine: a.machine}
@@ -213,11 +236,15 @@ func (a *Agent) organs(facts accel.Facts) {
 	})
 	a.reader = detect.NewTimeoutReader(a.Host, a.changed)
 	a.programs = probe.New(probe.Options{
-		Host: a.Host, Beside: ownPrograms(), Dir: "/run/acceld/probe", Metrics: exporter.MetricNames(), Log: a.Log,
+		Host: a.Host, Beside: OwnPrograms(), Dir: "/run/acceld/probe", Metrics: exporter.MetricNames(), Log: a.Log,
 		Changed: a.changed, Fault: a.health.Told, Users: a.users.podsOn,
 	})
 	a.users.programs = a.programs
 	a.history = history.New(history.Options{Host: a.Host, Dir: history.Dir(a.Config.StateDir), Log: a.Log})
+	a.handover = a.newHandover()
+	a.repair = repairs{a}.repairer()
+	a.settings = a.newSettings()
+	a.usage = unrequested{a}.watcher()
 	a.resets = &resets{
 		host: a.Host, machine: a.machine, pause: a.programs.Pause, poke: a.poke, wake: a.wake, log: a.Log,
 	}
@@ -231,14 +258,20 @@ func (a *Agent) watch(facts accel.Facts) error {
 	if err := a.resets.watch(a.ctx); err != nil {
 		return err
 	}
+	if err := a.restart.watch(a.ctx); err != nil {
+		return err
+	}
 	return a.reloader.watch(a.ctx)
 }
+
+// leaving reports whether the agent is ending and another one follows it.
+func (a *Agent) leaving() bool { return a.ctx.Err() != nil && a.restart.followed() }
 
 // machine, changed, wake and poke call the loop and the follower of holders, which are created after their callers.
 func (a *Agent) machine() accel.Machine { return a.loop.Machine() }
 func (a *Agent) changed()               { a.loop.Changed() }
 func (a *Agent) wake(helps bool)        { a.loop.Wake(helps) }
-func (a *Agent) poke()                  { a.holdings.Poke() }
+func (a *Agent) poke()                  { a.holdings.Poke(); a.handover.Poke() }
 
 // names are the names of this host under which its endpoint may be asked.
 func (a *Agent) names() []string {
@@ -258,8 +291,8 @@ func (a *Agent) exposed() exporter.Options {
 		Machine: a.machine,
 		Follow:  func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
 		Ready:   func() (bool, string) { text := Unready(a.tasks); return text == "", text },
-		Live:    a.alive, Holders: a.holdings.Holdings, Progress: a.board.List, Pages: a.Pages, Log: a.Log,
-		Process: true, Hosts: a.names(),
+		Past:    a.past, Live: a.alive, Holders: a.holdings.Holdings, Progress: a.board.List, Pages: a.Pages,
+		Log: a.Log, Process: true, Hosts: a.names(),
 	}
 }
 
@@ -285,7 +318,9 @@ func (a *Agent) probes() loop.Probes {
 	return loop.Probes{
 		Facts: a.facts, Read: a.reader.Read, Accelerators: a.reader.Accelerators,
 		Enrich: func(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
-			return a.history.Enrich(def.Kind, a.programs.Enrich(def, accs))
+			accs = a.history.Enrich(def.Kind, a.programs.Enrich(def, accs))
+			accs = a.usage.Enrich(def, a.repair.Enrich(def, a.handover.Enrich(def, accs)))
+			return a.settings.Enrich(def, accs)
 		},
 		Judge: a.health.Judge, Reset: a.resets.isHeld,
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
@@ -347,6 +382,7 @@ func (a *Agent) publish(m accel.Machine) {
 	a.gate.open(func() accel.Machine { return m })
 	a.exporter.See(m)
 	a.history.See(m)
+	a.handover.Poke()
 	if a.kube != nil {
 		a.kube.Publish(m)
 	}

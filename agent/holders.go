@@ -78,7 +78,8 @@ func (u *users) claimed(ctx context.Context, def *accel.Definition) ([]dra.Holde
 		return nil, accel.Problemf(accel.ProbeUnanswered, "it is not known yet which claims have devices of %q",
 			def.Kind)
 	}
-	return s.claims.Holders(ctx), nil
+	holders, _ := s.claims.Holders(ctx)
+	return holders, nil
 }
 
 // byDevice groups the holders by device: replicas of a shared device count as that device.
@@ -98,15 +99,18 @@ func byDevice(refs map[string]deviceplugin.PodRef) map[string][]deviceplugin.Pod
 	return out
 }
 
+// others removes acceld's own processes from all.
+func (u *users) others(all []accel.Holder) []accel.Holder {
+	return slices.DeleteFunc(all, func(h accel.Holder) bool { return h.PID == os.Getpid() || u.programs.Owns(h.PID) })
+}
+
 // of returns who uses a kind's driver: processes and modules as the host shows them, with the names of their pods,
 // and pods that were given a device but have no process on it (yet). It returns a problem if there may be more such
 // pods.
 func (u *users) of(
 	ctx context.Context, def *accel.Definition, accs []accel.Accelerator,
 ) ([]accel.Holder, *accel.Problem) {
-	holders := slices.DeleteFunc(u.driver.Holders(def, accs), func(h accel.Holder) bool {
-		return h.PID == os.Getpid() || u.programs.Owns(h.PID)
-	})
+	holders := u.others(u.driver.Holders(def, accs))
 	held, silent := u.held(ctx, def)
 	claims, unread := u.claimed(ctx, def)
 	return NameClaimants(nameHolders(holders, held, accs), claims), cmp.Or(silent, unread)

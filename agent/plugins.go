@@ -19,7 +19,6 @@ import (
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/runtime"
-	"github.com/acceld/acceld/systemd"
 )
 
 // plugins offer kinds to the kubelet. The loop starts them; everything that needs the holders of devices reads them.
@@ -31,10 +30,12 @@ type plugins struct {
 	// changed notifies the loop of news from a plugin; poke notifies the follower of holders.
 	changed, poke func()
 	alive         func() error
-	sockets       *systemd.Sockets
+	connections   left
 	runtime       *runtime.Runtime
 	// documents reads and writes the objects of claims; nil without credentials.
 	documents *kube.Documents
+	// check lets devices that a claim has got pass their self-test; see dra.Config.
+	check func(context.Context, *accel.Definition, []accel.Accelerator) *accel.Problem
 	// bound returns the containers of this node's pods that ask for a resource; see deviceplugin.Config.
 	bound func(resource string) (all []deviceplugin.Bound, changed <-chan struct{}, known bool)
 
@@ -153,7 +154,7 @@ func (p *plugins) devicePlugin(def *accel.Definition, former []string) *devicepl
 		Resource: def.Offered(), Former: former, Dir: dir, PodResources: resources, CDI: p.Config.CDI,
 		Definition: def, Log: p.Log, Bound: p.bound,
 		Pods:        func() (host.Pods, error) { return p.Host.Processes().Pods(p.kubeletRoot()) },
-		Connections: p.sockets, Inherited: p.sockets.Inherited, OnChange: p.changed,
+		Connections: p.connections, Inherited: p.connections.Inherited, OnChange: p.changed,
 	})
 }
 
@@ -232,6 +233,7 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 		Definition: def, Node: node, Host: p.Host, Ledger: p.Ledger, StateDir: p.Config.StateDir,
 		KubeletRoot: p.kubeletRoot(),
 		Machine:     p.machine, Alive: p.alive, Log: p.Log, OnChange: p.changed, OnClaims: p.poke,
+		Check: p.check,
 		Edits: func(def *accel.Definition, x accel.Accelerator) (shared, own specs.ContainerEdits,
 			problem *accel.Problem,
 		) {
@@ -245,7 +247,7 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 	if !retired {
 		c.Elsewhere = p.heldDevices(def)
 		for _, resource := range append(p.formerly(def), def.Offered()) {
-			p.sockets.End(resource) // the device plugin does not offer it any more
+			p.connections.End(resource) // the device plugin does not offer it any more
 		}
 	}
 	claims := dra.New(c)

@@ -149,7 +149,14 @@ func (p Policies) Order(defs map[string]*accel.Definition) map[string]*accel.Def
 	by, _ := accel.Governing(p.All, p.Labels)
 	out := maps.Clone(defs)
 	for kind, policy := range by {
-		if out[kind] == nil || policy.Spec.Upgrade == nil {
+		if out[kind] == nil {
+			continue
+		}
+		if policy.Spec.Repair != nil && out[kind].Repair != nil {
+			d, r := *out[kind], *out[kind].Repair
+			r.By, d.Repair, out[kind] = policy.Name, &r, &d
+		}
+		if policy.Spec.Upgrade == nil {
 			continue
 		}
 		d := *out[kind]

@@ -252,7 +252,7 @@ func (s *Setup) DriverOptions() driver.Options {
 	return driver.Options{
 		StateDir: s.Config.StateDir, Log: s.Log, Ledger: s.Ledger,
 		StoreEntries: s.Config.StoreEntries, StoreMiB: s.Config.StoreMiB,
-		Trust: s.Config.Trust, Beside: ownPrograms(),
+		Trust: s.Config.Trust, Beside: OwnPrograms(),
 		LoadTimeout: s.Config.LoadTimeout, BuildTimeout: s.Config.BuildTimeout, Jobs: s.Config.Build.Jobs,
 		BuildMemory: s.Config.Build.MemoryBytes(s.Host.Kernel().Memory()), CPUWeight: s.Config.Build.CPUWeight,
 	}
@@ -333,8 +333,8 @@ func runtimeUnits(h *host.Host) runtime.Units {
 	}
 }
 
-// ownPrograms returns the directory of this program; empty if that is unknown.
-func ownPrograms() string {
+// OwnPrograms returns the directory of this program; empty if that is unknown.
+func OwnPrograms() string {
 	self, err := os.Executable()
 	if err != nil {
 		return ""
@@ -344,7 +344,7 @@ func ownPrograms() string {
 
 // HookProgram returns the path of acceld-hook next to this program; empty if it is not there.
 func HookProgram() string {
-	dir := ownPrograms()
+	dir := OwnPrograms()
 	if dir == "" {
 		return ""
 	}

@@ -50,6 +50,7 @@ func bare(t *testing.T, o SetupOptions, s *Setup) *Agent {
 		t.Fatal(err)
 	}
 	a := newAgent(ctx, cancel, Options{SetupOptions: o}, s, sockets)
+	a.restart = newHotRestart(s.Host, s.Log)
 	a.organs(accel.Facts{})
 	t.Cleanup(func() {
 		cancel()
@@ -80,6 +81,7 @@ func assembled(t *testing.T, m *hosttest.Machine, config string) *Agent {
 		t.Fatal(err)
 	}
 	a := newAgent(t.Context(), func() {}, Options{SetupOptions: o}, s, sockets)
+	a.restart = newHotRestart(s.Host, s.Log)
 	if _, err := a.assemble(accel.Facts{}); err != nil {
 		t.Fatal(err)
 	}

@@ -91,10 +91,18 @@ func (a *Agent) list(node string) ([]Task, error) {
 		newTask("self-restart", func(ctx context.Context) error {
 			return selfRestart(ctx, a.loop.Follow, restart, a.Log)
 		}),
+		newTask("hot restart", func(ctx context.Context) error {
+			return a.restart.run(ctx, a.loop.Follow, a.end)
+		}),
 		newTask("surroundings", a.around.run),
 		newTask("kernel events", a.watcher.run),
 		newTask("device resets", a.resets.run),
 		newTask("device history", a.history.Run),
+		newTask("device handover", a.handover.Run),
+		newTask("device repair", a.repair.Run),
+		newTask("device settings", a.settings.Run),
+		newTask("use without a request", a.usage.Run),
+		newTask("hooks", a.serveHooks),
 		newTask("configuration", a.reloader.run),
 	}
 	tasks = append(tasks, endpoint...)

@@ -17,7 +17,8 @@ func TestTasks(t *testing.T) {
 	save(t, credentials, apiServer(t, &version))
 	bare := []string{
 		"machine loop", "kernel preflight", "health engine", "holders of accelerators", "probe programs",
-		"watchdog", "self-restart", "surroundings", "kernel events", "device resets", "device history", "configuration",
+		"watchdog", "self-restart", "hot restart", "surroundings", "kernel events", "device resets", "device history",
+		"device handover", "device repair", "device settings", "use without a request", "hooks", "configuration",
 		"local endpoint",
 	}
 	cluster := append(append([]string{}, bare...), "remote endpoint", "node node-a", "pods of the node",

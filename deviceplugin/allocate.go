@@ -34,7 +34,9 @@ func (s *service) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) 
 
 func (s *service) allocate(ctx context.Context, l *list, ids []string) (*pluginapi.ContainerAllocateResponse, error) {
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	if len(ids) > 1 && l.def.Replicas() > 1 && l.def.Sharing.FailRequestsGreaterThanOne {
+	shared := func(id string) bool { return l.devices[id].replicas > 1 }
+	alone := l.def.Sharing != nil && l.def.Sharing.FailRequestsGreaterThanOne
+	if len(ids) > 1 && alone && slices.ContainsFunc(ids, shared) {
 		return nil, status.Errorf(codes.InvalidArgument,
 			"cannot allocate %d of %s: a container may ask for one, because its devices are shared", len(ids),
 			s.cfg.Resource)

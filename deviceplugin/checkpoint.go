@@ -92,6 +92,19 @@ func readCheckpoint(dir string) ([]given, error) {
 	return all, nil
 }
 
+// Given returns the UIDs of the pods to which, as the kubelet's checkpoint says, each device was given, by the
+// kubelet's ids. Pods that have ended may be among them, and devices of other plugins.
+func (k *Kind) Given() (pods map[string][]string, err error) {
+	all, err := readCheckpoint(k.cfg.Dir)
+	pods = map[string][]string{}
+	for _, g := range all {
+		for _, id := range g.ids {
+			pods[id] = append(pods[id], g.pod)
+		}
+	}
+	return pods, err
+}
+
 // unlisted returns the holders that a kubelet does not list although its checkpoint has them and they run: a kubelet
 // that has restarted does not know a pod before the API server has sent it.
 func (k *kubelet) unlisted(listed heldRefs) (heldRefs, error) {

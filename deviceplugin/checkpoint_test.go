@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
 )
 
@@ -117,4 +118,27 @@ func TestHeldByCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	look("no checkpoint", map[string]PodRef{}, true)
+}
+
+// TestGiven: pods that the kubelet has given devices, whatever the resource is called.
+func TestGiven(t *testing.T) {
+	k := NewKind(Config{Resource: "example.com/thing", Dir: t.TempDir(), Definition: &accel.Definition{}})
+	if pods, err := k.Given(); err != nil || len(pods) > 0 {
+		t.Errorf("a kubelet that never gave out a device: %v, %v", pods, err)
+	}
+	name := filepath.Join(k.cfg.Dir, checkpointFile)
+	if err := os.WriteFile(name, []byte(checkpointed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const uid = "0b8f7b1e-6c1d-4f3e-9a53-0d5b8f0c2e11"
+	want := map[string][]string{"a": {uid}, "b": {uid}, "c": {"over"}, "d": {"static"}}
+	if pods, err := k.Given(); err != nil || !cmp.Equal(want, pods) {
+		t.Errorf("%v, %v", pods, err)
+	}
+	if err := os.WriteFile(name, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if pods, err := k.Given(); err == nil {
+		t.Errorf("damaged: %v", pods)
+	}
 }

@@ -8,8 +8,23 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
 	"github.com/acceld/acceld/accel"
 )
+
+// silent is a kubelet that takes a question and never answers it.
+type silent struct {
+	podresources.UnimplementedPodResourcesListerServer
+}
+
+func (silent) GetAllocatableResources(ctx context.Context, _ *podresources.AllocatableResourcesRequest) (
+	*podresources.AllocatableResourcesResponse, error,
+) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
 
 // TestQuestionEnds: a kubelet that accepts a call and never answers is asked again.
 func TestQuestionEnds(t *testing.T) {
@@ -18,7 +33,10 @@ func TestQuestionEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, silent{})
+	go func() { _ = server.Serve(l) }()
+	defer server.Stop()
 	p := New(Config{Resource: testResource, PodResources: pods, Definition: &accel.Definition{Kind: "example-thing"}})
 	defer p.kubelet.close()
 	p.timing.ask = 50 * time.Millisecond

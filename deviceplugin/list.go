@@ -25,6 +25,7 @@ type device struct {
 	withheld *accel.Withheld
 	nodes    []accel.DeviceNode
 	env      []string
+	replicas int       // how many rows the device has
 	bare     bool      // no CDI spec has it
 	gone     time.Time // since when it is a tombstone; zero if the device exists
 	kept     bool      // it exists only for the pod that holds it, see keep
@@ -137,9 +138,10 @@ func (inv *inventory) rows(accelerators []accel.Accelerator) []device {
 	var rows []device
 	for _, a := range accelerators {
 		nodes, env := slices.Clone(a.Nodes), slices.Clone(a.Env)
-		for n := range inv.def.Replicas() {
+		replicas := inv.def.ReplicasOf(a)
+		for n := range replicas {
 			rows = append(rows, device{
-				id: replicaID(a.ID, n), of: a.ID, numa: a.NUMANode, at: places[a.ID],
+				id: replicaID(a.ID, n), of: a.ID, numa: a.NUMANode, at: places[a.ID], replicas: replicas,
 				health: a.Health, withheld: a.Withheld, nodes: nodes, env: env, bare: a.Bare,
 			})
 		}

@@ -69,7 +69,7 @@ func (inv *inventory) occupy(rows map[string]device) {
 		busy[DeviceOf(id)] = true
 	}
 	for _, d := range rows {
-		if d.kept && inv.def.Replicas() == 1 {
+		if d.kept && d.replicas <= 1 {
 			busy[d.of] = true
 		}
 	}

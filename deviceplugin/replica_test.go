@@ -49,6 +49,34 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
+// TestReplicasOfSome: one device is shared and the other is not; each changes by itself.
+func TestReplicasOfSome(t *testing.T) {
+	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	of := func(n int) *accel.Definition {
+		return &accel.Definition{Sharing: &accel.Sharing{
+			Replicas: 1, FailRequestsGreaterThanOne: true,
+			Devices: []accel.ShareOf{{Addresses: []string{"a"}, Replicas: n}},
+		}}
+	}
+	inv := newInventory(of(3))
+	inv.update(two(), t0)
+	if got := strings.Join(rows(inv), " "); got != "a a::1 a::2 b" {
+		t.Fatal(got)
+	}
+	s := &service{cfg: Config{Resource: "x", CDI: true, Definition: inv.def}, list: inv}
+	if _, err := s.Allocate(context.Background(), request("a::1", "b")); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a share and another device: %v", err)
+	}
+	inv.adopt(heldRefs{now: map[string]PodRef{"a::2": {}}}, t0)
+	inv.def = of(1)
+	inv.update(two(), t0)
+	for _, d := range inv.load().devices {
+		if want := map[string]bool{"a::2": true, "b": true}[d.id]; d.offered() != want && d.gone.IsZero() {
+			t.Errorf("%s is offered: %t, while a pod has a share", d.id, d.offered())
+		}
+	}
+}
+
 // With fewer replicas, what pods hold stays healthy for them until they end, and a device that is offered whole
 // again is not given to anyone before that.
 func TestFewerReplicas(t *testing.T) {

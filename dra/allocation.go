@@ -35,13 +35,16 @@ func recordOf(c claim, uid, driver, node string, def *accel.Definition) (record,
 		if d.Pool != node {
 			return unusable("status.allocation.devices.results[%d] is in pool %q, and this is node %q", i, d.Pool, node)
 		}
-		env, err := environment(c.Status.Allocation.Devices.Config, driver, d.Request, def)
+		set, err := configured(c.Status.Allocation.Devices.Config, driver, d.Request, def)
 		if err != nil {
 			return unusable("status.allocation.devices.%v", err)
 		}
+		if set.check && d.ShareID != "" {
+			return unusable("its parameters ask for a check of device %q, which others use at the same time", d.Device)
+		}
 		r.Devices = append(r.Devices, given{
 			Request: d.Request, Pool: d.Pool, Device: d.Device, Share: d.ShareID, Admin: d.AdminAccess,
-			Env: append(env, parts(d)...),
+			Env: append(set.env, parts(d)...), Check: set.check && !d.AdminAccess,
 		})
 	}
 	r.Pods = podsOf(c)

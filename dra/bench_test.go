@@ -41,10 +41,10 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 	for b.Loop() {
 		all(&prepared, func(i int) *accel.Problem {
-			_, problem := p.prepare(b.Context(), ref(fmt.Sprintf("c%d", i), fmt.Sprintf("u-%d", i)))
+			_, problem := prepareOne(b.Context(), p, ref(fmt.Sprintf("c%d", i), fmt.Sprintf("u-%d", i)))
 			return problem
 		})
-		all(&taken, func(i int) *accel.Problem { return p.unprepare(fmt.Sprintf("u-%d", i)) })
+		all(&taken, func(i int) *accel.Problem { return unprepareOne(p, fmt.Sprintf("u-%d", i)) })
 	}
 	for name, took := range map[string][]time.Duration{"prepare": prepared, "unprepare": taken} {
 		slices.Sort(took)

@@ -54,6 +54,7 @@ func (b *book) file(uid string) string { return path.Join(b.dir, uid+".json") }
 func (b *book) open() *accel.Problem {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.host.Locks().RemoveAbandoned(b.dir)
 	entries, err := b.host.ReadDir(b.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return accel.ProblemOf(err, "cannot read the records of claims")
@@ -61,7 +62,7 @@ func (b *book) open() *accel.Problem {
 	for _, e := range entries {
 		uid, ok := strings.CutSuffix(e.Name(), ".json")
 		if !ok || !uidForm.MatchString(uid) {
-			continue // for example a temporary file that was being written when the machine stopped
+			continue
 		}
 		data, err := b.host.ReadFile(b.file(uid))
 		var r record

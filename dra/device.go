@@ -37,7 +37,8 @@ type View struct {
 
 // device renders one accelerator.
 func (v View) device(a accel.Accelerator) Device {
-	d := Device{Name: DeviceName(a.ID), Attributes: v.attributes(a), Consumes: v.uses(a), Taints: taints(a)}
+	d := Device{Name: DeviceName(a.ID), Attributes: v.attributes(a), Consumes: v.uses(a)}
+	d.Taints = taints(v.Definition, a)
 	d.Capacity, d.Shared = v.capacity(a)
 	return d
 }
@@ -114,14 +115,19 @@ func semantic(text string) (string, bool) {
 	return text, complete && semver.IsValid("v"+text) && len(text) <= maxText
 }
 
-// taints renders why a device is not offered. New claims do not get it; claims that have it keep it.
-func taints(a accel.Accelerator) []Taint {
+// taints renders why a device is not offered. New claims do not get it; claims that have it keep it, unless its
+// definition says that their pods end.
+func taints(def *accel.Definition, a accel.Accelerator) []Taint {
 	reason, _ := a.Refusal()
 	if reason == "" {
 		return nil
 	}
+	effect := "NoSchedule"
+	if def.EndsPods(a) {
+		effect = "NoExecute"
+	}
 	return []Taint{{
-		Key: TaintKey, Value: string(reason), Effect: "NoSchedule",
+		Key: TaintKey, Value: string(reason), Effect: effect,
 		TimeAdded: a.Health.Since.UTC().Truncate(time.Second),
 	}}
 }

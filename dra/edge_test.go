@@ -74,7 +74,7 @@ func TestUIDs(t *testing.T) {
 	asked := 0
 	b.server.refusing(func(string, string) error { asked++; return errors.New("nobody is to be asked") })
 	for _, uid := range []string{"", "..", "../x", "a/b", ".hidden", "a\x00b", "-x"} {
-		if _, problem := p.prepare(t.Context(), &drapb.Claim{Namespace: "team", Name: "c", Uid: uid}); problem == nil ||
+		if _, problem := prepareOne(t.Context(), p, &drapb.Claim{Namespace: "team", Name: "c", Uid: uid}); problem == nil ||
 			problem.Reason != accel.ClaimUnusable {
 			t.Errorf("%q: %v", uid, problem)
 		}

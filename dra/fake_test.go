@@ -532,3 +532,9 @@ func edus(n int) []accel.Accelerator {
 	}
 	return all
 }
+
+func prepareOne(ctx context.Context, p *Plugin, c *drapb.Claim) (record, *accel.Problem) {
+	return claims{Plugin: p}.prepare(ctx, c)
+}
+
+func unprepareOne(p *Plugin, uid string) *accel.Problem { return claims{Plugin: p}.unprepare(uid) }

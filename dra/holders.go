@@ -3,6 +3,8 @@ package dra
 import (
 	"context"
 	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // Holder is a pod that has a device through a claim.
@@ -12,7 +14,9 @@ type Holder struct {
 	// Namespace, Pod and UID identify the pod. If the API server does not say who uses the claim, only Namespace is
 	// set.
 	Namespace, Pod, UID string
-	Claim               string
+	Claim, ClaimUID     string
+	// Admin means that the claim only looks at the device, which may be another's.
+	Admin bool
 }
 
 // Held returns the sorted ids of the devices that claims hold. Known is false until the records have been read, and
@@ -40,17 +44,19 @@ func (p *Plugin) Known() []Holder {
 }
 
 // Holders returns the pods that have devices through claims. It asks the API server, because a claim that several
-// pods share is prepared only once. If the API server does not answer, the result is that of [Plugin.Known].
-func (p *Plugin) Holders(ctx context.Context) []Holder {
-	var out []Holder
+// pods share is prepared only once. If the API server does not answer, known is false, and the result is that of
+// [Plugin.Known]. A claim that it does not have any more is for nobody else.
+func (p *Plugin) Holders(ctx context.Context) (out []Holder, known bool) {
+	known = true
 	for _, r := range p.book.all() {
 		c, err := p.api.claim(ctx, r.Namespace, r.Name)
 		if err == nil && c.Metadata.UID == r.UID {
 			r.Pods = podsOf(c)
 		}
+		known = known && (err == nil || apierrors.IsNotFound(err))
 		out = append(out, p.holders(r)...)
 	}
-	return out
+	return out, known
 }
 
 // podsOf returns the pods that may use a claim.
@@ -74,7 +80,7 @@ func (p *Plugin) holders(r record) []Holder {
 		for _, x := range r.Pods {
 			out = append(out, Holder{
 				Device: p.AcceleratorOf(g.Device), Namespace: r.Namespace, Pod: x.Name, UID: x.UID,
-				Claim: r.Name,
+				Claim: r.Name, ClaimUID: r.UID, Admin: g.Admin,
 			})
 		}
 	}

@@ -99,7 +99,7 @@ type Range struct {
 	Step string `json:"step,omitempty"`
 }
 
-// Taint keeps claims that do not tolerate it off a device.
+// Taint keeps claims that do not tolerate it off a device. With the effect NoExecute it also ends their pods.
 type Taint struct {
 	Key       string    `json:"key"`
 	Value     string    `json:"value,omitempty"`

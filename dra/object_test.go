@@ -114,9 +114,15 @@ func TestClaim(t *testing.T) {
 
 func TestTaintHasTime(t *testing.T) {
 	at := time.Date(2026, 3, 4, 12, 0, 0, 5, time.UTC)
-	got := taints(accel.Accelerator{Health: accel.Health{State: accel.Unhealthy, Reason: accel.DeviceGone, Since: at}})
-	want := []Taint{{Key: TaintKey, Value: "DeviceGone", Effect: "NoSchedule", TimeAdded: at.Truncate(time.Second)}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+	gone := accel.Accelerator{Health: accel.Health{
+		State: accel.Gone, Reason: accel.DeviceGone, Action: accel.ActionService, Since: at,
+	}}
+	for effect, def := range map[string]*accel.Definition{
+		"NoSchedule": {}, "NoExecute": {Repair: &accel.Repair{NoExecute: []accel.Action{accel.ActionService}}},
+	} {
+		want := []Taint{{Key: TaintKey, Value: "DeviceGone", Effect: effect, TimeAdded: at.Truncate(time.Second)}}
+		if diff := cmp.Diff(want, taints(def, gone)); diff != "" {
+			t.Error(diff)
+		}
 	}
 }

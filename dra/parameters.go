@@ -27,13 +27,24 @@ type Parameters struct {
 	// Env is added to the environment of a container with the device. It must not set a variable that the kind
 	// itself sets.
 	Env map[string]string `json:"env,omitempty"`
+	// Check lets the device pass the definition's self-test before the claim is prepared. If a class asks for it, a
+	// claim cannot undo that.
+	Check bool `json:"check,omitempty"`
 }
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// environment returns the variables that the configuration of a claim gives to the device of a request, each as
-// "NAME=value", sorted by name. A later configuration wins: the API server lists the class's before the claim's.
-func environment(configs []configuration, driver, request string, def *accel.Definition) ([]string, error) {
+// settings is what the configuration of a claim says about the device of a request.
+type settings struct {
+	// env has variables, each as "NAME=value", sorted by name. A later configuration wins: the API server lists the
+	// class's before the claim's.
+	env []string
+	// check is whether the device has to pass its self-test first.
+	check bool
+}
+
+// configured returns what the configuration of a claim says about the device of a request.
+func configured(configs []configuration, driver, request string, def *accel.Definition) (out settings, err error) {
 	set := map[string]string{}
 	for i, c := range configs {
 		if c.Opaque == nil || c.Opaque.Driver != driver || !applies(c.Requests, request) {
@@ -45,23 +56,26 @@ func environment(configs []configuration, driver, request string, def *accel.Def
 		}
 		p, err := parse(c.Opaque.Parameters)
 		if err != nil {
-			return nil, fmt.Errorf("%s.opaque.parameters: %w", field, err)
+			return settings{}, fmt.Errorf("%s.opaque.parameters: %w", field, err)
 		}
 		for _, name := range slices.Sorted(maps.Keys(p.Env)) {
 			switch {
 			case !envName.MatchString(name):
-				return nil, fmt.Errorf("%s.opaque.parameters.env: %q is not the name of a variable", field, name)
+				return settings{}, fmt.Errorf("%s.opaque.parameters.env: %q is not the name of a variable", field, name)
 			case slices.ContainsFunc(def.Container.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") }):
-				return nil, fmt.Errorf("%s.opaque.parameters.env: %q is set by kind %q itself", field, name, def.Kind)
+				return settings{}, fmt.Errorf("%s.opaque.parameters.env: %q is set by kind %q itself", field, name, def.Kind)
 			case strings.ContainsRune(p.Env[name], 0):
-				return nil, fmt.Errorf("%s.opaque.parameters.env: the value of %q has a zero byte", field, name)
+				return settings{}, fmt.Errorf("%s.opaque.parameters.env: the value of %q has a zero byte", field, name)
 			}
 			set[name] = p.Env[name]
 		}
+		if p.Check && def.Check == nil {
+			return settings{}, fmt.Errorf("%s.opaque.parameters.check: kind %q has no self-test", field, def.Kind)
+		}
+		out.check = out.check || p.Check
 	}
-	var out []string
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		out = append(out, name+"="+set[name])
+		out.env = append(out.env, name+"="+set[name])
 	}
 	return out, nil
 }

@@ -37,6 +37,8 @@ type Config struct {
 	Machine func() accel.Machine
 	// Edits returns what a container gets with an accelerator: the edits that the kind shares, and the device's own.
 	Edits func(*accel.Definition, accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem)
+	// Check lets devices that a claim has got, and nobody uses yet, pass their self-test. It returns why one did not.
+	Check func(context.Context, *accel.Definition, []accel.Accelerator) *accel.Problem
 	// Elsewhere returns who holds devices of the kind other than by claims, by accelerator id. No claim gets such a
 	// device until it is released. Nil means that there is no other way to hold one.
 	Elsewhere func(context.Context) (map[string]string, error)
@@ -48,7 +50,7 @@ type Config struct {
 	// OnChange is called after [Plugin.State] or [Plugin.Problem] changed. No lock is held. It must not block. May
 	// be nil.
 	OnChange func()
-	// OnClaims is called after a claim was prepared or unprepared, while that claim's lock is held. It must not
+	// OnClaims is called after a claim was written down or unprepared, while that claim's lock is held. It must not
 	// block. May be nil.
 	OnClaims func()
 }

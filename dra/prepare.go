@@ -28,7 +28,7 @@ type claims struct {
 
 // NodePrepareResources prepares claims, all at once and independently of each other. The kubelet asks again for a
 // claim that is already prepared: after its own restart, and after a reboot, when the CDI specs are gone.
-func (s claims) NodePrepareResources(ctx context.Context,
+func (p claims) NodePrepareResources(ctx context.Context,
 	req *drapb.NodePrepareResourcesRequest,
 ) (*drapb.NodePrepareResourcesResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callDeadline)
@@ -37,17 +37,17 @@ func (s claims) NodePrepareResources(ctx context.Context,
 	var mu sync.Mutex
 	each(req.GetClaims(), func(c *drapb.Claim) {
 		answer := &drapb.NodePrepareResourceResponse{}
-		r, problem := s.prepare(ctx, c)
+		r, problem := p.prepare(ctx, c)
 		if problem != nil {
 			answer.Error = problem.Error()
-			s.cfg.Log.Warn("claim not prepared", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid", c.GetUid(),
+			p.cfg.Log.Warn("claim not prepared", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid", c.GetUid(),
 				"reason", problem.Reason, "problem", problem.Message)
 		}
 		for _, g := range r.Devices {
 			request, _, _ := strings.Cut(g.Request, "/") // the kubelet knows requests, not the chosen alternative
 			d := &drapb.Device{RequestNames: []string{request}, PoolName: g.Pool, DeviceName: g.Device}
-			if !bare(s.list.load().accelerators[g.Device], g) {
-				d.CdiDeviceIds = []string{s.cdiID(r.UID, g)}
+			if !bare(p.list.load().accelerators[g.Device], g) {
+				d.CdiDeviceIds = []string{p.cdiID(r.UID, g)}
 			}
 			if g.Share != "" {
 				d.ShareId = &g.Share
@@ -63,16 +63,16 @@ func (s claims) NodePrepareResources(ctx context.Context,
 
 // NodeUnprepareResources unprepares claims. It needs neither driver nor device nor API server. A claim that is not
 // known counts as unprepared.
-func (s claims) NodeUnprepareResources(_ context.Context,
+func (p claims) NodeUnprepareResources(_ context.Context,
 	req *drapb.NodeUnprepareResourcesRequest,
 ) (*drapb.NodeUnprepareResourcesResponse, error) {
 	resp := &drapb.NodeUnprepareResourcesResponse{Claims: map[string]*drapb.NodeUnprepareResourceResponse{}}
 	var mu sync.Mutex
 	each(req.GetClaims(), func(c *drapb.Claim) {
 		answer := &drapb.NodeUnprepareResourceResponse{}
-		if problem := s.unprepare(c.GetUid()); problem != nil {
+		if problem := p.unprepare(c.GetUid()); problem != nil {
 			answer.Error = problem.Error()
-			s.cfg.Log.Warn("claim not taken back", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid",
+			p.cfg.Log.Warn("claim not taken back", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid",
 				c.GetUid(), "reason", problem.Reason, "problem", problem.Message)
 		}
 		mu.Lock()
@@ -93,7 +93,7 @@ func each(all []*drapb.Claim, do func(*drapb.Claim)) {
 
 // prepare does everything that a container needs to be given the devices of one claim. The record comes first: if
 // the agent is killed after that, the claim holds its devices, and the rest is done when the kubelet asks again.
-func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
+func (p claims) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
 	uid := ref.GetUid()
 	if !uidForm.MatchString(uid) {
 		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: %q is not a UID",
@@ -117,10 +117,16 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 	if problem != nil {
 		return record{}, problem
 	}
-	if !prepared || !known.same(r) {
-		if problem := p.keep(ctx, r); problem != nil {
-			return record{}, problem
-		}
+	if prepared && known.same(r) {
+		r.Checked = known.Checked
+	} else if problem := p.keep(ctx, r); problem != nil {
+		return record{}, problem
+	}
+	if !prepared {
+		p.cfg.OnClaims()
+	}
+	if problem := p.check(ctx, &r, accs); problem != nil {
+		return record{}, problem
 	}
 	spec, problem := p.spec(r, accs)
 	if problem != nil {
@@ -130,7 +136,6 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 		return record{}, accel.ProblemOf(err, "cannot write the CDI spec of %s", r)
 	}
 	if !prepared {
-		p.cfg.OnClaims()
 		p.cfg.Log.Info("claim prepared", "namespace", r.Namespace, "claim", r.Name, "uid", r.UID, "devices",
 			len(r.Devices))
 	}
@@ -138,7 +143,7 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 }
 
 // read asks the API server what was allocated to the claim.
-func (p *Plugin) read(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
+func (p claims) read(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
 	c, err := p.api.claim(ctx, ref.GetNamespace(), ref.GetName())
 	if apierrors.IsNotFound(err) {
 		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: there is none",
@@ -152,7 +157,7 @@ func (p *Plugin) read(ctx context.Context, ref *drapb.Claim) (record, *accel.Pro
 
 // keep puts a record into the book. It takes a device from another claim only if, according to the API server, that
 // claim no longer has it: the kubelet then forgot to unprepare it.
-func (p *Plugin) keep(ctx context.Context, r record) *accel.Problem {
+func (p claims) keep(ctx context.Context, r record) *accel.Problem {
 	for range 2 * max(1, len(r.Devices)) {
 		rival, problem := p.book.put(r)
 		if rival == nil {
@@ -180,7 +185,7 @@ func (p *Plugin) over(ctx context.Context, r record) (bool, error) {
 
 // unprepare unprepares a claim. An error of the disk or the ledger does not stop it, because the end of a pod waits
 // for it.
-func (p *Plugin) unprepare(uid string) *accel.Problem {
+func (p claims) unprepare(uid string) *accel.Problem {
 	if !uidForm.MatchString(uid) {
 		return accel.Problemf(accel.ClaimUnusable, "cannot take claim %q back: that is not a UID", uid)
 	}

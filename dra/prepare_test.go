@@ -257,6 +257,28 @@ func TestAPIServerAway(t *testing.T) {
 	}
 }
 
+// TestHolders: whom a claim is reserved for, the API server alone knows; a claim that it does not have is for nobody
+// else.
+func TestHolders(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin(edus(2)...)
+	b.server.allocate("a", "u-a", "r=0000-01-00-0")
+	prepare(t, p, "a", "u-a")
+	if got, known := p.Holders(t.Context()); len(got) != 1 || got[0].Device != "0000:01:00.0" || !known {
+		t.Errorf("%v, known %t", got, known)
+	}
+	b.server.mu.Lock()
+	delete(b.server.claims, "a")
+	b.server.mu.Unlock()
+	if got, known := p.Holders(t.Context()); len(got) != 1 || !known {
+		t.Errorf("a claim that was deleted: %v, known %t", got, known)
+	}
+	b.server.refusing(func(string, string) error { return errors.New("connection refused") })
+	if got, known := p.Holders(t.Context()); len(got) != 1 || known {
+		t.Errorf("the API server is away: %v, known %t", got, known)
+	}
+}
+
 // TestDamagedRecord: a record that cannot be read affects no other claim, and its own claim can be prepared and
 // unprepared.
 func TestDamagedRecord(t *testing.T) {

@@ -476,7 +476,7 @@ func TestOwnWritesAreNoDrift(t *testing.T) {
 	bed.until("the records", p.book.read)
 	prepare := func(i int) {
 		bed.server.allocate(fmt.Sprintf("c%d", i), fmt.Sprintf("u-%d", i), "r="+DeviceName(edu(i+1).ID))
-		if _, problem := p.prepare(t.Context(), ref(fmt.Sprintf("c%d", i), fmt.Sprintf("u-%d", i))); problem != nil {
+		if _, problem := prepareOne(t.Context(), p, ref(fmt.Sprintf("c%d", i), fmt.Sprintf("u-%d", i))); problem != nil {
 			t.Fatal(problem)
 		}
 	}
@@ -525,13 +525,13 @@ func TestReleasedTogether(t *testing.T) {
 	bed.until("the records", p.book.read)
 	for i := range claims {
 		bed.server.allocate(fmt.Sprintf("c%d", i), fmt.Sprintf("u-%d", i), "r="+DeviceName(edu(i+1).ID))
-		if _, problem := p.prepare(t.Context(), ref(fmt.Sprintf("c%d", i), fmt.Sprintf("u-%d", i))); problem != nil {
+		if _, problem := prepareOne(t.Context(), p, ref(fmt.Sprintf("c%d", i), fmt.Sprintf("u-%d", i))); problem != nil {
 			t.Fatal(problem)
 		}
 	}
 	before := reported.Load()
 	for i := range claims {
-		if problem := p.unprepare(fmt.Sprintf("u-%d", i)); problem != nil {
+		if problem := unprepareOne(p, fmt.Sprintf("u-%d", i)); problem != nil {
 			t.Fatal(problem)
 		}
 	}

@@ -24,6 +24,8 @@ type record struct {
 	// Pods are the pods that the claim was reserved for when it was prepared.
 	Pods    []pod   `json:"pods,omitempty"`
 	Devices []given `json:"devices"`
+	// Checked is when the devices passed the self-test that the claim asks for; zero if they have not.
+	Checked time.Time `json:"checked,omitzero"`
 	// saved is true if the record is on disk.
 	saved bool
 }
@@ -45,6 +47,9 @@ type given struct {
 	Admin bool `json:"admin,omitempty"`
 	// Env is what a container gets with the device in addition to the environment of every claim.
 	Env []string `json:"env,omitempty"`
+	// Check is whether the device has to pass its self-test before a container gets it. A device to which somebody has
+	// administrative access is not tested: another claim may be using it.
+	Check bool `json:"check,omitempty"`
 }
 
 // String names the claim for people.
@@ -55,7 +60,7 @@ func (r record) same(o record) bool {
 	return r.UID == o.UID && r.Namespace == o.Namespace && r.Name == o.Name && slices.EqualFunc(r.Devices, o.Devices,
 		func(a, b given) bool {
 			return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.Share == b.Share &&
-				a.Admin == b.Admin && slices.Equal(a.Env, b.Env)
+				a.Admin == b.Admin && a.Check == b.Check && slices.Equal(a.Env, b.Env)
 		})
 }
 

@@ -480,16 +480,16 @@ func TestTwoAgentsLoadOnce(t *testing.T) {
 
 func TestLocks(t *testing.T) {
 	m := newMachine(t)
-	release, problem := lock.Agent(m.Host)
+	release, problem := lock.Agent(m.Host, "")
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	if _, problem := lock.Agent(m.Host); problem == nil || problem.Reason != accel.AlreadyRunning ||
+	if _, problem := lock.Agent(m.Host, ""); problem == nil || problem.Reason != accel.AlreadyRunning ||
 		!strings.Contains(problem.Message, fmt.Sprint("process ", os.Getpid())) {
 		t.Fatal(problem)
 	}
 	release()
-	if release, problem = lock.Agent(m.Host); problem != nil {
+	if release, problem = lock.Agent(m.Host, ""); problem != nil {
 		t.Fatal(problem)
 	}
 	release()

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -12,9 +13,24 @@ import (
 	"github.com/acceld/acceld/guard"
 )
 
-// Prove runs the definition's self-test on every present and healthy accelerator, all at once. A definition without a
-// self-test proves nothing, and there is no sentence.
+// Prove runs the definition's self-test on every present and healthy accelerator, all at once, or on each partition of
+// one that is divided. A definition without a self-test proves nothing, and there is no sentence.
 func (d *Driver) Prove(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) (accel.Proof,
+	*accel.Problem,
+) {
+	return selfTest{d, false}.run(ctx, def, accs)
+}
+
+// selfTest carries out self-tests.
+type selfTest struct {
+	*Driver
+	// fresh means that the devices were reset or have got a new driver since they were found, and that their partitions
+	// went with that.
+	fresh bool
+}
+
+// run is [Driver.Prove].
+func (t selfTest) run(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) (accel.Proof,
 	*accel.Problem,
 ) {
 	if def.Check == nil {
@@ -31,10 +47,10 @@ func (d *Driver) Prove(ctx context.Context, def *accel.Definition, accs []accel.
 	}
 	var each func(int) proof.Outcome
 	if def.Check.Program != nil {
-		about := toProve(d.devices, def, usable, d.halves.libraries(def))
-		each = func(i int) proof.Outcome { return d.prover.Prove(ctx, def.Check.Program, about[i]) }
+		about := t.devicesOf(def, usable)
+		each = func(i int) proof.Outcome { return t.compute(ctx, def.Check.Program, about[i]) }
 	} else {
-		each = func(i int) proof.Outcome { return proof.Outcome{Problem: d.askAttribute(ctx, def.Check, usable[i].ID)} }
+		each = func(i int) proof.Outcome { return proof.Outcome{Problem: t.askAttribute(ctx, def.Check, usable[i].ID)} }
 	}
 	ids, outcomes := make([]string, len(usable)), make([]proof.Outcome, len(usable))
 	var all guard.Group
@@ -86,31 +102,66 @@ func sentence(c *accel.Check, line accel.ProofLine) string {
 	return text
 }
 
-// toProve describes the devices to the program that lets them compute.
-func toProve(s *devices.Devices, def *accel.Definition, accs []accel.Accelerator, libraries string) []proof.Device {
+// compute lets a device compute, or its partitions, one after another: each of them could take as long as a device.
+func (t selfTest) compute(ctx context.Context, c *accel.CheckProgram, all []proof.Device) proof.Outcome {
+	out, skipped := proof.Outcome{}, ""
+	for _, one := range all {
+		if out = t.prover.Prove(ctx, c, one); out.Problem != nil {
+			return out
+		}
+		if out.Skipped != "" && one.Part {
+			out.Skipped = one.ID + ": " + out.Skipped
+		}
+		skipped = cmp.Or(skipped, out.Skipped)
+	}
+	if len(all) == 0 {
+		skipped = "none of its partitions is healthy"
+	}
+	out.Skipped = skipped
+	return out
+}
+
+// devicesOf describes each device, or its partitions, to the program that lets them compute.
+func (t selfTest) devicesOf(def *accel.Definition, accs []accel.Accelerator) [][]proof.Device {
 	nodes := map[string][]accel.DeviceNode{}
-	for _, v := range s.Observe(def, accs) {
+	for _, v := range t.devices.Observe(def, accs) {
 		nodes[v.ID] = v.Nodes
 	}
-	shared := s.Shared(def)
-	var out []proof.Device
+	shared, libraries := t.devices.Shared(def), t.halves.libraries(def)
+	var out [][]proof.Device
 	for _, a := range accs {
-		out = append(out, proof.Device{ID: a.ID, Nodes: nodes[a.ID], Shared: shared, Libraries: libraries})
+		divided := a.Partitioned() && def.Check.Program.ByUUID()
+		whole := proof.Device{
+			ID: a.ID, UUID: a.UUID, Divided: divided, Nodes: nodes[a.ID], Shared: shared, Libraries: libraries,
+		}
+		if t.fresh || !divided {
+			out = append(out, []proof.Device{whole})
+			continue
+		}
+		var parts []proof.Device
+		for _, p := range a.Partitions {
+			if p.Health.Usable() || p.Health.State == "" {
+				parts = append(parts, proof.Device{
+					ID: p.ID, UUID: p.UUID, Part: true, Nodes: p.Nodes, Shared: shared, Libraries: libraries,
+				})
+			}
+		}
+		out = append(out, parts)
 	}
 	return out
 }
 
 // askAttribute runs a self-test of a device that an attribute carries out.
-func (d *Driver) askAttribute(ctx context.Context, c *accel.Check, id string) *accel.Problem {
+func (t selfTest) askAttribute(ctx context.Context, c *accel.Check, id string) *accel.Problem {
 	name := path.Join(devices.Dir(id), c.File)
 	got := make(chan string, 1)
-	err := d.operations.Do(ctx, "check "+id, func() error {
+	err := t.operations.Do(ctx, "check "+id, func() error {
 		if c.Write != "" {
-			if err := d.h.WriteAttribute(name, c.Write); err != nil {
+			if err := t.h.WriteAttribute(name, c.Write); err != nil {
 				return err
 			}
 		}
-		text, err := d.h.ReadAttribute(name)
+		text, err := t.h.ReadAttribute(name)
 		got <- text
 		return err
 	})

@@ -1,6 +1,9 @@
 package driver
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -8,6 +11,7 @@ import (
 	"github.com/acceld/acceld/driver/proof"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
 )
 
@@ -72,6 +76,116 @@ func TestProveProgram(t *testing.T) {
 	def.Check.Program.Optional = false
 	if got, problem := d.Prove(t.Context(), def, m.accs()); problem == nil || problem.Reason != accel.CheckNotRun {
 		t.Error(got, problem)
+	}
+}
+
+// scripted has d prove devices by a program that says how by the device's name, and returns what it was asked since the
+// last call: "device=UUID " each.
+func scripted(t *testing.T, d *Driver) (asked func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	script := `#!/bin/sh
+printf '%s=%s ' "$6" "$8" >>` + log + `
+case $6$HOW in
+wrong) fault=',"fault":{"kind":"wrong"}' ;;
+busy) fault=',"fault":{"kind":"noLibrary","message":"no library"}' ;;
+*unseen) fault=',"fault":{"kind":"noDevice"}' ;;
+esac
+printf '{"device":"%s","seed":%s,"name":"%s","items":1048576%s}\n' "$6" "${10}" "$8" "$fault"
+`
+	self, err := host.New("/") // for the shell
+	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, "acceld-prove"), []byte(script), 0o755),
+		os.WriteFile(log, nil, 0o666), os.Chmod(log, 0o666), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
+		t.Fatal(err) // it is a user of its own that writes
+	}
+	d.prover = proof.New(proof.Options{Host: self, Operations: &d.operations, Beside: dir})
+	return func() string {
+		text, err := os.ReadFile(log)
+		if err := errors.Join(err, os.Truncate(log, 0)); err != nil {
+			t.Error(err)
+		}
+		return string(text)
+	}
+}
+
+// parts are partitions, whose state is their name if that is one.
+func parts(names string) (out []accel.Accelerator) {
+	for name := range strings.FieldsSeq(names) {
+		part := accel.Accelerator{ID: name, UUID: "u-" + name, Parent: ko.Device}
+		if name == "gone" || name == "unhealthy" {
+			part.Health.State = accel.HealthState(name)
+		}
+		out = append(out, part)
+	}
+	return out
+}
+
+// TestProveParts: of a device that is divided, each healthy partition computes. After a reset or with another driver it
+// is whole, or not seen.
+func TestProveParts(t *testing.T) {
+	m := newMachine(t)
+	d := m.driver(Options{})
+	asked := scripted(t, d)
+	const whole, alone = ko.Device + "= ", ko.Device + "=u "
+	for _, c := range []struct {
+		api, parts string
+		fresh      bool
+		did        string
+		skips, bad string
+	}{
+		{"cuda", "a b", false, "a=u-a b=u-b ", "", ""},
+		{"cuda", "a wrong b", false, "a=u-a wrong=u-wrong ", "", `"wrong" computed wrongly`},
+		{"cuda", "busy b", false, "busy=u-busy b=u-b ", "busy: no library", ""},
+		{"cuda", "busy wrong", false, "busy=u-busy wrong=u-wrong ", "", `"wrong" computed wrongly`},
+		{"cuda", "gone unhealthy b", false, "b=u-b ", "", ""},
+		{"cuda", "gone unhealthy", false, "", "none of its partitions is healthy", ""},
+		{"cuda", "gone", false, whole, "", ""},
+		{"cuda", "a", true, whole, "", ""},
+		{"cuda unseen", "a", true, whole + alone, "it was divided, and the library does not see it before it is again", ""},
+		{"cuda unseen", "", true, whole + alone, "", "is not seen"},
+		{"opencl", "a", false, whole, "", ""},
+		{"opencl unseen", "a", true, whole, "", "is not seen"},
+	} {
+		def, accs := ko.Definition(), m.accs()
+		api, env, _ := strings.Cut(c.api, " ")
+		def.Check = &accel.Check{Program: &accel.CheckProgram{API: api, Env: []string{"HOW=" + env}, Optional: api == "cuda"}}
+		accs[0].UUID, accs[0].Partitions = "u", parts(c.parts)
+		got, problem := selfTest{d, c.fresh}.run(t.Context(), def, accs)
+		if problem == nil {
+			problem = &accel.Problem{}
+		}
+		did := asked()
+		if did != c.did || got.Skipped[ko.Device] != c.skips || (problem.Message == "") != (c.bad == "") ||
+			!strings.Contains(problem.Message, c.bad) {
+			t.Errorf("%q, %q: %q, %+v, %v", c.api, c.parts, did, got, problem)
+		}
+	}
+}
+
+// TestPartsGone: an upgrade and a reset take the partitions away, so that only the device can be tested.
+func TestPartsGone(t *testing.T) {
+	cuda := &accel.Check{Program: &accel.CheckProgram{API: "cuda"}}
+	m, d := serving(t)
+	asked := scripted(t, d)
+	def, accs := wants("2.0.0"), m.accs()
+	def.Check, accs[0].Partitions = cuda, parts("wrong")
+	if have, problem := d.Upgrade(t.Context(), def, m.Facts(), accs); problem != nil || have.Version != "2.0.0" {
+		t.Errorf("%+v %v", have, problem)
+	}
+	if did := asked(); did != ko.Device+"= " {
+		t.Errorf("after the upgrade %q was tested", did)
+	}
+	_, d, def = resettable(t)
+	asked = scripted(t, d)
+	def.Check = cuda
+	targets := targets(def, ko.Device)
+	targets[0].Device.Partitions = parts("wrong")
+	if problem := d.Reset(t.Context(), slots(), targets, atOnce); problem != nil {
+		t.Error(problem)
+	}
+	if did := asked(); did != ko.Device+"= " {
+		t.Errorf("after the reset %q was tested", did)
 	}
 }
 

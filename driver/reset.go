@@ -269,7 +269,8 @@ func (r *resetting) run(ctx context.Context) *accel.Problem {
 	}
 	for _, p := range r.plans {
 		if problem == nil {
-			_, problem = r.Prove(ctx, p.Def, []accel.Accelerator{{ID: p.Device.ID}})
+			about := accel.Accelerator{ID: p.Device.ID, UUID: p.Device.UUID, Partitions: p.Device.Partitions}
+			_, problem = selfTest{r.Driver, true}.run(ctx, p.Def, []accel.Accelerator{about})
 		}
 	}
 	if problem == nil {

@@ -177,7 +177,7 @@ func TestResetRefused(t *testing.T) {
 		},
 		{
 			name: "virtual functions", more: []accel.PCIDevice{{Address: "0000:09:00.0"}}, reason: accel.ResetShared,
-			says: "2 virtual functions",
+			says: "1 virtual functions",
 		},
 		{
 			name: "links of its own", linked: []string{ko.Device, otherDevice}, reason: accel.ResetShared,
@@ -191,7 +191,7 @@ func TestResetRefused(t *testing.T) {
 			}
 			facts := slots(c.more...)
 			if c.name == "virtual functions" {
-				facts.PCI[2].SRIOV.NumVFs = 2
+				facts.PCI[2].SRIOV.NumVFs = 1
 			}
 			all := targets(def, append(c.named, ko.Device)...)
 			for i := range all {

@@ -63,6 +63,12 @@ func TestCollectLeaves(t *testing.T) {
 		want    []string
 	}{
 		"what serves and the youngest": {func(*testMachine, *Driver) {}, []string{"1.0.0", "2.0.0"}},
+		"what served before": {func(m *testMachine, d *Driver) {
+			if _, problem := d.Upgrade(m.T.Context(), wants("2.0.0"), m.Facts(), m.accs()); problem != nil {
+				m.T.Fatal(problem)
+			}
+			m.enter(d, version("3.0.0"), 3)
+		}, []string{"1.0.0", "2.0.0", "3.0.0"}},
 		"what is loaded": {func(m *testMachine, _ *Driver) {
 			m.Live(version("0.2.0"))
 		}, []string{"0.2.0", "1.0.0", "2.0.0"}},

@@ -28,6 +28,8 @@ type Options struct {
 	Holders func() Holdings
 	// Progress returns the progress of the work in progress, at once. Nil means that it is not known.
 	Progress func() []accel.Progress
+	// Past returns what happened to each device, over restarts of the agent, at once. Nil means that it is not known.
+	Past func() []Past
 	// Hosts are the names of this host, in lower case, under which it may be asked over TCP. Its addresses and
 	// "localhost" always may.
 	Hosts []string

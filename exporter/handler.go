@@ -10,9 +10,9 @@ import (
 )
 
 // Handler serves /metrics and the further pages of metrics, /healthz, /livez, /readyz, /v1/machine, /v1/holders,
-// /v1/events, /v1/progress and the status page at /. It answers only GET and HEAD, so nothing can be changed through
-// it. Over TCP it answers only requests to a name of this host, and without what may be secret. The server sets the
-// address and the timeouts.
+// /v1/events, /v1/progress, /v1/history, the page at /history and the status page at /. It answers only GET and HEAD,
+// so nothing can be changed through it. Over TCP it answers only requests to a name of this host, and without what may
+// be secret. The server sets the address and the timeouts.
 func (e *Exporter) Handler() http.Handler {
 	mux := http.NewServeMux()
 	e.addMetrics(mux)
@@ -23,6 +23,8 @@ func (e *Exporter) Handler() http.Handler {
 	mux.HandleFunc("/v1/holders", e.holders)
 	mux.HandleFunc("/v1/events", e.events)
 	mux.HandleFunc("/v1/progress", e.progress)
+	mux.HandleFunc("/v1/history", e.past)
+	mux.HandleFunc("/history", e.pastPage)
 	mux.HandleFunc("/{$}", e.page)
 	return readOnly(e.ownName(mux))
 }

@@ -38,6 +38,9 @@ const (
 	WhatBlocked What = "blocked" // the kind's step failed for a new reason
 	WhatHealth  What = "health"  // a device came, went, or its health changed
 	WhatUpgrade What = "upgrade" // an upgrade started, continued or ended
+	WhatRepair  What = "repair"  // a device is reset, would be, or has been given up
+	WhatSetting What = "setting" // a device is not set as configured, for a new reason
+	WhatUse     What = "use"     // somebody uses a device although nobody gave it to them
 )
 
 // maxEvents is how many events are kept, the newest ones: a device that flaps must not fill the memory. maxEvent is
@@ -63,9 +66,9 @@ func (h *history) add(x Event) {
 	h.events = append(h.events, x)
 }
 
-// See records what changed since the previous machine: why a kind is blocked, the health of devices, the progress of
-// an upgrade. Changes of state come through [Exporter.Observe], one at a time. Call See with every new machine, in
-// order; it is quick.
+// See records what changed since the previous machine: why a kind is blocked, the health, repairs and settings of
+// devices, the progress of an upgrade. Changes of state come through [Exporter.Observe], one at a time. Call See with
+// every new machine, in order; it is quick.
 func (e *Exporter) See(m accel.Machine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,6 +89,14 @@ func (e *Exporter) See(m accel.Machine) {
 			}
 		case accel.UpgradeChange:
 			x = upgraded(x, c)
+		case accel.RepairChange:
+			x.What, x.Device, x.To = WhatRepair, c.Device, string(c.Repair.State)
+			x.Reason, x.Message = c.Why.Reason, c.Repair.String()
+		case accel.SettingChange:
+			x.What, x.Device, x.To = WhatSetting, c.Device, string(c.Setting.State)
+			x.Reason, x.Message = c.Setting.Reason(), c.Setting.String()
+		case accel.UnrequestedChange:
+			x.What, x.Device, x.Reason, x.Message = WhatUse, c.Device, accel.UnrequestedUse, c.Public().String()
 		}
 		if x.What != "" {
 			e.history.add(x)
@@ -190,6 +201,14 @@ func (x Event) words() (page.Tone, string) {
 	switch {
 	case x.What == WhatBlocked:
 		return page.Bad, "blocked"
+	case x.What == WhatRepair && x.To == string(accel.RepairGivenUp):
+		return page.Bad, "repair"
+	case x.What == WhatRepair:
+		return page.Busy, "repair"
+	case x.What == WhatSetting:
+		return page.Busy, "setting"
+	case x.What == WhatUse:
+		return page.Bad, "used"
 	case x.What == WhatUpgrade && x.To == "":
 		return page.Good, "upgrade over"
 	case x.What == WhatUpgrade:

@@ -50,13 +50,31 @@ func TestHistory(t *testing.T) {
 	blocked := func(r accel.Reason) func(*accel.Have, *accel.Status) {
 		return func(_ *accel.Have, s *accel.Status) { s.Blocked = &accel.Failure{Problem: accel.Problem{Reason: r}} }
 	}
+	set := func(s accel.SettingState) func(*accel.Have, *accel.Status) {
+		return func(h *accel.Have, _ *accel.Status) {
+			h.Accelerators[0].Settings = []accel.SettingHave{{Name: "limit", State: s}}
+		}
+	}
+	repair := func(s accel.RepairState) func(*accel.Have, *accel.Status) {
+		return func(h *accel.Have, _ *accel.Status) {
+			h.Accelerators[0].Repair = &accel.RepairHave{State: s}
+		}
+	}
 	upgrade := func(p accel.UpgradePhase) func(*accel.Have, *accel.Status) {
 		return func(h *accel.Have, _ *accel.Status) { h.Driver.Upgrade = &accel.Upgrade{Wish: "2", Phase: p} }
+	}
+	since := now.Add(4500 * time.Millisecond)
+	used := func(h *accel.Have, _ *accel.Status) {
+		h.Accelerators[0].Unrequested = &accel.UnrequestedHave{Count: 1, Users: []accel.UnrequestedUser{{Since: since}}}
 	}
 	e.Observe("k", "", accel.Absent, 0)
 	e.Observe("k", accel.Absent, accel.Ready, time.Second)
 	for _, change := range []func(*accel.Have, *accel.Status){
-		well, well, ill, ill, well, blocked(accel.NoSpace), blocked(accel.NoSpace), blocked(accel.ReadOnly), well,
+		well, well, ill, ill, well, used, used, well,
+		repair(accel.RepairWaits), repair(accel.RepairRuns), repair(accel.RepairRuns), repair(accel.RepairGivenUp),
+		well,
+		set(accel.SettingApplied), set(accel.SettingGivenUp), set(accel.SettingGivenUp), well,
+		blocked(accel.NoSpace), blocked(accel.NoSpace), blocked(accel.ReadOnly), well,
 		upgrade(accel.UpgradePending), upgrade(accel.UpgradePending), upgrade(accel.UpgradeReplacing), well,
 		func(h *accel.Have, _ *accel.Status) {
 			h.Accelerators = append(h.Accelerators, accel.Accelerator{ID: "b"})
@@ -68,6 +86,7 @@ func TestHistory(t *testing.T) {
 	want := []string{
 		"state k absent>ready",
 		"health k a healthy>unhealthy DeviceFault", "health k a unhealthy>healthy",
+		"use k a > UnrequestedUse", "repair k a >runs", "repair k a >given-up", "setting k a >contested SettingContested",
 		"blocked k > NoSpace", "blocked k > ReadOnly",
 		"upgrade k >pending", "upgrade k pending>replacing", "upgrade k replacing>",
 		"health k b >", "health k a healthy>", "health k b >",
@@ -118,6 +137,36 @@ func TestProgressServed(t *testing.T) {
 	if _, body := get(t, New(Options{Machine: exampleMachine}).Handler(),
 		"/v1/progress"); strings.TrimSpace(body) != "[]" {
 		t.Errorf("%q", body)
+	}
+}
+
+// TestPastServed: what happened to a device, newest first for people, and an empty list if it is not known.
+func TestPastServed(t *testing.T) {
+	want := []Past{{
+		Kind: "qemu-edu", ID: "<EDU>", Model: "edu", Address: "0000:02:00.0", First: noon(), Last: noon(), Faults: 3,
+		Events: []PastEvent{
+			{At: noon(), Address: "0000:01:00.0", Text: "seen for the first time"},
+			{At: noon(), Address: "0000:02:00.0", Text: "unhealthy DeviceFault", Bad: true, Times: 3, Until: noon()},
+		},
+	}}
+	h := New(Options{Machine: exampleMachine, Past: func() []Past { return want }, Now: noon}).Handler()
+	_, body := get(t, h, "/v1/history")
+	var got []Past
+	if err := json.Unmarshal([]byte(body), &got); err != nil || cmp.Diff(want, got) != "" {
+		t.Errorf("%s, %v\n%s", body, err, cmp.Diff(want, got))
+	}
+	_, body = get(t, h, "/history")
+	newest, oldest := strings.Index(body, "<b>unhealthy DeviceFault</b>"), strings.Index(body, "seen for the first time")
+	if newest < 0 || oldest < newest || !strings.Contains(body, "&lt;EDU&gt;") || !strings.Contains(body, "3 faults on record") ||
+		!strings.Contains(body, "3, last 2026") {
+		t.Error(body)
+	}
+	h = New(Options{Machine: exampleMachine}).Handler()
+	if _, body := get(t, h, "/v1/history"); strings.TrimSpace(body) != "[]" {
+		t.Errorf("%q", body)
+	}
+	if _, body := get(t, h, "/history"); !strings.Contains(body, "No device is on record yet.") {
+		t.Error(body)
 	}
 }
 

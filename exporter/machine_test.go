@@ -52,16 +52,22 @@ func exampleMachine() accel.Machine {
 		Have: map[string]accel.Have{
 			"qemu-edu": {
 				Accelerators: []accel.Accelerator{
-					withFaults(dev(1, well, readings), accel.Fault{
+					used(withFaults(dev(1, well, readings), accel.Fault{
 						Code: "7", Title: "an operation failed", Count: 3,
 						Last: noon().Add(-time.Hour),
-					}),
-					dev(2, accel.Health{
+					}), accel.UnrequestedHave{Count: 2, Users: []accel.UnrequestedUser{
+						{
+							Holder: accel.Holder{PID: 4242, Comm: "<b>", PodUID: "u", Namespace: "ml", Pod: "thief"},
+							Given:  []string{"0000:02:00.0"}, Processes: 2, Since: noon().Add(-time.Minute),
+						},
+						{Holder: accel.Holder{PID: 17, Comm: "sh"}, Unit: "x.service", Processes: 1, Since: noon().Add(-time.Minute)},
+					}}),
+					waiting(dev(2, accel.Health{
 						State: accel.Unhealthy, Reason: accel.DeviceUnhealthy,
 						Action: accel.ActionResetDevice, Message: "the engine reports \"parity error\"",
 						Since: noon().Add(-5 * time.Minute),
 					},
-						map[string]float64{"accelerator_temperature_celsius": 88}),
+						map[string]float64{"accelerator_temperature_celsius": 88})),
 					dev(3, accel.Health{
 						State: accel.Gone, Reason: accel.DeviceGone,
 						Message: "0000:03:00.0 left the bus", Since: noon().Add(-2 * time.Hour),
@@ -81,13 +87,20 @@ func exampleMachine() accel.Machine {
 				Monitoring: accel.Monitoring{Collected: noon().Add(-3 * time.Second), Labelled: true},
 			},
 			"example-npu": {
-				Accelerators: []accel.Accelerator{{
+				Accelerators: []accel.Accelerator{used(accel.Accelerator{
 					ID: "0000:81:00.0", NUMANode: -1, Health: well,
 					Withheld: &accel.Withheld{
 						By: accel.ByProof, Reason: accel.NotProven,
 						Message: "it has not passed its self-test",
 					},
-				}},
+					Settings: []accel.SettingHave{
+						{Name: "powerLimitWatts", Want: "250", Value: "250", State: accel.SettingApplied, Drifts: 2},
+						{Name: "computeMode", Want: "exclusive", Value: "default", State: accel.SettingRefused, Message: "no"},
+					},
+					Handover: &accel.HandoverHave{
+						State: accel.HandoverUsed, Tenants: []string{"pod 0b8"}, Cleaned: 3, Seconds: 1.5, Last: 0.5, Killed: 1,
+					},
+				}, accel.UnrequestedHave{Unknown: "the kubelet does not say"})},
 			},
 		},
 		Status: map[string]accel.Status{
@@ -127,6 +140,20 @@ func exampleMachine() accel.Machine {
 			"example-fpga": {State: accel.Absent, Since: started},
 		},
 	}
+}
+
+// used is a device with those who use it without a request.
+func used(a accel.Accelerator, by accel.UnrequestedHave) accel.Accelerator {
+	a.Unrequested = &by
+	return a
+}
+
+// waiting is a device that is reset when nobody has it.
+func waiting(a accel.Accelerator) accel.Accelerator {
+	a.Repair = &accel.RepairHave{
+		State: accel.RepairWaits, Message: "until nobody has it: pod default/train", Attempts: 1,
+	}
+	return a
 }
 
 func withFaults(a accel.Accelerator, faults ...accel.Fault) accel.Accelerator {

@@ -45,6 +45,7 @@ func document(v view, now time.Time) page.Document {
 	d.Footer = page.Row(
 		page.Link("/v1/machine", "everything as JSON"),
 		page.Link("/v1/events", "events"),
+		page.Link("/history", "history of the devices"),
 		page.Link("/metrics", "metrics"),
 		page.Link("/healthz", "health"),
 		page.Link("/readyz", "readiness"),

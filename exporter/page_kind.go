@@ -234,7 +234,17 @@ func deviceRow(v view, d *device, now time.Time) page.TableRow {
 		about.Add(page.El("p", page.Class("faint", "nw"), page.Text("serial "+d.Serial)))
 	}
 	if d.Recorded > 0 {
-		about.Add(page.El("p", page.Class("faint", "nw"), page.Text(fmt.Sprintf("faults on record: %d", d.Recorded))))
+		about.Add(page.El("p", page.Class("faint", "nw"), page.Link("/history", fmt.Sprintf("faults on record: %d", d.Recorded))))
+	}
+	about.Add(unrequested(d.Unrequested)...)
+	if d.Repair != nil {
+		about.Add(page.El("p", page.Text("repair: "+d.Repair.String())))
+	}
+	for _, x := range d.Deviations() {
+		about.Add(page.El("p", page.El("b", page.Text(string(x.Reason()))), page.Text(" setting "+x.String())))
+	}
+	if d.Handover != nil {
+		about.Add(page.El("p", page.Class("faint"), page.Text("hand-over: "+d.Handover.String())))
 	}
 	driver := page.Row(page.When(d.Bound != "", page.El("span", page.Text(d.Bound))))
 	for _, n := range d.Nodes {
@@ -250,6 +260,21 @@ func deviceRow(v view, d *device, now time.Time) page.TableRow {
 		r.Below = deviceReadings(d)
 	}
 	return r
+}
+
+// unrequested renders who uses a device although nobody gave it to them, as far as anybody on this host may know.
+func unrequested(h *accel.UnrequestedHave) (lines []page.Node) {
+	if h == nil {
+		return nil
+	}
+	tone := page.Class("t-" + string(page.Bad))
+	if h.Unknown != "" {
+		tone = page.Class("faint")
+	}
+	for _, text := range h.Public().Lines() {
+		lines = append(lines, page.El("p", tone, page.Text("in use without a request: "+text)))
+	}
+	return lines
 }
 
 // deviceReadings renders what a device measures, and the errors that its driver has reported.

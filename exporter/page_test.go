@@ -39,11 +39,19 @@ func TestPage(t *testing.T) {
 		`left the bus`, `parity error`, `ml/train-0`, `<b>41.5 °C</b>`, `<b>7.0 GiB</b>`, `Example FPGA`,
 		`<li class="good"><b>driver-unproven</b>8 ms</li>`,
 		`<li class="bad" aria-current="step"><b>driver-missing</b>blocked</li>`,
+		`<b>SettingFailed</b> setting computeMode is default, configured is exclusive: failed: no`,
+		`powerLimitWatts is 250; changed by something else 2 times`,
+		`in use without a request: process 4242 &lt;b&gt; and 1 more (pod ml/thief, to which 0000:02:00.0 is given)`,
+		`in use without a request: process 17 sh (of the host)`,
+		`in use without a request: not known: the kubelet does not say`,
 		`driver-missing → driver-unproven`, `<title>driver-missing from`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q on the page", want)
 		}
+	}
+	if strings.Contains(body, "x.service") {
+		t.Error("the page names a service of the host")
 	}
 	if w.Header().Get("ETag") == "" || !strings.Contains(w.Header().Get("Content-Security-Policy"),
 		"default-src 'none'") {

@@ -42,7 +42,72 @@ func deviceRows() []row {
 				}
 			},
 		},
-	}, healthRows(), linkRows(), functionRows())
+	}, healthRows(), handoverRows(), repairRows(), settingRows(), usageRows(), linkRows(), functionRows())
+}
+
+// handoverRows are the metrics about the tenants of devices that are cleaned between them.
+func handoverRows() []row {
+	of := func(name, help string, counter bool, value func(accel.HandoverHave) float64) row {
+		return row{name: name, help: help, counter: counter, device: func(d *device, emit emit) {
+			if d.Handover != nil {
+				emit(value(*d.Handover))
+			}
+		}}
+	}
+	return []row{
+		{
+			name: "accelerator_handover_state", help: "Where an accelerator is between its tenants: 1 for the state it is in, 0 for the others.", labels: []string{"state"},
+			device: func(d *device, emit emit) {
+				for _, s := range accel.HandoverStates() {
+					if d.Handover != nil {
+						emit(truth(d.Handover.State == s), string(s))
+					}
+				}
+			},
+		},
+		of("accelerator_handovers_total", "How often an accelerator was cleaned for its next tenant, since the boot.", true,
+			func(h accel.HandoverHave) float64 { return float64(h.Cleaned) }),
+		of("accelerator_handover_seconds_total", "How long all of that took.", true,
+			func(h accel.HandoverHave) float64 { return h.Seconds }),
+		of("accelerator_leftover_processes_killed_total", "Processes of former tenants that had the accelerator open and were killed, since the boot.", true,
+			func(h accel.HandoverHave) float64 { return float64(h.Killed) }),
+	}
+}
+
+// repairRows are the metrics about what acceld does by itself about devices that need a reset.
+func repairRows() []row {
+	return []row{
+		{
+			name: "accelerator_repair_state", help: "What is done about an accelerator that needs a reset: 1 for the state it is in, 0 for the others.", labels: []string{"state"},
+			device: func(d *device, emit emit) {
+				for _, s := range accel.RepairStates() {
+					if d.Repair != nil {
+						emit(truth(d.Repair.State == s), string(s))
+					}
+				}
+			},
+		},
+		{
+			name: "accelerator_repair_attempts", help: "How often an accelerator that needs a reset was reset within the window of its kind.",
+			device: func(d *device, emit emit) {
+				if d.Repair != nil {
+					emit(float64(d.Repair.Attempts))
+				}
+			},
+		},
+	}
+}
+
+// usageRows are the metrics about use without a request.
+func usageRows() []row {
+	return []row{{
+		name: "accelerator_unrequested_users", help: "Pods, containers and services of the host that use an accelerator although nobody gave it to them. Absent while that is not known.",
+		device: func(d *device, emit emit) {
+			if d.Unrequested != nil && d.Unrequested.Unknown == "" {
+				emit(float64(d.Unrequested.Count))
+			}
+		},
+	}}
 }
 
 // healthRows are the metrics about the health of a device, the reason, and the required action.

@@ -16,8 +16,11 @@ import (
 // panic in one of them must not go unnoticed. Those that run for as long as the program does are kept instead.
 func ends() map[string]string {
 	return map[string]string{
+		"agent.Agent.answer":                "the end of one hook's connection, which counts as its end",
+		"agent.Agent.serveHooks":            "one hook: its connection closes, and it is refused",
 		"agent.Await":                       "one wait: the caller goes on when it has ended",
 		"agent.Board.Watch":                 "the progress of a command, whose end panics then",
+		"agent.checks.all":                  "one call: Wait panics in it",
 		"agent.plugins.serve":               "what it keeps is the plugin of a slot",
 		"agent/client.Client.Watch":         "the stream of a command",
 		"agent/client.Client.WatchProgress": "the stream of a command",
@@ -35,12 +38,14 @@ func ends() map[string]string {
 		"deviceplugin.service.inherit":      "gRPC's loop, in which no code of acceld runs",
 		"dra.each":                          "one call: Wait panics in it",
 		"dra.service.listen":                "gRPC's loop, in which no code of acceld runs",
-		"driver.Driver.Prove":               "one step: Wait panics in it",
 		"driver.resetting.end":              "waits for the kernel and releases a lock",
+		"driver.selfTest.run":               "one step: Wait panics in it",
 		"driver/deadline.Operations.Within": "one operation: a panic is its error",
 		"driver/source.search.share":        "one upload, without which the driver works",
 		"driver/steps.Steps.validateOutput": "one step: Wait panics in it",
 		"exporter/remote.Gate.Follow":       "what it keeps ends with ctx",
+		"handover.Keeper.awaitTenant":       "waits for processes: the wait has a limit",
+		"handover.Keeper.clean":             "one cleaning: a panic is its problem",
 		"host.Host.Inventory":               "one reading: a panic is its error",
 		"host.Daemons.run":                  "starts a program and waits for its end",
 		"host.Host.Watch":                   "what it keeps ends with ctx; the other one only reads",
@@ -53,8 +58,10 @@ func ends() map[string]string {
 		"host.Start":                        "starts a program and waits for its end",
 		"host.onSpareThread":                "runs one function, whose callers catch its panics",
 		"kube.Election.Elect":               "the renewal of the lease of one build: another node may then build as well",
+		"probe.Start":                       "the reader of one program of a command, which counts as ended",
 		"probe.program.hold":                "what it keeps is one division",
 		"probe.program.listen":              "the reader of one program, which counts as ended",
+		"settings.Keeper.consider":          "one look at a device, which is looked at again",
 		"systemd.Sockets.hand":              "one connection of an earlier process, until it ends",
 	}
 }

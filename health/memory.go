@@ -30,8 +30,8 @@ type memory struct {
 // finding is a verdict about a device that came from an event.
 type finding struct {
 	Device string `json:"device"`
-	// Source and Code identify the event: "log" or "probe" with the driver's code, or "bus" with the address and
-	// severity.
+	// Source and Code identify the event: "log" or "probe" with the driver's code, "check", or "bus" with the address
+	// and severity.
 	Source string            `json:"source"`
 	Code   string            `json:"code,omitempty"`
 	State  accel.HealthState `json:"state"`

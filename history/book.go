@@ -22,13 +22,17 @@ type Options struct {
 
 // Book keeps the records of a host's devices. Its methods are safe for concurrent use.
 type Book struct {
-	o     Options
-	dirty chan struct{}
+	o       Options
+	dirty   chan struct{}
+	writing sync.Mutex // while files are written, so that none is replaced by older content
 
 	mu      sync.Mutex
-	records map[string]*Record // by file
-	changed map[string]bool    // files to write, or to remove if there is no record any more
-	seen    map[string]bool    // files of the devices that this book has seen under their own serial numbers
+	records map[string]*Record            // by file
+	passed  map[string]accel.HandoverHave // the last that was seen of the passing from tenant to tenant, by file
+	resets  map[string]bool               // files of the devices that are being reset
+	noted   map[string]bool               // files of the devices of which that is on record already
+	changed map[string]bool               // files to write, or to remove if there is no record any more
+	seen    map[string]bool               // files of the devices that this book has seen under their own serial numbers
 	loaded  bool
 	last    accel.Machine // what was seen last before the records were read
 }
@@ -44,6 +48,7 @@ const (
 func New(o Options) *Book {
 	return &Book{
 		o: o, dirty: make(chan struct{}, 1), records: map[string]*Record{}, changed: map[string]bool{},
+		passed: map[string]accel.HandoverHave{}, resets: map[string]bool{}, noted: map[string]bool{},
 		seen: map[string]bool{},
 	}
 }
@@ -108,9 +113,58 @@ func (b *Book) see(now time.Time, kind string, d accel.DriverHave, a accel.Accel
 	if now.Sub(r.Last) >= precision && a.Health.State != accel.Gone {
 		r.Last, b.changed[name] = now.Truncate(precision), true
 	}
-	if b.judge(r, now, d, a) {
+	judged, passed, reset := b.judge(r, now, d, a), b.handedOver(r, name, now, a), b.reset(r, name, now, a)
+	if waits := r.waits(now, a); waits || judged || passed || reset {
 		b.changed[name] = true
 	}
+}
+
+// reset adds that a device is being reset, and reports whether that is new.
+func (b *Book) reset(r *Record, name string, now time.Time, a accel.Accelerator) bool {
+	before := b.resets[name]
+	b.resets[name] = a.WithheldBy(accel.ByReset)
+	if before || !b.resets[name] || b.noted[name] {
+		return false
+	}
+	r.add(Entry{What: Reset, At: now, Address: r.Address})
+	return true
+}
+
+// waits adds that a device waits for a person, once after each fault, and reports whether that is new.
+func (r *Record) waits(now time.Time, a accel.Accelerator) bool {
+	e := Entry{At: now, Address: r.Address}
+	switch {
+	case a.Repair == nil:
+	case a.Repair.Would:
+		e.What = Would
+	case a.Repair.State == accel.RepairGivenUp:
+		e.What, e.Message = GivenUp, a.Repair.Message
+	}
+	if e.What == "" || r.sinceFault(e.What) {
+		return false
+	}
+	r.add(e)
+	return true
+}
+
+// handedOver adds what is new about the passing of a device from tenant to tenant, and reports whether anything is.
+func (b *Book) handedOver(r *Record, name string, now time.Time, a accel.Accelerator) (changed bool) {
+	if a.Handover == nil {
+		return false
+	}
+	last := b.passed[name]
+	b.passed[name] = *a.Handover
+	if a.Handover.Cleaned > last.Cleaned {
+		r.add(Entry{What: Cleaned, At: now, Address: r.Address})
+		changed = true
+	}
+	if a.WithheldBy(accel.ByHandover) && last.State != accel.HandoverFailed {
+		r.add(Entry{
+			What: Unclean, At: now, Address: r.Address, Reason: a.Withheld.Reason, Message: a.Withheld.Message,
+		})
+		changed = true
+	}
+	return changed
 }
 
 // Enrich notes in each device how many faults of it are on record. The result is accs.
@@ -237,6 +291,8 @@ func (b *Book) Run(ctx context.Context) error {
 
 // write writes the records that have changed. It reports whether all were written; the others are still to be.
 func (b *Book) write() bool {
+	b.writing.Lock()
+	defer b.writing.Unlock()
 	b.mu.Lock()
 	texts := map[string][]byte{}
 	for name := range b.changed {

@@ -177,6 +177,35 @@ func TestTwoFiles(t *testing.T) {
 	}
 }
 
+// TestPassedOn: resets are on record, and how a device was passed from one tenant to the next, each with its count.
+func TestPassedOn(t *testing.T) {
+	s := newStand(t)
+	a := device("0000:01:00.0", "A", accel.Healthy, "")
+	see := func(cleaned int, state accel.HandoverState, by accel.Withholder) {
+		a.Withheld = nil
+		if by != "" {
+			a.Withheld = &accel.Withheld{By: by, Reason: accel.LeftoverProcess, Message: "x"}
+		}
+		a.Handover = &accel.HandoverHave{State: state, Cleaned: cleaned}
+		s.see(a)
+	}
+	see(0, accel.HandoverUsed, "")
+	see(1, accel.HandoverClean, "")
+	see(2, accel.HandoverClean, "")
+	see(2, accel.HandoverFailed, accel.ByHandover)
+	see(2, accel.HandoverFailed, accel.ByHandover)
+	see(3, accel.HandoverUsed, "")
+	see(3, accel.HandoverUsed, accel.ByReset)
+	see(3, accel.HandoverUsed, accel.ByReset)
+	see(3, accel.HandoverUsed, "")
+	s.want("A at 0000:01:00.0: found unclean(LeftoverProcess) cleaned++ reset\n")
+	for _, e := range s.book.Records()[0].Entries {
+		if e.Text() == "" || e.What == Unclean && e.Text() != "not clean for its next tenant: LeftoverProcess: x" {
+			t.Errorf("%+v: %q", e, e.Text())
+		}
+	}
+}
+
 // TestFlaps: a device that flaps has few entries, which are counted, and a bounded file.
 func TestFlaps(t *testing.T) {
 	s := newStand(t)
@@ -319,4 +348,91 @@ func FuzzRead(f *testing.F) {
 			Accelerators: []accel.Accelerator{device("0000:01:00.0", "A", accel.Unhealthy, accel.DeviceFault)},
 		}}})
 	})
+}
+
+// TestAttempt: a reset is on the disk before it begins, and counts once, whether or not it was seen.
+func TestAttempt(t *testing.T) {
+	s := newStand(t)
+	ill := device("0000:01:00.0", "S1", accel.Unhealthy, accel.DeviceFault)
+	s.see(ill)
+	times := func(since time.Duration) int {
+		n, known := s.book.Resets("x-card", ill, s.now.Add(-since))
+		if !known {
+			t.Error("not known")
+		}
+		return n
+	}
+	over, problem := s.book.Attempt("x-card", ill, s.now, "error 79")
+	if problem != nil || times(time.Hour) != 1 {
+		t.Fatalf("%v, %d times", problem, times(time.Hour))
+	}
+	during := ill
+	during.Withheld = &accel.Withheld{By: accel.ByReset}
+	s.see(during)
+	s.see(ill)
+	over()
+	if n := times(time.Hour); n != 1 {
+		t.Errorf("%d resets", n)
+	}
+	s.open() // as an agent that was killed meanwhile
+	s.see(during)
+	s.see(ill)
+	if n := times(time.Hour); n != 2 { // somebody else made the second
+		t.Errorf("%d resets", n)
+	}
+	if n := times(time.Minute); n != 1 {
+		t.Errorf("%d resets in the last minute", n)
+	}
+	if _, problem := s.book.Attempt("x-card", device("0000:09:00.0", "", "", ""), s.now, "x"); problem == nil {
+		t.Error("a device that nobody has seen")
+	}
+	if err := os.RemoveAll(filepath.Join(s.root, dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.root, dir), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, problem := s.book.Attempt("x-card", ill, s.now, "x"); problem == nil || problem.Reason != accel.CannotReset {
+		t.Errorf("it is not written down: %v", problem)
+	}
+	b := New(Options{Host: s.book.o.Host, Dir: dir, Log: slog.New(slog.DiscardHandler)})
+	if _, known := b.Resets("x-card", ill, s.now); known {
+		t.Error("the records were not read")
+	}
+}
+
+// TestWaitsForPerson: that a device waits for a person is on record once after each fault, whichever agent runs.
+func TestWaitsForPerson(t *testing.T) {
+	s := newStand(t)
+	ill := func(r *accel.RepairHave) accel.Accelerator {
+		a := device("0000:01:00.0", "A", accel.Unhealthy, accel.DeviceFault)
+		a.Repair = r
+		return a
+	}
+	s.see(ill(nil))
+	s.see(ill(&accel.RepairHave{State: accel.RepairWaits}))
+	would := &accel.RepairHave{State: accel.RepairWaits, Would: true}
+	s.see(ill(would))
+	s.see(ill(would))
+	s.want("A at 0000:01:00.0: found fault(DeviceFault) would-reset\n")
+	if !s.book.write() {
+		t.Fatal("it cannot be written")
+	}
+	s.open()
+	s.see(ill(would))
+	s.see(ill(&accel.RepairHave{State: accel.RepairGivenUp, Message: "it was reset 3 times"}))
+	s.see(ill(would))
+	s.see(device("0000:01:00.0", "A", accel.Healthy, ""))
+	s.see(device("0000:01:00.0", "A", accel.Unhealthy, accel.LinkDegraded))
+	a := ill(would)
+	a.Health.Reason = accel.LinkDegraded
+	s.see(a)
+	s.want("A at 0000:01:00.0: found fault(DeviceFault) would-reset given-up well fault(LinkDegraded) would-reset\n")
+	entries := s.book.Records()[0].Entries
+	if got := entries[3].Text(); got != "waits for a person: it was reset 3 times" {
+		t.Error(got)
+	}
+	if got := entries[2].Text(); got != "would have been reset (dry run)" {
+		t.Error(got)
+	}
 }

@@ -24,6 +24,13 @@ const (
 	Fault  What = "fault"  // its health became worse than healthy, or that for another reason
 	Well   What = "well"   // it is healthy again
 	Proven What = "proven" // it passed its self-test with a driver for the first time
+	// Cleaned: it was cleaned for its next tenant. Unclean: it could not be.
+	Cleaned What = "cleaned"
+	Unclean What = "unclean"
+	Reset   What = "reset" // somebody reset it
+	// Would: acceld would have reset it, if that were no dry run. GivenUp: it waits for a person.
+	Would   What = "would-reset"
+	GivenUp What = "given-up"
 )
 
 // Entry is something that happened to a device.
@@ -115,6 +122,19 @@ func (r *Record) health() *Entry {
 // ill reports whether the last that was said of its health is a fault.
 func (r *Record) ill() bool { h := r.health(); return h != nil && h.What == Fault }
 
+// sinceFault reports whether something is on record since the last fault.
+func (r *Record) sinceFault(what What) bool {
+	for _, e := range slices.Backward(r.Entries) {
+		if e.What == what {
+			return true
+		}
+		if e.What == Fault {
+			return false
+		}
+	}
+	return false
+}
+
 // provenWith reports whether it is on record that it passed its self-test with a driver.
 func (r *Record) provenWith(driver string) bool {
 	return slices.ContainsFunc(r.Entries, func(e Entry) bool { return e.What == Proven && e.Driver == driver })
@@ -158,8 +178,39 @@ func (r *Record) merge(o *Record) {
 
 // again reports whether e is the same happening once more.
 func (e Entry) again(o Entry) bool {
-	return (e.What == Fault || e.What == Well) && e.What == o.What && e.Address == o.Address && e.State == o.State &&
-		e.Reason == o.Reason
+	once := e.What == Found || e.What == Moved || e.What == Proven
+	return !once && e.What == o.What && e.Address == o.Address && e.State == o.State && e.Reason == o.Reason
+}
+
+// Text says in words what happened.
+func (e Entry) Text() string {
+	text, more := string(e.What), e.Message
+	switch e.What {
+	case Found:
+		text = "seen for the first time"
+	case Moved:
+		return "moved " + e.Message
+	case Well:
+		text = "healthy again"
+	case Fault:
+		text = strings.TrimSpace(string(e.State) + " " + string(e.Reason))
+	case Proven:
+		text = "proven with driver " + e.Driver
+	case Cleaned:
+		text = "cleaned for its next tenant"
+	case Unclean:
+		text = "not clean for its next tenant: " + string(e.Reason)
+	case Reset:
+		text = "reset"
+	case Would:
+		text = "would have been reset (dry run)"
+	case GivenUp:
+		text = "waits for a person"
+	}
+	if more != "" {
+		text += ": " + more
+	}
+	return text
 }
 
 // file is where a record is kept below dir.

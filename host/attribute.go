@@ -171,9 +171,18 @@ func (d *Dir) Readlink(file string) string {
 // Names lists the directory, sorted.
 func (d *Dir) Names() ([]string, error) {
 	var names []string
+	if err := d.each(func(name string) bool { names = append(names, name); return true }); err != nil {
+		return nil, err
+	}
+	sort.Strings(names)
+	return names, nil
+}
+
+// each calls visit with each name in the directory, until it returns false. However many there are, it holds a few.
+func (d *Dir) each(visit func(name string) bool) error {
 	buf := make([]byte, 32<<10)
 	if _, err := unix.Seek(d.fd, 0, io.SeekStart); err != nil {
-		return nil, &fs.PathError{Op: "seek", Path: d.name, Err: err}
+		return &fs.PathError{Op: "seek", Path: d.name, Err: err}
 	}
 	for {
 		n, err := unix.ReadDirent(d.fd, buf)
@@ -181,15 +190,18 @@ func (d *Dir) Names() ([]string, error) {
 			continue
 		}
 		if err != nil {
-			return nil, &fs.PathError{Op: "readdir", Path: d.name, Err: err}
+			return &fs.PathError{Op: "readdir", Path: d.name, Err: err}
 		}
 		if n <= 0 {
-			break
+			return nil
 		}
-		_, _, names = unix.ParseDirent(buf[:n], -1, names)
+		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+		for _, name := range names {
+			if !visit(name) {
+				return nil
+			}
+		}
 	}
-	sort.Strings(names)
-	return names, nil
 }
 
 // readClose reads a regular file to its end, at most AttributeLimit bytes, and closes it. The result may share memory

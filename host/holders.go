@@ -2,13 +2,15 @@ package host
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -45,112 +47,194 @@ func (o Holder) String() string {
 // so there, and for mappings that may not be looked at, nodes are matched by path. Processes that exit during the
 // search, or that may not be inspected, are left out.
 func (p Processes) Holders(nodes []accel.DeviceNode) []Holder {
-	names, err := p.h.Names("/proc")
-	if err != nil || len(nodes) == 0 {
-		return nil
-	}
-	live := p.h.Live()
 	var holders []Holder
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		node := p.opened(pid, nodes, live)
-		if node == "" {
-			node = p.mapped(pid, nodes, live)
-		}
-		if node == "" {
-			continue
-		}
+	// Without /proc there are no processes.
+	_ = p.each(context.Background(), nodes, 1, func(pid int, found []string) {
 		comm, _ := p.h.ReadAttribute(fmt.Sprintf("/proc/%d/comm", pid)) // a process may end at any moment
 		cgroup, _ := p.h.ReadAttribute(fmt.Sprintf("/proc/%d/cgroup", pid))
 		pod, container := PodOf(cgroup)
-		holders = append(holders, Holder{PID: pid, Comm: comm, Node: node, Pod: pod, Container: container})
-	}
-	sort.Slice(holders, func(i, j int) bool { return holders[i].PID < holders[j].PID })
+		holders = append(holders, Holder{PID: pid, Comm: comm, Node: found[0], Pod: pod, Container: container})
+	})
 	return holders
 }
 
-// opened returns the first of nodes that the process has open, or "".
-func (p Processes) opened(pid int, nodes []accel.DeviceNode, live bool) string {
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	fds, _ := p.h.Names(dir) // a process that may not be inspected has none
-	for _, fd := range fds {
-		link := path.Join(dir, fd)
-		text, err := p.h.Readlink(link)
-		text = strings.TrimSuffix(text, deleted)
-		if err != nil || !strings.HasPrefix(text, "/") || !resembles(text, nodes) {
-			continue
-		}
-		if node, err := p.behind(link, text, nodes, live); err == nil && node != "" {
-			return node
+// each calls visit for each process that has some of the nodes open or mapped, ordered by PID, with at most so many of
+// them. It fails if the processes cannot be listed, or ctx ends.
+func (p Processes) each(ctx context.Context, nodes []accel.DeviceNode, most int, visit func(pid int, found []string),
+) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	names, err := p.h.Names("/proc")
+	if err != nil {
+		return err
+	}
+	var pids []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
 		}
 	}
-	return ""
+	slices.Sort(pids)
+	s := newSearch(p.h, nodes, most)
+	for _, pid := range pids {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if found := s.of(pid); len(found) > 0 {
+			visit(pid, found)
+		}
+	}
+	return nil
+}
+
+// search looks for nodes that processes have open or mapped.
+type search struct {
+	h     *Host
+	nodes []accel.DeviceNode
+	types []uint32 // of the nodes, S_IFCHR or S_IFBLK; 0 if not known
+	live  bool
+	most  int
+	found []string
+	buf   []byte // for a link
+	lines []byte // for lines of maps
+}
+
+func newSearch(h *Host, nodes []accel.DeviceNode, most int) *search {
+	s := &search{h: h, nodes: nodes, types: make([]uint32, len(nodes)), live: h.Live(), most: most}
+	s.buf, s.lines = make([]byte, unix.PathMax+len(deleted)), make([]byte, 0, 64<<10)
+	for i, n := range nodes {
+		// Block and character devices have numbers of their own.
+		if st, err := h.Stat(n.Path); s.live && err == nil && st.Mode()&fs.ModeDevice != 0 {
+			s.types[i] = unix.S_IFBLK
+			if st.Mode()&fs.ModeCharDevice != 0 {
+				s.types[i] = unix.S_IFCHR
+			}
+		}
+	}
+	return s
+}
+
+// of returns which of the nodes a process has open or mapped.
+func (s *search) of(pid int) []string {
+	s.found = nil
+	s.opened(pid)
+	if len(s.found) < s.most {
+		s.mapped(pid)
+	}
+	return s.found
+}
+
+// add adds a node, and reports whether it is the last one that is looked for.
+func (s *search) add(node string) (last bool) {
+	if node != "" && !slices.Contains(s.found, node) {
+		s.found = append(s.found, node)
+	}
+	return len(s.found) >= s.most
+}
+
+// opened finds the nodes that the process has open.
+func (s *search) opened(pid int) {
+	dir, err := s.h.OpenDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		return // it has ended, or may not be inspected
+	}
+	defer dir.Close()
+	_ = dir.each(func(fd string) bool { // as above
+		n, err := unix.Readlinkat(dir.fd, fd, s.buf)
+		if err != nil || n == 0 || s.buf[0] != '/' {
+			return true
+		}
+		text := bytes.TrimSuffix(s.buf[:n], []byte(deleted))
+		if !resembles(text, s.nodes) {
+			return true
+		}
+		node, err := s.behind(path.Join(dir.name, fd), string(text), s.live)
+		return err != nil || !s.add(node)
+	})
 }
 
 // deleted is what the kernel appends to a path that was removed (d_path, fs/d_path.c).
 const deleted = " (deleted)"
 
 // resembles reports whether a path may be that of one of nodes in another mount namespace or root directory. Only then
-// is its file worth a look.
-func resembles(text string, nodes []accel.DeviceNode) bool {
-	base := "/" + path.Base(text)
-	return strings.Contains(text, "/dev/") || slices.ContainsFunc(nodes, func(n accel.DeviceNode) bool {
-		return strings.HasSuffix(n.Path, base)
-	})
+// is its file worth a look. It is called for each file that any process has open or mapped.
+func resembles(text []byte, nodes []accel.DeviceNode) bool {
+	if bytes.Contains(text, []byte("/dev/")) {
+		return true
+	}
+	base := text[bytes.LastIndexByte(text, '/'):]
+	for i := range nodes {
+		if strings.HasSuffix(nodes[i].Path, string(base)) {
+			return true
+		}
+	}
+	return false
 }
 
-// behind returns the first of nodes that is the file behind a link of the kernel with this text, or "". The text is a
-// path in the process's own mount namespace, where a plain file may have a node's name, so only the numbers decide. A
+// behind returns the first of the nodes that is the file behind a link of the kernel with this text, or "". The text is
+// a path in the process's own mount namespace, where a plain file may have a node's name, so only the numbers decide. A
 // copy of a machine has only the text.
-func (p Processes) behind(link, text string, nodes []accel.DeviceNode, live bool) (string, error) {
-	is := func(n accel.DeviceNode) bool { return n.Path == text }
-	if live {
-		var st unix.Statx_t
-		// Without a sync, the server of a network file system or of FUSE is not asked, and cannot block this.
-		if err := unix.Statx(unix.AT_FDCWD, filepath.Join(p.h.root, link), unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE,
-			&st); err != nil {
-			return "", err
-		}
-		if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFCHR && kind != unix.S_IFBLK {
-			return "", nil
-		}
-		is = func(n accel.DeviceNode) bool { return st.Rdev_major == n.Major && st.Rdev_minor == n.Minor }
+func (s *search) behind(link, text string, live bool) (string, error) {
+	if !live {
+		return s.pathOf(func(i int) bool { return s.nodes[i].Path == text }), nil
 	}
-	if i := slices.IndexFunc(nodes, is); i >= 0 {
-		return nodes[i].Path, nil
+	var st unix.Statx_t
+	// Without a sync, the server of a network file system or of FUSE is not asked, and cannot block this.
+	if err := unix.Statx(unix.AT_FDCWD, filepath.Join(s.h.root, link), unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE,
+		&st); err != nil {
+		return "", err
 	}
-	return "", nil
+	kind := uint32(st.Mode & unix.S_IFMT)
+	if kind != unix.S_IFCHR && kind != unix.S_IFBLK {
+		return "", nil
+	}
+	return s.pathOf(func(i int) bool {
+		n := s.nodes[i]
+		return st.Rdev_major == n.Major && st.Rdev_minor == n.Minor && (s.types[i] == 0 || s.types[i] == kind)
+	}), nil
 }
 
-// mapped returns the first of nodes that the process has mapped, or "". A mapping outlives its descriptor.
-func (p Processes) mapped(pid int, nodes []accel.DeviceNode, live bool) string {
-	f, err := p.h.Open(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		return ""
-	}
-	defer closeQuietly(f)
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		span, text, found := strings.Cut(sc.Text(), "/")
-		text = strings.TrimSuffix("/"+text, deleted)
-		if !found || !resembles(text, nodes) {
-			continue
-		}
-		span, _, _ = strings.Cut(span, " ")
-		from, to, _ := strings.Cut(span, "-")
-		// The link's name has no leading zeros (proc_pid_map_files(5)).
-		link := fmt.Sprintf("/proc/%d/map_files/%s-%s", pid, strings.TrimLeft(from, "0"), strings.TrimLeft(to, "0"))
-		node, err := p.behind(link, text, nodes, live)
-		if err != nil { // following it needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE
-			node, _ = p.behind(link, text, nodes, false)
-		}
-		if node != "" {
-			return node
+// pathOf returns the path of the first node that is meant, or "".
+func (s *search) pathOf(meant func(i int) bool) string {
+	for i, n := range s.nodes {
+		if meant(i) {
+			return n.Path
 		}
 	}
 	return ""
+}
+
+// mapped finds the nodes that the process has mapped. A mapping outlives its descriptor.
+func (s *search) mapped(pid int) {
+	f, err := s.h.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return
+	}
+	defer closeQuietly(f)
+	sc := bufio.NewScanner(f)
+	sc.Buffer(s.lines, cap(s.lines))
+	for sc.Scan() {
+		at := bytes.IndexByte(sc.Bytes(), '/')
+		if at < 0 {
+			continue
+		}
+		text := bytes.TrimSuffix(sc.Bytes()[at:], []byte(deleted))
+		if !resembles(text, s.nodes) {
+			continue
+		}
+		span, _, _ := strings.Cut(string(sc.Bytes()[:at]), " ")
+		from, to, _ := strings.Cut(span, "-")
+		// The link's name has no leading zeros (proc_pid_map_files(5)).
+		link := fmt.Sprintf("/proc/%d/map_files/%s-%s", pid, strings.TrimLeft(from, "0"), strings.TrimLeft(to, "0"))
+		node, err := s.behind(link, string(text), s.live)
+		if err != nil { // following it needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE
+			node, _ = s.behind(link, string(text), false)
+		}
+		if s.add(node) {
+			return
+		}
+	}
 }
 
 func closeQuietly(f *os.File) { _ = f.Close() } // only for files that were read

@@ -49,6 +49,16 @@ func (l Locks) Try(name, text string) (release func(), err error) {
 	return locked(f, name, text, Flock(f, unix.LOCK_EX|unix.LOCK_NB))
 }
 
+// Signal makes [Host.Watch] report the file name, which must exist, without changing it: closing a file that was open
+// for writing is the event.
+func (l Locks) Signal(name string) error {
+	f, err := l.h.openFile(name, unix.O_RDWR|unix.O_NOFOLLOW)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // Held reports whether the lock on the file name is held. It is false also if that cannot be determined.
 func (l Locks) Held(name string) bool {
 	f, err := l.h.openFile(name, unix.O_RDONLY)

@@ -86,12 +86,11 @@ func (p Processes) at(pid int, link string) (fs.FileInfo, error) {
 // USER_HZ).
 func (p Processes) StartedAfterBoot(process string) (time.Duration, error) {
 	name := path.Join("/proc", process, "stat")
-	stat, err := p.h.ReadAttribute(name)
+	fields, err := p.stat(process)
 	if err != nil {
 		return 0, err
 	}
-	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:]) // the name, field 2, may have anything in it
-	const startTime = 22 - 3                                        // fields begins with field 3
+	const startTime = 22 - 3 // fields begins with field 3
 	if len(fields) <= startTime {
 		return 0, &fs.PathError{Op: "parse", Path: name, Err: fs.ErrInvalid}
 	}
@@ -100,4 +99,11 @@ func (p Processes) StartedAfterBoot(process string) (time.Duration, error) {
 		return 0, &fs.PathError{Op: "parse", Path: name, Err: err}
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond, nil
+}
+
+// stat returns the fields of /proc/<process>/stat from field 3 on. The process's name, field 2, may have anything in
+// it.
+func (p Processes) stat(process string) ([]string, error) {
+	stat, err := p.h.ReadAttribute(path.Join("/proc", process, "stat"))
+	return strings.Fields(stat[strings.LastIndex(stat, ")")+1:]), err
 }

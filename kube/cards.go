@@ -54,7 +54,7 @@ func cardOf(def *accel.Definition, x accel.Accelerator) (card, bool) {
 	offered := def.OfferedAs(x.Profile)
 	domain, _, _ := strings.Cut(offered, "/")
 	c := card{
-		Name: accel.CardName(x.ID), Has: map[string]string{offered: strconv.Itoa(def.Replicas())},
+		Name: accel.CardName(x.ID), Has: map[string]string{offered: strconv.Itoa(def.ReplicasOf(x))},
 		Off: !x.Offered(),
 	}
 	if x.NUMANode >= 0 {

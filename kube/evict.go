@@ -54,7 +54,7 @@ func (k *Kube) NewEvictor() *Evictor { return &Evictor{kube: k} }
 
 // Evict asks the API server to evict the pods among the holders that look finds, and returns without waiting for their
 // end. It respects disruption budgets: a pod that may not be disrupted now gives EvictionRefused, and the caller must
-// ask again. It ignores holders that are not pods. A pod that is gone is no problem.
+// ask again. It ignores holders that are not pods. A pod that is gone, or is ending already, is no problem.
 //
 // The kubelet knows holders by name, and what it says may be old. Evict therefore lists the pods of the node before it
 // calls look, and evicts only those that were there at its first call: a pod that was created since, under the name of
@@ -72,7 +72,7 @@ func (e *Evictor) Evict(ctx context.Context, look func() []accel.Holder) *accel.
 			e.first[p.UID] = true
 		}
 	}
-	listed = slices.DeleteFunc(listed, func(p corev1.Pod) bool { return !e.first[p.UID] })
+	listed = slices.DeleteFunc(listed, func(p corev1.Pod) bool { return !e.first[p.UID] || p.DeletionTimestamp != nil })
 	var refusals []string
 	for _, p := range listed {
 		if !slices.ContainsFunc(holders, func(h accel.Holder) bool { return holds(h, p) }) {

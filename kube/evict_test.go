@@ -158,6 +158,17 @@ func TestEvictNames(t *testing.T) {
 	}
 }
 
+// TestEvictEnding: a pod that is ending is not evicted again.
+func TestEvictEnding(t *testing.T) {
+	ending := evictable("team", "train-0", "u-1")
+	ending.DeletionTimestamp = &metav1.Time{}
+	k, f := evicting(nil, ending)
+	problem := k.NewEvictor().Evict(t.Context(), func() []accel.Holder { return []accel.Holder{{PodUID: "u-1"}} })
+	if problem != nil || len(f.asked) != 1 {
+		t.Errorf("%v, asked %q", problem, f.asked)
+	}
+}
+
 // TestEvictNoSuccessor: a pod that was created under the name of a holder stays, whenever it has come.
 func TestEvictNoSuccessor(t *testing.T) {
 	holder := []accel.Holder{{Namespace: "team", Pod: "train-0"}}

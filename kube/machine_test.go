@@ -126,3 +126,25 @@ func none(m *accel.Machine) {
 }
 
 func kindOf(length int) string { return fmt.Sprintf("x-%0*d", length-2, 0) }
+
+// repairOf is a machine whose first device needs a reset.
+func repairOf(r accel.RepairHave) change {
+	return func(m *accel.Machine) {
+		have := m.Have["qemu-edu"]
+		have.Accelerators = slices.Clone(have.Accelerators)
+		have.Accelerators[0].Repair = &r
+		m.Have["qemu-edu"] = have
+	}
+}
+
+// usedBy is a machine whose first device is used without a request.
+func usedBy(comm string) change {
+	return func(m *accel.Machine) {
+		have := m.Have["qemu-edu"]
+		have.Accelerators = slices.Clone(have.Accelerators)
+		have.Accelerators[0].Unrequested = &accel.UnrequestedHave{Count: 1, Users: []accel.UnrequestedUser{{
+			Holder: accel.Holder{PID: 7, Comm: comm}, Processes: 1, Unit: "x.service", Since: start().Add(time.Hour),
+		}}}
+		m.Have["qemu-edu"] = have
+	}
+}

@@ -85,7 +85,7 @@ func annotationChanges(node *corev1.Node, r *rendered) map[string]any {
 		}
 	}
 	for key := range node.Annotations {
-		for _, prefix := range []string{accel.ReportAnnotation, accel.ServedAnnotation} {
+		for _, prefix := range []string{accel.ReportAnnotation, accel.RepairAnnotation, accel.ServedAnnotation} {
 			if kind, mine := strings.CutPrefix(key, prefix); mine && !r.kinds[kind] {
 				changes[key] = nil
 			}

@@ -34,6 +34,9 @@ func render(m accel.Machine) *rendered {
 		if have.UpgradeReport.Known {
 			r.annotations[accel.ReportAnnotation+kind] = have.UpgradeReport.Value.String()
 		}
+		if have.RepairReport.Known {
+			r.annotations[accel.RepairAnnotation+kind] = have.RepairReport.Value.String()
+		}
 		if have.ServedDigest.Known {
 			r.annotations[accel.ServedAnnotation+kind] = have.ServedDigest.Value
 		}

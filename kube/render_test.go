@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -232,6 +233,18 @@ func TestCondition(t *testing.T) {
 	}
 }
 
+// set puts a setting of the last device into a state.
+func set(state accel.SettingState) func(*accel.Machine) {
+	return func(m *accel.Machine) {
+		have := m.Have["qemu-edu"]
+		have.Accelerators = slices.Clone(have.Accelerators)
+		have.Accelerators[len(have.Accelerators)-1].Settings = []accel.SettingHave{
+			{Name: "limit", Want: "7", Value: "5", State: state, Message: "why"},
+		}
+		m.Have["qemu-edu"] = have
+	}
+}
+
 func TestTransitions(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -261,6 +274,26 @@ func TestTransitions(t *testing.T) {
 			"the same again", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "a")),
 			readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "b")), nil,
 		},
+		{
+			"use without a request", readyMachine(), readyMachine(usedBy("sh")),
+			[]news{{true, "UnrequestedUse", "qemu-edu: 0000:01:00.0 is in use without a request: " +
+				"process 7 sh (of the host, in x.service). " + accel.UnrequestedUse.Doc().Remedy}},
+		},
+		{
+			"reset", readyMachine(), readyMachine(repairOf(accel.RepairHave{State: accel.RepairRuns, Attempts: 1})),
+			[]news{{false, "DeviceReset", "qemu-edu: 0000:01:00.0: it is being reset; reset once before (: )"}},
+		},
+		{
+			"no longer repaired", readyMachine(),
+			readyMachine(repairOf(accel.RepairHave{State: accel.RepairGivenUp, Message: "it was reset 3 times"})),
+			[]news{{true, "RepairGivenUp", "qemu-edu: 0000:01:00.0: given up: it was reset 3 times (: )"}},
+		},
+		{
+			"dry run", readyMachine(),
+			readyMachine(repairOf(accel.RepairHave{State: accel.RepairWaits, Would: true, Message: "for a person"})),
+			[]news{{false, "DeviceResetDryRun", "qemu-edu: 0000:01:00.0: waits for a person (: )"}},
+		},
+		{"use that goes on", readyMachine(usedBy("sh")), readyMachine(usedBy("sh")), nil},
 		{
 			"upgrade wanted", readyMachine(), readyMachine(upgrade("2", "")),
 			[]news{{false, "DriverUpgradePending", "qemu-edu: upgrade from version 1 to version 2: because"}},
@@ -309,6 +342,14 @@ func TestTransitions(t *testing.T) {
 			health(accel.Unhealthy, accel.DeviceFault, "ECC")), []news{
 			{true, "DeviceFault", "qemu-edu: 0000:02:00.0 is unhealthy: ECC"},
 		}},
+		{
+			"a setting", readyMachine(), readyMachine(set(accel.SettingRefused)),
+			[]news{
+				{true, "SettingFailed", "qemu-edu: 0000:02:00.0: setting limit is 5, configured is 7: failed: why. " +
+					accel.SettingFailed.Doc().Remedy},
+			},
+		},
+		{"the same setting", readyMachine(set(accel.SettingRefused)), readyMachine(set(accel.SettingRefused)), nil},
 		{
 			"divided otherwise", readyMachine(part(accel.Healthy, "", "")),
 			readyMachine(part(accel.Gone, accel.DeviceGone, "gone")), nil,

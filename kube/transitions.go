@@ -37,6 +37,14 @@ func transitions(from, to accel.Machine) []news {
 			all = append(all, upgradeNews(c)...)
 		case accel.HealthChange:
 			all = append(all, healthNews(c)...)
+		case accel.RepairChange:
+			all = append(all, repairNews(c))
+		case accel.SettingChange:
+			all = append(all, warning(accel.Problem{Reason: c.Setting.Reason()}, "%s: %s: setting %s", c.Kind, c.Device,
+				c.Setting))
+		case accel.UnrequestedChange:
+			p := accel.Problem{Reason: accel.UnrequestedUse}
+			all = append(all, warning(p, "%s: %s is in use without a request: %s", c.Kind, c.Device, c))
 		}
 	}
 	return all
@@ -85,6 +93,19 @@ func healthNews(c accel.HealthChange) []news {
 			c.From.State)}}
 	}
 	return nil
+}
+
+// repairNews reports what acceld does about a device that needs a reset, or would do.
+func repairNews(c accel.RepairChange) news {
+	x := news{reason: "DeviceReset"}
+	switch {
+	case c.Repair.Would:
+		x.reason = "DeviceResetDryRun"
+	case c.Repair.State == accel.RepairGivenUp:
+		x.warning, x.reason = true, "RepairGivenUp"
+	}
+	x.note = shorten(fmt.Sprintf("%s: %s: %s (%s: %s)", c.Kind, c.Device, c.Repair, c.Why.Reason, c.Why.Message))
+	return x
 }
 
 // camel returns "DriverMissing" for "driver-missing": reasons of events are in CamelCase.

@@ -173,7 +173,7 @@ func devices(s *accel.ProbeSnapshot) map[string]accel.ProbeDevice {
 			break
 		}
 		d.UUID, d.Serial, d.Model, d.Fabric = clean(d.UUID), clean(d.Serial), clean(d.Model), clean(d.Fabric)
-		d.Health = health(d.Health)
+		d.Health, d.Settings = health(d.Health), settings(d.Settings)
 		if len(d.Partitions) > maxPartitions {
 			d.Partitions = d.Partitions[:maxPartitions]
 		}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,7 +36,8 @@ type program struct {
 	end  context.CancelFunc
 	book book
 	divisions
-	ctx context.Context //nolint:containedctx // run's context: divisions end with it
+	sets sets
+	ctx  context.Context //nolint:containedctx // run's context: divisions end with it
 	// news wakes run when the requirements have changed.
 	news chan struct{}
 
@@ -207,15 +207,11 @@ func (a absence) Error() string { return string(a) }
 func (p *program) once(ctx context.Context, def *accel.Definition, bound []string) error {
 	alive, kill := context.WithCancel(ctx)
 	defer kill()
-	argv, own := append([]string(nil), def.Probe.Argv...), false
-	if !strings.Contains(argv[0], "/") {
-		argv[0], own = filepath.Join(p.o.Beside, argv[0]), true
-	}
 	if !p.occupy() {
 		return nil
 	}
 	defer p.vacate()
-	child, err := p.o.Host.Programs().Reside(alive, argv, own)
+	child, err := reside(alive, p.o.Host, p.o.Beside, def)
 	if err != nil {
 		return err
 	}
@@ -236,7 +232,7 @@ func (p *program) once(ctx context.Context, def *accel.Definition, bound []strin
 	select {
 	case <-child.Ended():
 	case <-late.C:
-		p.book.hangs(fmt.Sprintf("%s hangs in the kernel since %s and cannot be ended", filepath.Base(argv[0]),
+		p.book.hangs(fmt.Sprintf("%s hangs in the kernel since %s and cannot be ended", filepath.Base(def.Probe.Argv[0]),
 			time.Now().Format("15:04:05")))
 		p.o.Changed()
 		if ctx.Err() != nil {
@@ -255,7 +251,7 @@ func (p *program) once(ctx context.Context, def *accel.Definition, bound []strin
 	case why != nil:
 		return why
 	}
-	return fmt.Errorf("%s has ended: %s", filepath.Base(argv[0]), child.Err())
+	return fmt.Errorf("%s has ended: %s", filepath.Base(def.Probe.Argv[0]), child.Err())
 }
 
 // occupy marks a program as about to run; it returns false if the program is paused.
@@ -379,6 +375,9 @@ func (p *program) take(def *accel.Definition, bound []string, text []byte, intro
 	case line.Divided != nil:
 		p.book.alive()
 		p.answered(*line.Divided)
+	case line.Set != nil:
+		p.book.alive()
+		p.sets.answered(*line.Set)
 	default:
 		if p.book.hear(line) && line.Snapshot != nil {
 			p.keep(line.Snapshot)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"path"
 	"slices"
+	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/runtime/engine"
@@ -21,6 +22,9 @@ type command struct {
 	Timeout int      `json:"timeout"` // seconds
 }
 
+// hookTime is how long the hook may take by itself, in seconds.
+const hookTime = 5
+
 // hookFile is a hooks.d file, schema 1.0.0 (oci-hooks(5)).
 type hookFile struct {
 	Version string  `json:"version"`
@@ -33,13 +37,13 @@ type hookFile struct {
 
 // hookCommand returns the command that checks the injected device id. With an empty id the program looks into the
 // bundle. The environment is always set: without it a hook inherits its caller's, which an image could influence
-// (CVE-2025-23266).
-func hookCommand(program, id string) command {
+// (CVE-2025-23266). Patience is how long the agent may take to hand over the device.
+func hookCommand(program, id string, patience time.Duration) command {
 	c := command{
 		Path:    program,
 		Args:    []string{programName, "createRuntime"},
 		Env:     []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"},
-		Timeout: 5,
+		Timeout: hookTime + int(patience.Seconds()),
 	}
 	if id != "" {
 		c.Args = append(c.Args, "--device", id)
@@ -51,7 +55,7 @@ func hookCommand(program, id string) command {
 // them. There is no "always", so that pods without our devices never pay for the hook, and no "commands", which
 // fails a container that has none.
 func renderJSON(program string) []byte {
-	f := hookFile{Version: "1.0.0", Hook: hookCommand(program, ""), Stages: []string{"createRuntime"}}
+	f := hookFile{Version: "1.0.0", Hook: hookCommand(program, "", gate.MaxHandover*time.Second), Stages: []string{"createRuntime"}}
 	f.When.Annotations = map[string]string{`^acceld\.dev/devices$`: `^.+$`}
 	b, _ := json.MarshalIndent(f, "", "  ") // texts and a number
 	return append(b, '\n')
@@ -165,7 +169,11 @@ func (r *Runtime) PublishReadiness(defs map[string]*accel.Definition, kinds map[
 	for kind, accs := range kinds {
 		for _, a := range accel.Flat(accs) {
 			nodeless := defs[kind] != nil && len(defs[kind].NodesOf(a.Profile)) == 0
-			f.Devices = append(f.Devices, readiness(kind, a, nodeless))
+			d := readiness(kind, a, nodeless)
+			if defs[kind] != nil && defs[kind].Handover != nil && a.Parent == "" {
+				d.Handover = max(1, int(defs[kind].Handover.Patience().Seconds()))
+			}
+			f.Devices = append(f.Devices, d)
 		}
 	}
 	b, err := gate.Encode(f)

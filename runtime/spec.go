@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	"tags.cncf.io/container-device-interface/pkg/parser"
@@ -111,7 +112,11 @@ func (w *specWriter) own(def *accel.Definition, a accel.Accelerator, program str
 		e.DeviceNodes = append(e.DeviceNodes, w.node(n.Path, permissions))
 	}
 	if program != "" {
-		h := hookCommand(program, a.ID)
+		var patience time.Duration
+		if def.Handover != nil && a.Parent == "" {
+			patience = def.Handover.Patience()
+		}
+		h := hookCommand(program, a.ID, patience)
 		timeout := h.Timeout
 		e.Hooks = []*specs.Hook{{
 			HookName: cdi.CreateRuntimeHook, Path: h.Path, Args: h.Args, Env: h.Env, Timeout: &timeout,

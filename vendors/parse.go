@@ -153,6 +153,10 @@ func (s *shape) check(n *yaml.Node, t reflect.Type, field string) {
 	if n.ShortTag() == "!!null" {
 		return // treated as absent
 	}
+	if t == reflect.TypeFor[accel.SettingValue]() {
+		s.scalar(n, field, "a word, a number, on or off", "!!bool", "!!str", "!!int", "!!float")
+		return
+	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		s.check(n, t.Elem(), field)

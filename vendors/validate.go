@@ -115,9 +115,32 @@ func Validate(def *accel.Definition) []Fault {
 			c.bad(field, "%s, and the definition is confined", does)
 		}
 	}
+	handover(c, def)
+	if def.Repair != nil {
+		c.problems("repair", def.Repair.Problems())
+	}
+	settings(c, def)
+	if def.Unrequested != nil {
+		c.problems("unrequested", def.Unrequested.Problems())
+	}
 	optional(c, "hotplug", def.Hotplug, "safe")
 	optional(c, "reset", def.Reset, accel.ResetFunction, accel.ResetRebind, accel.ResetNever)
 	return c.faults
+}
+
+// handover checks how devices pass from one tenant to the next.
+func handover(c *checker, def *accel.Definition) {
+	h := def.Handover
+	if h == nil {
+		return
+	}
+	c.problems("handover", h.Problems())
+	if h.File != "" {
+		c.inside("handover.file", h.File) // acceld writes to it
+	}
+	if h.Scrub == accel.ScrubReset && def.Reset == accel.ResetNever {
+		c.bad("handover.scrub", "devices of the kind are never reset (reset: never)")
+	}
 }
 
 func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }

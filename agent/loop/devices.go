@@ -90,7 +90,7 @@ func (l *Loop) remember(k *kind, found []accel.Accelerator, now time.Time) []acc
 			if l.facts.Function(id).Address != "" {
 				a.Health.Message = "on the PCI bus, and no device of this kind any more"
 			}
-			a.Bound, a.Nodes, a.Metrics, a.Withheld = "", nil, nil, nil
+			a.Bound, a.Nodes, a.Metrics, a.Withheld, a.Settings, a.Unrequested = "", nil, nil, nil, nil, nil
 			a.Partitions = partitions(accel.Accelerator{Health: a.Health}, a, now)
 		}
 		if now.Sub(k.vanished[id]) < tombstoneFor {

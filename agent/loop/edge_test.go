@@ -86,6 +86,9 @@ func TestGates(t *testing.T) {
 		"no labels":              {func(h *accel.Have) { h.Monitoring.Labelled = false }, accel.Unwatched},
 		"nothing collected":      {func(h *accel.Have) { h.Monitoring.Collected = time.Time{} }, accel.Unwatched},
 		"labels before a driver": {func(h *accel.Have) { h.Driver.Serves = false }, accel.DriverMissing},
+		"none, as it drains":     {inPhase(accel.UpgradeDraining), accel.Ready},
+		"none, as it replaces":   {inPhase(accel.UpgradeReplacing), accel.Ready},
+		"none, upgrade pending":  {inPhase(accel.UpgradePending), accel.KubeletPending},
 	} {
 		h := ready.Have["k-x"]
 		c.change(&h)
@@ -109,6 +112,13 @@ func TestGates(t *testing.T) {
 		if got := Allowed(ready, c.from, c.to); got != c.want {
 			t.Errorf("%s to %s: %t", c.from, c.to, got)
 		}
+	}
+}
+
+// inPhase is a kind in a phase of an upgrade, of which the kubelet offers no device.
+func inPhase(p accel.UpgradePhase) func(*accel.Have) {
+	return func(h *accel.Have) {
+		h.Driver.Upgrade, h.Plugin.Allocatable = &accel.Upgrade{Phase: p}, accel.Known(0)
 	}
 }
 

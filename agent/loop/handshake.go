@@ -15,6 +15,8 @@ import (
 type Handshake struct {
 	UpgradeReport accel.UpgradeReport
 	Grant         accel.Grant
+	RepairReport  accel.RepairReport
+	RepairPermit  accel.RepairPermit
 }
 
 // Handshakes reads the handshakes from the annotations of a node, by kind.
@@ -29,6 +31,16 @@ func Handshakes(annotations map[string]string) map[string]Handshake {
 		if kind, ok := strings.CutPrefix(key, accel.GrantAnnotation); ok {
 			x := out[kind]
 			x.Grant = accel.ParseGrant(value)
+			out[kind] = x
+		}
+		if kind, ok := strings.CutPrefix(key, accel.RepairAnnotation); ok {
+			x := out[kind]
+			x.RepairReport = accel.ParseRepairReport(value)
+			out[kind] = x
+		}
+		if kind, ok := strings.CutPrefix(key, accel.AllowRepairAnnotation); ok {
+			x := out[kind]
+			x.RepairPermit = accel.ParseRepairPermit(value)
 			out[kind] = x
 		}
 	}
@@ -76,5 +88,37 @@ func (l *Loop) observeReport(k *kind) {
 		*shown = accel.Known(failedReport(written.Version, f.Reason))
 	default: // an earlier agent, which ended midway, reported last, and the driver is not back yet
 		*shown = accel.Answer[accel.UpgradeReport]{}
+	}
+}
+
+// reportRepair sets the node's report about devices whose repair a policy limits, and whether the node may begin.
+// Until it is known what is done about each device, the last report stays: it may be of an earlier agent, which had
+// begun.
+func (k *kind) reportRepair(x Handshake, unknown bool) {
+	r := accel.RepairReport{Phase: accel.RepairPhaseIll, Devices: accel.CountPresent(k.have.Accelerators)}
+	for _, a := range k.have.Accelerators {
+		switch {
+		case !k.def.NeedsRepair(a):
+		case a.Repair == nil:
+			unknown = true
+		case a.Repair.Asks:
+			r.Ill, r.Phase = r.Ill+1, accel.RepairPhaseWaiting
+		case a.Repair.State != accel.RepairGivenUp || a.Repair.Common:
+			r.Ill++
+		}
+	}
+	shown := &k.have.RepairReport
+	k.have.RepairAllowed = false
+	switch {
+	case unknown:
+		*shown = accel.Answer[accel.RepairReport]{}
+	case k.def.Repair == nil || k.def.Repair.By == "" || r.Ill == 0:
+		*shown = accel.Known(accel.RepairReport{})
+	case x.RepairPermit.Given && r.Phase == accel.RepairPhaseWaiting:
+		k.have.RepairAllowed = x.RepairReport.Phase == accel.RepairPhaseActing
+		r.Phase = accel.RepairPhaseActing
+		*shown = accel.Known(r)
+	default:
+		*shown = accel.Known(r)
 	}
 }

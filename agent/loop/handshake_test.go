@@ -228,3 +228,83 @@ func TestReportOfAnAgentBefore(t *testing.T) {
 		}
 	})
 }
+
+// A node reports devices that need a reset while it waits, begins when one version of the node object has its report
+// and the permission, and reports nothing when no device needs one.
+func TestRepairReport(t *testing.T) {
+	waits := accel.RepairHave{State: accel.RepairWaits}
+	asks := accel.RepairHave{State: accel.RepairWaits, Asks: true}
+	runs := accel.RepairHave{State: accel.RepairRuns, Asks: true}
+	gaveUp := accel.RepairHave{State: accel.RepairGivenUp}
+	common := accel.RepairHave{State: accel.RepairGivenUp, Common: true}
+	given := accel.ParseRepairPermit("yes 2026-03-04T12:00:00Z")
+	says := accel.ParseRepairReport
+	for name, c := range map[string]struct {
+		repairs []*accel.RepairHave
+		seen    Handshake
+		unknown bool
+		want    string
+		allowed bool
+	}{
+		"nothing is ill":         {},
+		"waits for a pod":        {repairs: []*accel.RepairHave{&waits}, want: "ill 1/3"},
+		"asks":                   {repairs: []*accel.RepairHave{&asks, &waits}, want: "waiting 2/3"},
+		"given up":               {repairs: []*accel.RepairHave{&gaveUp}},
+		"given up, most are ill": {repairs: []*accel.RepairHave{&common, &common}, want: "ill 2/3"},
+		"not known yet":          {repairs: []*accel.RepairHave{&asks, nil}, want: "?"},
+		"policies unknown":       {repairs: []*accel.RepairHave{&asks}, unknown: true, want: "?"},
+		"allowed": {
+			repairs: []*accel.RepairHave{&asks}, seen: Handshake{RepairReport: says("waiting 1/3"), RepairPermit: given},
+			want: "repairing 1/3",
+		},
+		"allowed, and the controller knows": {
+			repairs: []*accel.RepairHave{&runs}, seen: Handshake{RepairReport: says("repairing 2/3"), RepairPermit: given},
+			want: "repairing 1/3", allowed: true,
+		},
+		"taken back": {
+			repairs: []*accel.RepairHave{&asks}, seen: Handshake{
+				RepairReport: says("repairing 1/3"), RepairPermit: accel.ParseRepairPermit("- 2026-03-04T12:00:00Z"),
+			},
+			want: "waiting 1/3",
+		},
+		"allowed, and nothing to do": {
+			repairs: []*accel.RepairHave{&waits}, seen: Handshake{RepairReport: says("repairing 1/3"), RepairPermit: given},
+			want: "ill 1/3",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &kind{def: &accel.Definition{Kind: "k-x", Repair: &accel.Repair{Reset: accel.RepairIdle, By: "fleet"}}}
+			k.have.Accelerators = make([]accel.Accelerator, 3)
+			for i := range k.have.Accelerators {
+				a := &k.have.Accelerators[i]
+				a.Health.State = accel.Healthy
+				if i < len(c.repairs) {
+					a.Health = accel.Health{State: accel.Unhealthy, Action: accel.ActionResetDevice}
+					a.Repair = c.repairs[i]
+				}
+			}
+			k.reportRepair(c.seen, c.unknown)
+			got := "?"
+			if k.have.RepairReport.Known {
+				got = k.have.RepairReport.Value.String()
+			}
+			if diff := cmp.Diff([]any{c.want, c.allowed}, []any{got, k.have.RepairAllowed}); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestHandshakes(t *testing.T) {
+	got := Handshakes(map[string]string{
+		"acceld.dev/upgrade-a": "waiting 2", "acceld.dev/grant-a": "2 2026-03-04T12:00:00Z",
+		"acceld.dev/repair-b": "waiting 1/8", "acceld.dev/allow-repair-b": "yes 2026-03-04T12:00:00Z", "example.com/x": "y",
+	})
+	at := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	if diff := cmp.Diff(map[string]Handshake{
+		"a": {UpgradeReport: accel.ParseUpgradeReport("waiting 2"), Grant: accel.Grant{Version: "2", Since: at}},
+		"b": {RepairReport: accel.ParseRepairReport("waiting 1/8"), RepairPermit: accel.RepairPermit{Given: true, Since: at}},
+	}, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -24,6 +24,7 @@ func (w *worker) observe(k *kind, now time.Time, look depth) {
 	k.have.Driver.Next = k.next
 	w.observeUpgrade(k, now)
 	w.observeReport(k)
+	k.reportRepair(w.handshake(k), w.want.PoliciesUnknown)
 	k.judgeProof()
 	w.offer(k, now)
 	w.observeLabels(k)

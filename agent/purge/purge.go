@@ -3,7 +3,9 @@
 package purge
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -16,7 +18,9 @@ import (
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/probe"
 	"github.com/acceld/acceld/runtime"
+	"github.com/acceld/acceld/settings"
 )
 
 // Options of a purge.
@@ -55,15 +59,16 @@ func Left(outcomes []ledger.Outcome) int {
 	return n
 }
 
-// run purges in an order in which the purge may stop after any step: first no new container gets a device, then the
-// drivers are unloaded, then the remaining files go, and finally the record of it all.
+// run purges in an order in which the purge may stop after any step: first no new container gets a device, then
+// the settings of devices are restored and the drivers are unloaded, then the remaining files go, and finally the
+// record of it all.
 func (g *purge) run(ctx context.Context) *accel.Problem {
 	live := g.Host.Live()
 	if live && !g.dry && os.Geteuid() != 0 {
 		return accel.Problemf(accel.PermissionDenied, "cannot purge as user %d: it takes root", os.Geteuid())
 	}
 	if !g.dry && (live || g.Host.Exists(ledger.RunDir)) {
-		release, problem := lock.Agent(g.Host)
+		release, problem := lock.Agent(g.Host, "")
 		if problem != nil {
 			return g.stopFirst(problem)
 		}
@@ -74,6 +79,9 @@ func (g *purge) run(ctx context.Context) *accel.Problem {
 		return problem
 	}
 	if live {
+		if problem := g.settings(ctx); problem != nil {
+			return problem
+		}
 		if problem := g.drivers(ctx); problem != nil {
 			return problem
 		}
@@ -128,6 +136,36 @@ func (g *purge) files(ctx context.Context, only func(string) bool) *accel.Proble
 	return nil
 }
 
+// settings restores what was set on devices before acceld, while their drivers are still bound.
+func (g *purge) settings(ctx context.Context) *accel.Problem {
+	cleaner := driver.NewCleaner(g.Driver(nil))
+	out, problem := settings.Purge(ctx, settings.PurgeOptions{
+		Host: g.Host, Ledger: g.Ledger, DryRun: g.dry,
+		Start: func(ctx context.Context, kind string) (settings.Program, error) {
+			if def := g.Kinds[kind]; def != nil && def.Probe != nil {
+				return probe.Start(ctx, g.Host, agent.OwnPrograms(), def)
+			}
+			return nil, fmt.Errorf("no definition of kind %q names it", kind)
+		},
+		Users: func(kind, device string) (names []string) {
+			def := g.Kinds[kind]
+			if def == nil {
+				return nil
+			}
+			for _, a := range g.Accelerators(def, detect.Detect(g.Host, detect.Options{})) {
+				for _, u := range cleaner.Users(def, a) {
+					if a.ID == device {
+						names = append(names, u.String())
+					}
+				}
+			}
+			return names
+		},
+	})
+	g.outcomes = append(g.outcomes, out...)
+	return problem
+}
+
 // drivers undoes what was done to the running kernel.
 func (g *purge) drivers(ctx context.Context) *accel.Problem {
 	facts := detect.Detect(g.Host, detect.Options{})
@@ -155,12 +193,14 @@ func (g *purge) nodes() *accel.Problem {
 // restored.
 func (g *purge) forgetKernel(ofKernel func(string) bool) *accel.Problem {
 	notes, err := g.Ledger.Notes("")
-	if err == nil && !g.dry {
+	lasting, unread := g.Ledger.LastingNotes("")
+	if err = cmp.Or(err, unread); err == nil && !g.dry {
 		_, err = g.Ledger.Undo(ledger.UndoOptions{Keep: true, Only: ofKernel})
 		for _, n := range notes {
-			if err == nil {
-				err = g.Ledger.Forget(n.Kind, n.Name)
-			}
+			err = cmp.Or(err, g.Ledger.Forget(n.Kind, n.Name))
+		}
+		for _, n := range lasting {
+			err = cmp.Or(err, g.Ledger.ForgetLasting(n.Kind, n.Name))
 		}
 	}
 	if err != nil {

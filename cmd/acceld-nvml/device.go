@@ -19,7 +19,7 @@ type device struct {
 	calls  *calls
 	files  files
 	wishes chan struct{}
-	orders chan accel.ProbeDivision // how it must be divided
+	orders chan order
 
 	known bool // it has answered once
 	busy  bool // a reading was requested and has not arrived
@@ -54,18 +54,24 @@ type part struct {
 	attributes nvml.DeviceAttributes
 }
 
+// order is what has to be done with a device; one of the fields is set. In an answer they have the result.
+type order struct {
+	divide *accel.ProbeDivision
+	set    *accel.ProbeSet
+}
+
 // answer is the result of one reading.
 type answer struct {
 	device *device
 	state
 	readings map[string]float64
-	divided  *accel.ProbeDivision // the result of an order to divide, if any
+	order    // that was obeyed before, if any
 }
 
 func newDevice(w *watch, handle nvml.Device, id string) *device {
 	return &device{
 		handle: handle, id: id, calls: newCalls(w.lib), files: w.files, wishes: make(chan struct{}, 1),
-		orders: make(chan accel.ProbeDivision, 1),
+		orders: make(chan order, 1),
 		state:  state{about: accel.ProbeDevice{ID: id}},
 	}
 }
@@ -88,7 +94,7 @@ func (d *device) late(patience time.Duration) bool {
 // take processes an answer.
 func (d *device) take(a answer) {
 	d.known = true
-	if a.divided == nil {
+	if a.order == (order{}) {
 		d.busy = false
 	}
 	d.state = a.state
@@ -100,24 +106,32 @@ func (d *device) take(a answer) {
 // work answers requests until ctx ends.
 func (d *device) work(ctx context.Context, answers chan<- answer) {
 	for {
-		var order *accel.ProbeDivision
+		var o order
 		select {
 		case <-d.wishes:
-		case o := <-d.orders:
-			order = &o
-			if err := d.divide(o.Parts); err != nil {
-				o.Problem = err.Error()
-			}
+		case o = <-d.orders:
+			d.obey(o)
 		case <-ctx.Done():
 			return
 		}
 		a := d.read()
-		a.divided = order
+		a.order = o
 		select {
 		case answers <- a:
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// obey does what is ordered, and adds the problem to it if there is one.
+func (d *device) obey(o order) {
+	if o.set != nil {
+		d.set(o.set)
+		return
+	}
+	if err := d.divide(o.divide.Parts); err != nil {
+		o.divide.Problem = err.Error()
 	}
 }
 
@@ -134,6 +148,7 @@ func (d *device) read() answer {
 	a.facts = d.learn(a.about.Model, a.readings)
 	a.about.Partitions, a.facts.parts = d.partitions()
 	a.switched, a.peers = links(c, d.handle)
+	a.about.Settings = d.settings()
 	a.about.Health = d.health(len(a.about.Partitions))
 	if c.lost {
 		a.readings = map[string]float64{}

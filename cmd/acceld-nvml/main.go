@@ -1,7 +1,7 @@
 // Command acceld-nvml watches NVIDIA's devices through NVML, the driver's library, and writes its reports to standard
 // output as accel.ProbeLine. The agent starts it inside the host's root, so that it uses the host's library. It is a
 // separate program because an NVML call can take minutes, or never return, when a GPU is faulty, and because the agent
-// is not linked to a C library. It changes only the instances of a GPU, and only on request.
+// is not linked to a C library. It changes the instances and the settings of a GPU, and only on request.
 package main
 
 import (

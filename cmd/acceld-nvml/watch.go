@@ -66,9 +66,9 @@ func (w *watch) run(ctx context.Context, version string) error {
 		case a := <-answers:
 			a.device.take(a)
 			w.say.line(accel.ProbeLine{Readings: map[string]map[string]float64{a.device.id: a.readings}})
-			if a.divided != nil {
+			if a.order != (order{}) {
 				w.tell()
-				w.say.line(accel.ProbeLine{Divided: a.divided})
+				w.say.line(accel.ProbeLine{Divided: a.divide, Set: a.set})
 			}
 		case r := <-requests:
 			w.order(r)
@@ -108,23 +108,34 @@ func (w *watch) hear(ctx context.Context, requests chan<- accel.ProbeRequest) {
 
 // order passes on a request.
 func (w *watch) order(r accel.ProbeRequest) {
-	if r.Divide == nil {
+	var o order
+	var id string
+	switch {
+	case r.Divide != nil:
+		o.divide, id = r.Divide, r.Divide.Device
+	case r.Set != nil:
+		o.set, id = r.Set, r.Set.Device
+	default:
 		return
 	}
-	answer := *r.Divide
+	problem := "NVML does not know it"
 	for _, d := range w.devices {
-		if d.id != answer.Device {
+		if d.id != id {
 			continue
 		}
 		select {
-		case d.orders <- answer:
+		case d.orders <- o:
 			return
 		default:
-			answer.Problem = "it is already being divided"
+			problem = "it is busy with an earlier request"
 		}
 	}
-	answer.Problem = cmp.Or(answer.Problem, "NVML does not know it")
-	w.say.line(accel.ProbeLine{Divided: &answer})
+	if o.set != nil {
+		o.set.Problem = problem
+	} else {
+		o.divide.Problem = problem
+	}
+	w.say.line(accel.ProbeLine{Divided: o.divide, Set: o.set})
 }
 
 // versions describes the loaded module and the library's file.

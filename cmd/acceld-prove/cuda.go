@@ -25,13 +25,18 @@ func forms() []string {
 
 // cuda computes through the CUDA driver interface (CUDA Driver API reference, 12.2). Nothing is released: the driver
 // does that when the process ends.
-func cuda(name string, w *work, line *accel.ProofLine) error {
+func cuda(name, uuid string, w *work, line *accel.ProofLine) error {
 	if name == "" {
 		name = "libcuda.so.1"
 	}
 	// A result that the driver kept from an earlier run would prove the cache.
 	if err := os.Setenv("CUDA_CACHE_DISABLE", "1"); err != nil {
 		return err
+	}
+	if uuid != "" {
+		if err := os.Setenv("CUDA_VISIBLE_DEVICES", uuid); err != nil {
+			return err
+		}
 	}
 	l, err := load(name, cudaCodes())
 	if err != nil {
@@ -40,7 +45,7 @@ func cuda(name string, w *work, line *accel.ProofLine) error {
 	if err := l.call("cuInit", 0); err != nil {
 		return err
 	}
-	device, err := cudaDevice(l, line)
+	device, err := cudaDevice(l, uuid, line)
 	if err != nil {
 		return err
 	}
@@ -59,15 +64,18 @@ func cuda(name string, w *work, line *accel.ProofLine) error {
 }
 
 // cudaDevice finds the device and says what it is.
-func cudaDevice(l *library, line *accel.ProofLine) (device int32, err error) {
+func cudaDevice(l *library, uuid string, line *accel.ProofLine) (device int32, err error) {
 	var version int32
 	if err := l.call("cuDriverGetVersion", &version); err != nil {
 		return 0, err
 	}
 	line.Driver = fmt.Sprintf("%d.%d", version/1000, version%1000/10)
-	if line.Device == "" {
+	switch {
+	case uuid != "":
+		device, err = cudaAlone(l, uuid)
+	case line.Device == "":
 		err = l.call("cuDeviceGet", &device, 0)
-	} else {
+	default:
 		bus := append([]byte(line.Device), 0)
 		err = l.call("cuDeviceGetByPCIBusId", &device, &bus[0])
 	}
@@ -83,6 +91,27 @@ func cudaDevice(l *library, line *accel.ProofLine) (device int32, err error) {
 		return 0, err
 	}
 	line.Name = text(title)
+	return device, nil
+}
+
+// cudaAlone returns the only device that the library sees, if it has the UUID. That of a part of a device is the part's
+// own.
+func cudaAlone(l *library, uuid string) (device int32, err error) {
+	const call = "cuDeviceGetUuid_v2"
+	if err := l.call("cuDeviceGet", &device, 0); err != nil {
+		return 0, err
+	}
+	var got [16]byte
+	if err := l.call(call, &got[0], int(device)); err != nil {
+		return 0, err
+	}
+	_, want, _ := strings.Cut(uuid, "-") // "GPU-" or "MIG-"
+	if digits := fmt.Sprintf("%x", got); digits != strings.ToLower(strings.ReplaceAll(want, "-", "")) {
+		return 0, &failure{
+			kind: accel.FaultNoDevice, call: call, name: l.name,
+			message: fmt.Sprintf("the library was told to show only %q, and shows %s", uuid, digits),
+		}
+	}
 	return device, nil
 }
 

@@ -29,6 +29,7 @@ func run() error {
 	api := flag.String("api", "", "the interface: cuda or opencl")
 	library := flag.String("library", "", "the library's soname or path; empty means the usual one of the interface")
 	device := flag.String("device", "", "the PCI address of the device, such as 0000:3b:00.0; empty means the only one")
+	uuid := flag.String("uuid", "", "all that the library may see: a device or a part of one; then -device is only a name")
 	seed := flag.Uint64("seed", 0, "where the random numbers begin")
 	flag.Parse()
 	out, err := quiet()
@@ -40,7 +41,7 @@ func run() error {
 	}
 	line := accel.ProofLine{Device: *device, Seed: *seed}
 	began := time.Now()
-	if err := prove(*api, *library, &line); err != nil {
+	if err := prove(*api, *library, *uuid, &line); err != nil {
 		if line.Fault = fault(err); line.Fault == nil {
 			return err
 		}
@@ -50,16 +51,16 @@ func run() error {
 }
 
 // prove computes through an interface.
-func prove(api, library string, line *accel.ProofLine) error {
+func prove(api, library, uuid string, line *accel.ProofLine) error {
 	w := newWork(line.Seed)
 	var err error
-	switch api {
-	case "cuda":
-		err = cuda(library, w, line)
-	case "opencl":
+	switch {
+	case api == "cuda":
+		err = cuda(library, uuid, w, line)
+	case api == "opencl" && uuid == "":
 		err = opencl(library, w, line)
 	default:
-		return fmt.Errorf("there is no interface %q: want cuda or opencl", api)
+		return fmt.Errorf("there is no interface %q: want cuda, or opencl without a UUID", api)
 	}
 	if err != nil {
 		return err

@@ -254,6 +254,9 @@ func nodeRow(n policy.NodeView) page.TableRow {
 		if k.Policy != "" {
 			policies.Add(paragraph(k.Policy))
 		}
+		if text := repairText(k); text != "" {
+			says.Add(paragraph(text))
+		}
 	}
 	if n.Ready != "True" && n.Reason != "" {
 		says.Add(page.El("p", page.El("b", page.Text(n.Reason)), page.Text(": "+n.Message)))
@@ -266,6 +269,27 @@ func nodeRow(n policy.NodeView) page.TableRow {
 		says.Add(paragraph("cordoned" + by))
 	}
 	return row(page.El("span", page.Class("id"), page.Text(n.Name)), kinds, drivers, policies, says)
+}
+
+// repairText says what the node does about devices that need a reset; empty if there are none, or no policy limits
+// that.
+func repairText(k policy.KindView) string {
+	r := k.RepairReport
+	text := fmt.Sprintf("%d of %d %s need a reset, ", r.Ill, r.Devices, k.Kind)
+	switch r.Phase {
+	case accel.RepairPhaseIll:
+		return text + "and cannot have it now"
+	case accel.RepairPhaseWaiting:
+		if k.MayRepair {
+			return text + "and the node may begin"
+		}
+		return text + "and wait for the policy"
+	case accel.RepairPhaseActing:
+		return text + "and are being repaired"
+	case accel.RepairPhaseUnclear:
+		return k.Kind + ": what the node says of its repairs cannot be read"
+	}
+	return ""
 }
 
 // phaseOf returns the progress of a kind on a node: the first published state that is not reached.
@@ -291,8 +315,9 @@ func policySection(x policy.PolicyView, now time.Time) page.Node {
 	tone, head := page.Busy, page.El("h2", page.Text("Policy "+x.Name+" "))
 	var conditions page.Node
 	for _, c := range x.Status.Conditions {
-		bad := c.Type == policy.ConditionConflict && c.Status == "True" || c.Type == policy.ConditionAccepted &&
-			c.Status == "False"
+		bad := c.Type == policy.ConditionConflict && c.Status == "True" ||
+			slices.Contains([]string{policy.ConditionAccepted, policy.ConditionRepair}, c.Type) && c.Status == "False"
+		repair := c.Type == policy.ConditionRepair && c.Reason != "Idle"
 		switch {
 		case c.Type == policy.ConditionReady && c.Status == "True":
 			tone = page.Good
@@ -307,7 +332,7 @@ func policySection(x policy.PolicyView, now time.Time) page.Node {
 			tone = page.Bad
 			head.Add(page.Badge(page.Bad, c.Type+": "+c.Reason), page.Text(" "))
 		}
-		if c.Message != "" && (bad || c.Type == policy.ConditionReady || c.Type == policy.ConditionDryRun) {
+		if c.Message != "" && (bad || repair || c.Type == policy.ConditionReady || c.Type == policy.ConditionDryRun) {
 			conditions.Add(page.El("p", page.Text(c.Message), page.Text(". Since "),
 				page.Ago(now, c.LastTransitionTime)))
 		}
@@ -320,10 +345,13 @@ func policySection(x policy.PolicyView, now time.Time) page.Node {
 	if len(x.Status.Slots) > 0 {
 		list := page.El("ul", page.Class("small"))
 		for _, slot := range x.Status.Slots {
-			list.Add(page.El("li", page.Text(fmt.Sprintf("%s may replace the driver of %s by %s, since ", slot.Node, slot.Kind,
-				cmp.Or(slot.Version, "what its sources have"))), page.Ago(now, slot.Since)))
+			what := "replace the driver of " + slot.Kind + " by " + cmp.Or(slot.Version, "what its sources have")
+			if slot.Repair {
+				what = "repair devices of " + slot.Kind
+			}
+			list.Add(page.El("li", page.Text(slot.Node+" may "+what+", since "), page.Ago(now, slot.Since)))
 		}
-		s.Add(page.El("h3", page.Text("At it now")), list)
+		s.Add(page.El("h3", page.Text("In progress")), list)
 	}
 	if len(x.Status.Blocked) > 0 {
 		var rows []page.TableRow

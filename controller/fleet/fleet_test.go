@@ -188,6 +188,46 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// TestRepairsOnPage: the page shows what is repaired, and why not.
+func TestRepairsOnPage(t *testing.T) {
+	ill := func(report string, may bool) func(n *policy.NodeView) {
+		return func(n *policy.NodeView) {
+			n.Kinds[0].RepairReport, n.Kinds[0].MayRepair = accel.ParseRepairReport(report), may
+		}
+	}
+	nodes := []policy.NodeView{
+		node("a", accel.PhaseReady, ill("repairing 1/8", true)), node("b", accel.PhaseReady, ill("waiting 2/8", false)),
+		node("c", accel.PhaseReady, ill("waiting 3/8", true)), node("d", accel.PhaseReady, ill("ill 4/8", false)),
+		node("e", accel.PhaseReady, ill("soon", false)), node("f", accel.PhaseReady),
+	}
+	o := options(nodes)
+	repair := policy.Condition{Type: policy.ConditionRepair, Status: "True", Reason: "Idle", Message: "nothing to do"}
+	o.Overview = func() (policy.Overview, bool) {
+		return policy.Overview{Nodes: nodes, Policies: []policy.PolicyView{{Name: "edu", Status: policy.Status{
+			Slots:      []policy.Slot{{Node: "a", Kind: "qemu-edu", Repair: true, Since: noon().Add(-time.Minute)}},
+			Conditions: []policy.Condition{repair},
+		}}}}, true
+	}
+	_, body := served(t, o, "/")
+	for _, want := range []string{
+		"1 of 8 qemu-edu need a reset, and are being repaired", "2 of 8 qemu-edu need a reset, and wait for the policy",
+		"3 of 8 qemu-edu need a reset, and the node may begin", "4 of 8 qemu-edu need a reset, and cannot have it now",
+		"what the node says of its repairs cannot be read", "a may repair devices of qemu-edu, since",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q on the page\n%s", want, body)
+		}
+	}
+	if strings.Contains(body, "nothing to do") {
+		t.Error("an idle condition is news")
+	}
+	repair.Status, repair.Reason, repair.Message = "False", "Breaker", "40 nodes have devices that need a reset"
+	_, body = served(t, o, "/")
+	if !strings.Contains(body, "Repair: Breaker") || !strings.Contains(body, repair.Message) {
+		t.Errorf("the breaker is not on the page\n%s", body)
+	}
+}
+
 // TestMany: thousands of nodes do not make an endless page.
 func TestMany(t *testing.T) {
 	var nodes []policy.NodeView

@@ -33,21 +33,22 @@ func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, all []*ve
 		slots = append(slots, d.given...)
 	}
 	written, ok := c.tell(ctx, v, d, slots, due)
-	for _, s := range written {
+	for _, s := range repairs(written, false) {
 		held[s.Node] = true
 	}
 	if !ok {
-		for _, s := range slots {
+		for _, s := range repairs(slots, false) {
 			held[s.Node] = true // undo nothing on these nodes until the status is certain
 		}
 		return
 	}
-	if d.policy.DeletionTimestamp != nil || d.policy.Spec.Upgrade == nil {
+	if d.policy.DeletionTimestamp != nil {
 		return
 	}
 	untold := slices.DeleteFunc(slices.Clone(written), func(s Slot) bool {
 		_, over := d.ended[s]
-		return over || v.nodes[s.Node].knows(s)
+		return over || v.nodes[s.Node].knows(s) || s.Repair && d.policy.Spec.Repair == nil ||
+			!s.Repair && d.policy.Spec.Upgrade == nil
 	})
 	if len(untold) == 0 || !c.current(ctx, all) {
 		return
@@ -105,18 +106,18 @@ func (c *Controller) takeBack(ctx context.Context, n *Node, s Slot, p *Policy) b
 	if n == nil {
 		return true
 	}
-	if n.acts(s.Kind) && p.DeletionTimestamp == nil {
-		return false // the policy no longer orders this upgrade, but the node still finishes it
+	if n.acts(s) && p.DeletionTimestamp == nil {
+		return false // the policy no longer gives this slot, but the node still finishes
 	}
-	if g := n.granted(s.Kind); g.Version == "" && !g.Since.Before(s.Since) {
+	if !n.permitted(s) && n.knows(s) {
 		return true // already withdrawn
 	}
-	withdrawn := object{accel.GrantAnnotation + s.Kind: accel.Grant{Since: s.Since}.String()}
-	if _, err := c.patchNode(ctx, n, object{"annotations": withdrawn}, nil); err != nil {
+	if _, err := c.patchNode(ctx, n, object{"annotations": s.notice(false)}, nil); err != nil {
 		c.failed(ctx, "taking back a grant", n.Name, err)
 		return false
 	}
-	c.o.Log.Info("slot ended", "policy", p.Name, "kind", s.Kind, "node", s.Node, "version", s.Version)
+	c.o.Log.Info("slot ended", "policy", p.Name, "kind", s.Kind, "node", s.Node, "version", s.Version, "repair",
+		s.Repair)
 	return true
 }
 
@@ -145,14 +146,15 @@ func (c *Controller) tell(ctx context.Context, v view, d *verdict, slots []Slot,
 	for _, s := range d.given {
 		if slices.ContainsFunc(answer.Status.Slots, s.Equal) {
 			c.metrics.slots.Inc()
-			c.o.Log.Info("slot given", "policy", name, "kind", s.Kind, "node", s.Node, "version", s.Version)
+			c.o.Log.Info("slot given", "policy", name, "kind", s.Kind, "node", s.Node, "version", s.Version,
+				"repair", s.Repair)
 		}
 	}
 	d.policy = answer
 	return answer.Status.Slots, true
 }
 
-// grant gives a node its slot. If the policy asks for it, the node is cordoned and drained first.
+// grant gives a node its slot. If the policy asks for it, the node is cordoned and drained before an upgrade.
 func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 	if n == nil || p.Spec.DryRun {
 		return
@@ -161,7 +163,10 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 		return // already granted, or the slot is over and this read is stale
 	}
 	u := p.Spec.Upgrade
-	if u.Drain == nil {
+	if s.Repair {
+		u = &accel.Rollout{}
+	}
+	if u.Drain == nil && !s.Repair {
 		c.drains.drop(n.Name, p.Name)
 	}
 	_, before := n.Annotations[cordonAnnotation] // whoever has ended that cordon does not want another one
@@ -178,9 +183,8 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 	if u.Drain != nil && !c.drains.done(ctx, n.Name, p.Name, *u.Drain) {
 		return // the end of the drain requests a pass
 	}
-	granted := object{accel.GrantAnnotation + s.Kind: accel.Grant{Version: s.Version, Since: s.Since}.String()}
-	if _, err := c.patchNode(ctx, n, object{"annotations": granted}, nil); err != nil {
-		c.failed(ctx, "granting an upgrade", n.Name, err)
+	if _, err := c.patchNode(ctx, n, object{"annotations": s.notice(true)}, nil); err != nil {
+		c.failed(ctx, "granting a slot", n.Name, err)
 	}
 }
 

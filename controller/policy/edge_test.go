@@ -59,7 +59,7 @@ func TestSlotIsLater(t *testing.T) {
 		v := view{now: now, nodes: map[string]*Node{"a": node}}
 		p := &Policy{}
 		p.Status.LastSlot = c.last
-		if got := v.since(p, kind, Slot{Node: "a"}); !got.Equal(c.want) {
+		if got := v.since(p, Slot{Node: "a", Kind: kind}); !got.Equal(c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -36,6 +36,7 @@ type verdict struct {
 	members   map[string][]string
 	conflicts map[accel.PolicyConflict]string // the value is an example node
 	plans     map[string]Plan                 // by kind
+	mending   RepairPlan                      // of the repairs that the policy limits
 	// limits hold for all kinds of the policy together. teams are the nodes of the rollout of each kind; nil if the
 	// policy orders no upgrades.
 	limits Limits
@@ -76,6 +77,9 @@ func judge(v view) []*verdict {
 	}
 	for _, d := range out {
 		v.decide(d, out)
+	}
+	for _, d := range out { // after all upgrades, which count no slots for repairs
+		v.decideRepairs(d)
 	}
 	ended, plans := 0, 0
 	for _, d := range out {
@@ -120,10 +124,10 @@ func (v view) assign(policies []accel.Policy, verdicts map[string]*verdict) {
 	}
 }
 
-// slotsBefore returns the slots in the status of the policy, by kind.
+// slotsBefore returns the slots for upgrades in the status of the policy, by kind.
 func (d *verdict) slotsBefore() map[string][]Slot {
 	out := map[string][]Slot{}
-	for _, s := range d.policy.Status.Slots {
+	for _, s := range repairs(d.policy.Status.Slots, false) {
 		out[s.Kind] = append(out[s.Kind], s)
 	}
 	return out
@@ -200,7 +204,8 @@ func (d *verdict) take(kind string, plan Plan, before []Slot, v view) {
 	}
 	for _, s := range plan.Slots {
 		if slices.Contains(plan.Given, s.Node) {
-			s.Kind, s.Since = kind, v.since(d.policy, kind, s)
+			s.Kind = kind
+			s.Since = v.since(d.policy, s)
 			d.given = append(d.given, s)
 			continue
 		}
@@ -219,13 +224,13 @@ func (v view) busy(d *verdict, kind string, all []*verdict) map[string]bool {
 	for _, s := range slices.Concat(d.slots, d.given) {
 		out[s.Node] = true
 	}
-	for _, s := range d.policy.Status.Slots {
+	for _, s := range repairs(d.policy.Status.Slots, false) {
 		if s.Kind > kind {
 			out[s.Node] = true
 		}
 	}
 	for _, other := range all {
-		for _, s := range slices.Concat(other.policy.Status.Slots, other.given) {
+		for _, s := range repairs(slices.Concat(other.policy.Status.Slots, other.given), false) {
 			if other != d && d.concerns(s.Node) {
 				out[s.Node] = true
 			}
@@ -243,14 +248,15 @@ func (v view) busy(d *verdict, kind string, all []*verdict) map[string]bool {
 // there.
 func (d *verdict) concerns(node string) bool {
 	_, member := d.members[node]
-	return member || slices.ContainsFunc(d.policy.Status.Slots, func(s Slot) bool { return s.Node == node })
+	upgrades := repairs(d.policy.Status.Slots, false)
+	return member || slices.ContainsFunc(upgrades, func(s Slot) bool { return s.Node == node })
 }
 
-// wind ends the slots of a kind whose upgrades the policy no longer orders. A slot that its node acts on stays,
+// wind ends slots that the policy no longer gives. A slot that its node acts on stays,
 // unless the policy is being deleted.
 func (v view) wind(d *verdict, slots []Slot) {
 	for _, s := range slots {
-		if n := v.nodes[s.Node]; n != nil && n.acts(s.Kind) && d.policy.DeletionTimestamp == nil {
+		if n := v.nodes[s.Node]; n != nil && n.acts(s) && d.policy.DeletionTimestamp == nil {
 			d.slots = append(d.slots, s)
 			continue
 		}
@@ -260,9 +266,9 @@ func (v view) wind(d *verdict, slots []Slot) {
 
 // since is the start of a slot that is given now: later than every slot before it and later than the node's last
 // grant.
-func (v view) since(p *Policy, kind string, s Slot) time.Time {
+func (v view) since(p *Policy, s Slot) time.Time {
 	at := v.now.UTC().Truncate(time.Microsecond)
-	for _, before := range []time.Time{p.Status.LastSlot, v.nodes[s.Node].granted(kind).Since} {
+	for _, before := range []time.Time{p.Status.LastSlot, v.nodes[s.Node].told(s)} {
 		if !at.After(before) {
 			at = before.Add(time.Microsecond)
 		}
@@ -277,7 +283,8 @@ func (v view) team(d *verdict, kind, version string, slots []Slot) []candidate {
 	digest := asked.DriverDigest(kind)
 	for name, n := range v.nodes {
 		belongs := slices.Contains(d.members[name], kind)
-		if !belongs && !(n.acts(kind) && slices.ContainsFunc(slots, func(s Slot) bool { return s.Node == name })) {
+		has := func(s Slot) bool { return s.Node == name }
+		if !belongs && !(n.upgradeReport(kind).Acts() && slices.ContainsFunc(slots, has)) {
 			continue
 		}
 		m := n.member(kind, version, *d.policy.Spec.Upgrade)
@@ -294,20 +301,7 @@ func limits(p *Policy, total int) Limits {
 	timeout, _ := time.ParseDuration(u.Timeout) // Problems reports an invalid one
 	l := Limits{
 		MaxParallel: max(1, u.MaxParallel), MaxUnavailable: u.MaxUnavailable.Of(total), StopAfter: max(1, u.StopAfter),
-		Timeout: timeout, Paused: u.Paused || len(p.problems()) > 0,
-	}
-	for _, w := range u.Windows {
-		x := Window{}
-		for _, name := range w.Days {
-			day, _ := accel.Weekday(name)
-			x.Days = append(x.Days, day)
-		}
-		x.From, _ = accel.TimeOfDay(w.From)
-		x.To, _ = accel.TimeOfDay(w.To)
-		if where, err := time.LoadLocation(w.TimeZone); err == nil {
-			x.Location = where
-		}
-		l.Windows = append(l.Windows, x)
+		Timeout: timeout, Paused: u.Paused || len(p.problems()) > 0, Windows: windows(u.Windows),
 	}
 	return l
 }
@@ -325,12 +319,20 @@ func (p *Policy) problems() []string {
 			}
 		}
 	}
+	if p.Spec.Repair != nil {
+		out = append(out, zoneProblems("repair", p.Spec.Repair.Windows)...)
+	}
 	if p.Spec.Upgrade == nil {
 		return out
 	}
-	for i, w := range p.Spec.Upgrade.Windows {
+	return append(out, zoneProblems("upgrade", p.Spec.Upgrade.Windows)...)
+}
+
+// zoneProblems are the time zones of windows that are not known.
+func zoneProblems(section string, all []accel.RolloutWindow) (out []string) {
+	for i, w := range all {
 		if _, err := time.LoadLocation(w.TimeZone); err != nil {
-			out = append(out, fmt.Sprintf("upgrade.windows[%d].timeZone: %v", i, err))
+			out = append(out, fmt.Sprintf("%s.windows[%d].timeZone: %v", section, i, err))
 		}
 	}
 	return out
@@ -382,12 +384,15 @@ func (v view) tally(d *verdict, slots []Slot) (Nodes, []Blocked) {
 	if why := v.unmade[d.policy.Name]; why != "" {
 		b.add("PriorityClassTaken", why, "")
 	}
+	v.blockRepairs(d, b)
 	for _, name := range slices.Sorted(maps.Keys(d.members)) {
 		n := v.nodes[name]
 		failed, upgrading, waiting, ready := false, false, false, true
 		for _, kind := range d.members[name] {
 			w, why := n.upgradeReport(kind), d.plans[kind].Waits[name]
-			holds := slices.ContainsFunc(slots, func(s Slot) bool { return s.Node == name && s.Kind == kind })
+			holds := slices.ContainsFunc(slots, func(s Slot) bool {
+				return s.Node == name && s.Kind == kind && !s.Repair
+			})
 			rival := v.rivals(n, kind)
 			switch {
 			case rival != "":

@@ -188,10 +188,43 @@ func (n *Node) granted(kind string) accel.Grant {
 }
 
 // knows reports whether the node was told of a slot, or of a later one.
-func (n *Node) knows(s Slot) bool { return n != nil && !n.granted(s.Kind).Since.Before(s.Since) }
+func (n *Node) knows(s Slot) bool { return n != nil && !n.told(s).Before(s.Since) }
 
-// acts reports whether the node may be replacing the driver of a kind.
-func (n *Node) acts(kind string) bool { return n.upgradeReport(kind).Acts() }
+// told is the start of the last slot of the kind and purpose of s that the node was told of, or that was taken back.
+func (n *Node) told(s Slot) time.Time {
+	if s.Repair {
+		return n.repairPermit(s.Kind).Since
+	}
+	return n.granted(s.Kind).Since
+}
+
+// permitted reports whether the node is told that it has a slot of the kind and purpose of s.
+func (n *Node) permitted(s Slot) bool {
+	if s.Repair {
+		return n.repairPermit(s.Kind).Given
+	}
+	return n.granted(s.Kind).Version != ""
+}
+
+// notice is the annotation that tells the node of its slot, or of the end of it.
+func (s Slot) notice(given bool) object {
+	if s.Repair {
+		return object{accel.AllowRepairAnnotation + s.Kind: accel.RepairPermit{Given: given, Since: s.Since}.String()}
+	}
+	g := accel.Grant{Since: s.Since}
+	if given {
+		g.Version = s.Version
+	}
+	return object{accel.GrantAnnotation + s.Kind: g.String()}
+}
+
+// acts reports whether the node may be acting on a slot: it replaces the driver of the kind, or repairs devices.
+func (n *Node) acts(s Slot) bool {
+	if s.Repair {
+		return n.repairReport(s.Kind).Acts()
+	}
+	return n.upgradeReport(s.Kind).Acts()
+}
 
 // actsAnyhow reports whether the node may be replacing the driver of any kind.
 func (n *Node) actsAnyhow() bool {

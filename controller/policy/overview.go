@@ -43,6 +43,9 @@ type KindView struct {
 	// UpgradeReport is the node's upgrade report, and Granted the version that it may upgrade to.
 	UpgradeReport accel.UpgradeReport
 	Granted       string
+	// RepairReport is the node's report about devices that need a reset, and MayRepair whether a policy lets it begin.
+	RepairReport accel.RepairReport
+	MayRepair    bool
 	// Policy governs the kind on this node; empty if none does.
 	Policy string
 }
@@ -95,7 +98,8 @@ func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 			Kind: kind, Count: n.Labels[kube.Prefix+kind+".count"],
 			Version: n.Labels[kube.Prefix+kind+".driver-version"],
 			States:  map[accel.Published]accel.Phase{}, UpgradeReport: n.upgradeReport(kind),
-			Granted: n.granted(kind).Version,
+			Granted: n.granted(kind).Version, RepairReport: n.repairReport(kind),
+			MayRepair: n.repairPermit(kind).Given,
 		}
 		for _, p := range PublishedStates() {
 			if phase := n.label(p, kind); phase != "" {

@@ -250,10 +250,12 @@ func traces(n *Node) bool {
 	return origin != ""
 }
 
-// passing reports whether an annotation is part of the handshake about upgrades.
+// passing reports whether an annotation is part of the handshakes about upgrades and repairs.
 func passing(key string) bool {
-	return strings.HasPrefix(key, accel.ReportAnnotation) || strings.HasPrefix(key, accel.GrantAnnotation) ||
-		strings.HasPrefix(key, accel.ServedAnnotation)
+	return slices.ContainsFunc([]string{
+		accel.ReportAnnotation, accel.GrantAnnotation, accel.ServedAnnotation, accel.RepairAnnotation,
+		accel.AllowRepairAnnotation,
+	}, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
 // clearNode removes everything of acceld from a node. That includes labels that others may write too, unless somebody

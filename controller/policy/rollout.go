@@ -84,18 +84,21 @@ type candidate struct {
 	Granted, TakenBack time.Time
 }
 
-// Slot is the permission of a node to replace its driver with a version.
+// Slot is the permission of a node to replace its driver with a version, or to repair devices.
 type Slot struct {
 	Node string `json:"node"`
 	// Kind is the kind of the driver. It means nothing to [Decide], and is empty in a new slot.
-	Kind    string    `json:"kind"`
-	Version string    `json:"version"`
-	Since   time.Time `json:"since"`
+	Kind    string `json:"kind"`
+	Version string `json:"version"`
+	// Repair is whether the node may repair devices of the kind; then there is no version.
+	Repair bool      `json:"repair,omitempty"`
+	Since  time.Time `json:"since"`
 }
 
 // Equal reports whether two slots are the same.
 func (s Slot) Equal(o Slot) bool {
-	return s.Node == o.Node && s.Kind == o.Kind && s.Version == o.Version && s.Since.Equal(o.Since)
+	return s.Node == o.Node && s.Kind == o.Kind && s.Version == o.Version && s.Repair == o.Repair &&
+		s.Since.Equal(o.Since)
 }
 
 // Why says why a node waits, or how its slot ended.

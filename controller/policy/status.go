@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,7 +24,9 @@ const (
 // status returns the status that the policy should have with these slots.
 func (v view) status(d *verdict, slots []Slot) Status {
 	s := Status{ObservedGeneration: d.policy.Generation, Slots: slots, LastSlot: d.policy.Status.LastSlot}
-	slices.SortFunc(s.Slots, func(a, b Slot) int { return strings.Compare(a.Kind+" "+a.Node, b.Kind+" "+b.Node) })
+	slices.SortFunc(s.Slots, func(a, b Slot) int {
+		return cmp.Or(strings.Compare(a.Kind+" "+a.Node, b.Kind+" "+b.Node), order(a.Repair)-order(b.Repair))
+	})
 	for _, x := range slots {
 		if x.Since.After(s.LastSlot) {
 			s.LastSlot = x.Since
@@ -36,6 +39,9 @@ func (v view) status(d *verdict, slots []Slot) Status {
 	s.Definitions = defs.named
 	if len(d.policy.Spec.Definitions)+len(d.policy.Spec.DefinitionsFrom) > 0 {
 		conditions = append(conditions, valid(ConditionDefined, accel.DefinitionInvalid, defs.problems))
+	}
+	if d.policy.limitsRepairs() {
+		conditions = append(conditions, v.repairCondition(d, slots))
 	}
 	if d.policy.Spec.DryRun {
 		conditions = append(conditions, Condition{

@@ -48,6 +48,8 @@ func (x Condition) bad() bool {
 		return x.Status == "True"
 	case ConditionAccepted, ConditionDefined:
 		return x.Status == "False"
+	case ConditionRepair:
+		return x.Status == "False"
 	}
 	return x.Reason == "Stopped"
 }

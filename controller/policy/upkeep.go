@@ -151,7 +151,7 @@ func keepTaints(n *Node, want []accel.Taint) (annotations, spec object) {
 func (c *Controller) mark(ctx context.Context, p *Policy) {
 	changes := object{}
 	marked := slices.Contains(p.Finalizers, finalizer)
-	leaves := !p.Spec.DryRun && (p.Spec.Partition != nil || p.Spec.Upgrade != nil)
+	leaves := !p.Spec.DryRun && (p.Spec.Partition != nil || p.Spec.Upgrade != nil || p.Spec.Repair != nil)
 	switch {
 	case p.DeletionTimestamp == nil && leaves && !marked:
 		changes["finalizers"] = append(slices.Clone(p.Finalizers), finalizer)
@@ -280,7 +280,8 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 			!accel.ParseUpgradeReport(text).Acts() {
 			annotations[key] = nil
 		}
-		if strings.HasPrefix(key, accel.ServedAnnotation) {
+		// A repair ends with its agent.
+		if strings.HasPrefix(key, accel.ServedAnnotation) || strings.HasPrefix(key, accel.RepairAnnotation) {
 			annotations[key] = nil
 		}
 	}

@@ -3,6 +3,8 @@ package policy
 import (
 	"slices"
 	"time"
+
+	"github.com/acceld/acceld/accel"
 )
 
 // Window is a time of day on some days of the week, in a time zone.
@@ -64,4 +66,23 @@ func (w Window) on(year int, month time.Month, day int) (from, to time.Time) {
 		return clock(day, w.From), clock(day, w.To)
 	}
 	return clock(day, w.From), clock(day+1, w.To)
+}
+
+// windows returns the windows that a policy names. A time zone that is not known, which [Policy.problems] reports, is
+// UTC.
+func windows(all []accel.RolloutWindow) (out []Window) {
+	for _, w := range all {
+		x := Window{}
+		for _, name := range w.Days {
+			day, _ := accel.Weekday(name)
+			x.Days = append(x.Days, day)
+		}
+		x.From, _ = accel.TimeOfDay(w.From)
+		x.To, _ = accel.TimeOfDay(w.To)
+		if where, err := time.LoadLocation(w.TimeZone); err == nil {
+			x.Location = where
+		}
+		out = append(out, x)
+	}
+	return out
 }

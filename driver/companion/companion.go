@@ -122,18 +122,29 @@ func (c *Companions) down(w accel.Companion, s host.Service) string {
 
 func (c *Companions) isReady(w accel.Companion) bool { return w.Ready == "" || c.h.Exists(w.Ready) }
 
-// service is the service of a companion. Its environment has a digest of all of it.
+// filled returns texts of a companion with their templates filled.
+func filled(def *accel.Definition, w accel.Companion, root, version string, texts []string) (out []string) {
+	fill := strings.NewReplacer("{{.Root}}", root, "{{.DriverVersion}}", version,
+		"{{.Config}}", configFile(accel.CompanionUnit(def.Kind, w.Name)))
+	for _, text := range texts {
+		out = append(out, fill.Replace(text))
+	}
+	return out
+}
+
+// service is the service of a companion. Its environment has a digest of all of it, and of its settings.
 func service(def *accel.Definition, w accel.Companion, root, version string) host.Service {
-	fill := strings.NewReplacer("{{.Root}}", root, "{{.DriverVersion}}", version)
 	s := host.Service{
 		Name: accel.CompanionUnit(def.Kind, w.Name), Description: def.Title + ": " + w.Name,
 		Argv: []string{program(root, w)}, Forks: w.Forks, RuntimeDirectory: w.Directory,
 		Env: []string{"LD_LIBRARY_PATH=" + path.Join(root, accel.UserSpaceLibraries)},
 	}
-	for _, arg := range w.Args {
-		s.Argv = append(s.Argv, fill.Replace(arg))
+	s.Argv = append(s.Argv, filled(def, w, root, version, w.Args)...)
+	text := fmt.Appendf(nil, "%#v", s)
+	if w.Config != "" { // what is in it follows from the root
+		text = fmt.Appendf(text, "%q%q", w.Config, filled(def, w, root, version, w.Settings))
 	}
-	s.Env = append(s.Env, fmt.Sprintf("ACCELD_COMPANION=%x", sha256.Sum256(fmt.Appendf(nil, "%#v", s))))
+	s.Env = append(s.Env, fmt.Sprintf("ACCELD_COMPANION=%x", sha256.Sum256(text)))
 	return s
 }
 
@@ -155,7 +166,7 @@ func (c *Companions) Start(ctx context.Context, def *accel.Definition, root, ver
 		if c.down(w, s) == "" {
 			continue
 		}
-		problem := c.start(ctx, def, w, s)
+		problem := c.start(ctx, def, w, root, version)
 		if problem == nil {
 			continue
 		}
@@ -170,11 +181,14 @@ func (c *Companions) Start(ctx context.Context, def *accel.Definition, root, ver
 	return nil
 }
 
-// start starts a companion that does not run as s says, and waits until it is ready.
-func (c *Companions) start(ctx context.Context, def *accel.Definition, w accel.Companion,
-	s host.Service,
+// start starts a companion that does not run as it should, and waits until it is ready.
+func (c *Companions) start(ctx context.Context, def *accel.Definition, w accel.Companion, root, version string,
 ) *accel.Problem {
+	s := service(def, w, root, version)
 	if problem := c.stop(ctx, s.Name); problem != nil {
+		return problem
+	}
+	if problem := c.configure(def, w, root, version); problem != nil {
 		return problem
 	}
 	began := time.Now()
@@ -212,6 +226,7 @@ func (c *Companions) stop(ctx context.Context, unit string) *accel.Problem {
 	if err := c.manager.Stop(ctx, unit); err != nil {
 		return accel.Problemf(accel.CompanionDown, "cannot stop %q: %v", unit, err)
 	}
+	c.forget(unit)
 	return nil
 }
 

@@ -283,3 +283,45 @@ func TestWithout(t *testing.T) {
 		t.Error("the companion of another kind is a user like any other")
 	}
 }
+
+// TestConfig: a companion reads the settings of its own version with those of the definition, as long as it runs.
+func TestConfig(t *testing.T) {
+	m, c := newMachine(t)
+	m.write("/dev/edu0", "")
+	m.write(one+"/usr/share/edu/edu.cfg", "# LOG=no\nLOG=/var/log/edu\nMODE=0\r\n\nPATHS=/usr/share/edu")
+	m.write(two+"/usr/share/edu/edu.cfg", "MODE=1\nLOG = a\nLOG=b\n")
+	def := definition()
+	w := &def.Driver.Companions[0]
+	w.Args = []string{"-c", "{{.Config}}"}
+	w.Config, w.Settings = "usr/share/edu/edu.cfg", []string{"LOG=/run/edu-stay/log", "PATHS={{.Root}}/usr/share/edu", "OWN={{.Config}}"}
+	file := "/run/acceld/companions/" + unit + ".conf"
+	for _, step := range []struct{ root, want string }{
+		{one, "# LOG=no\nLOG=/run/edu-stay/log\nMODE=0\r\n\nPATHS=" + one + "/usr/share/edu\nOWN=" + file + "\n"},
+		{two, "MODE=1\nLOG=/run/edu-stay/log\nPATHS=" + two + "/usr/share/edu\nOWN=" + file + "\n"},
+	} {
+		problem := c.Start(t.Context(), def, step.root, "1")
+		text, err := c.h.ReadFile(file)
+		if problem != nil || err != nil || string(text) != step.want {
+			t.Errorf("%v, %v: %q, want %q", problem, err, text, step.want)
+		}
+		if did := m.did(); !strings.HasSuffix(did, "usr/bin/edu-stayd -c "+file) {
+			t.Errorf("systemd was asked to %q", did)
+		}
+	}
+	w.Settings[0] = "LOG=/run/edu-stay/other"
+	if _, problem := c.Judge(def, two, "1"); problem == nil {
+		t.Error("it runs with other settings than the definition has")
+	}
+	if problem := c.Start(t.Context(), def, two, "1"); problem != nil || m.did() == "" {
+		t.Error("it was not started again")
+	}
+	if problem := c.Stop(t.Context(), "edu"); problem != nil || c.h.Exists("/run/acceld/companions") {
+		t.Errorf("settings are left: %v", problem)
+	}
+	m.remove(two + "/usr/share/edu/edu.cfg")
+	m.did()
+	if problem := c.Start(t.Context(), def, two, "1"); problem == nil || problem.Reason != accel.CompanionDown ||
+		!strings.Contains(problem.Message, "edu.cfg") || strings.Contains(m.did(), "start") {
+		t.Errorf("without settings of its version: %v", problem)
+	}
+}

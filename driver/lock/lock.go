@@ -29,22 +29,6 @@ type Locks struct {
 	Timeout time.Duration
 }
 
-// Agent takes the lock that makes an agent the only one on its host. It ends with release or with the process.
-func Agent(h *host.Host) (release func(), problem *accel.Problem) {
-	name := path.Join(Dir, "agent.lock")
-	err := h.MkdirAll(Dir, 0o755)
-	if err == nil {
-		release, err = h.Locks().Try(name, Text(h))
-	}
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld holds %q: %s", name, holderOf(h, name))
-	}
-	if err != nil {
-		return nil, accel.ProblemOf(err, "cannot take the agent's lock")
-	}
-	return release, nil
-}
-
 // Driver keeps every other acceld on the host (a DaemonSet and a unit) from loading and unloading drivers. Kind is
 // the kind whose driver changes; empty for all kinds.
 func (l Locks) Driver(ctx context.Context, kind string) (release func(), problem *accel.Problem) {
@@ -84,13 +68,18 @@ func (l Locks) File(ctx context.Context, kind, name string) (release func(), err
 type owner struct {
 	PID    int    `json:"pid"`
 	BootID string `json:"bootID"`
+	// Group names the agents that may follow this one; see [Follow].
+	Group string `json:"group,omitempty"`
 	// Resets are the devices that the owner is resetting.
 	Resets []string `json:"resets,omitempty"`
 }
 
 // Text returns what this process writes into a lock file, with the devices that it is resetting.
-func Text(h *host.Host, resets ...string) string {
-	b, err := json.Marshal(owner{PID: os.Getpid(), BootID: BootID(h), Resets: resets})
+func Text(h *host.Host, resets ...string) string { return text(h, owner{Resets: resets}) }
+
+func text(h *host.Host, o owner) string {
+	o.PID, o.BootID = os.Getpid(), BootID(h)
+	b, err := json.Marshal(o)
 	if err != nil {
 		return ""
 	}

@@ -216,7 +216,7 @@ func (b *bench) request(packages ...string) Request {
 	}
 	for _, p := range packages {
 		name, version, _ := strings.Cut(p, "=")
-		r.Packages = append(r.Packages, Wanted{name, version})
+		r.Packages = append(r.Packages, Wanted{Name: name, Version: version})
 	}
 	return r
 }

@@ -28,7 +28,7 @@ type listing struct {
 const versionsShown = 10
 
 // choose picks a candidate for each wanted package. Packages whose wanted versions begin alike get the newest version
-// that all of them have.
+// that all of them have. An optional package does not count there, and is left out if it does not have that version.
 func choose(f Format, all []candidate, wanted []Wanted) ([]candidate, *accel.Problem) {
 	byName := map[string][]candidate{}
 	for _, c := range all {
@@ -37,8 +37,9 @@ func choose(f Format, all []candidate, wanted []Wanted) ([]candidate, *accel.Pro
 	for _, list := range byName {
 		slices.SortStableFunc(list, func(a, b candidate) int { return f.compare(b.version, a.version) })
 	}
+	required := slices.DeleteFunc(slices.Clone(wanted), func(w Wanted) bool { return w.Optional })
 	groups := map[string][]string{} // of names, by the version that is wanted
-	for _, w := range wanted {
+	for _, w := range required {
 		if !slices.ContainsFunc(byName[w.Name], func(c candidate) bool { return matches(c.version, w.Version) }) {
 			return nil, absent(w, byName[w.Name])
 		}
@@ -47,7 +48,8 @@ func choose(f Format, all []candidate, wanted []Wanted) ([]candidate, *accel.Pro
 		}
 	}
 	var out []candidate
-	for _, w := range wanted {
+	chosen := map[string]string{} // a version without revision, by the one that is wanted
+	for _, w := range required {
 		list := byName[w.Name]
 		i := slices.IndexFunc(list, func(c candidate) bool {
 			return matches(c.version, w.Version) && common(byName, groups[w.Version], c.version)
@@ -56,7 +58,16 @@ func choose(f Format, all []candidate, wanted []Wanted) ([]candidate, *accel.Pro
 			return nil, accel.Problemf(accel.ArtifactNotFound, "no version %q is there of each of %s", w.Version,
 				strings.Join(shown(byName, groups[w.Version]), "; "))
 		}
-		out = append(out, list[i])
+		out, chosen[w.Version] = append(out, list[i]), upstream(list[i].version)
+	}
+	for _, w := range wanted {
+		i := slices.IndexFunc(byName[w.Name], func(c candidate) bool {
+			of := w.Version == "" || len(groups[w.Version]) == 0 || upstream(c.version) == chosen[w.Version]
+			return matches(c.version, w.Version) && of
+		})
+		if w.Optional && i >= 0 {
+			out = append(out, byName[w.Name][i])
+		}
 	}
 	return out, nil
 }
@@ -81,7 +92,9 @@ func inAll(f Format, all []candidate, wanted []Wanted) (out []string) {
 		byName[c.name] = append(byName[c.name], c)
 	}
 	for _, w := range wanted {
-		names = append(names, w.Name)
+		if w.required() {
+			names = append(names, w.Name)
+		}
 	}
 	for _, c := range byName[names[0]] {
 		if common(byName, names, c.version) {

@@ -477,7 +477,7 @@ func TestDirectoryOfDebs(t *testing.T) {
 	b.refused("signatures", r, accel.SignatureInvalid, "trust.require")
 	b.o.Trust.Require = false
 	missing := r
-	missing.Packages = []Wanted{{"libx1", "2"}}
+	missing.Packages = []Wanted{{Name: "libx1", Version: "2"}}
 	b.refused("another version", missing, accel.ArtifactNotFound, "1.1-1, 1.0-1")
 	missing.Repository.Path = "/none"
 	b.refused("no directory", missing, accel.ArtifactNotFound, "/none")

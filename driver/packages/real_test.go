@@ -43,7 +43,7 @@ func TestRealDebian(t *testing.T) {
 		Cache: "/cache",
 	}
 	for _, name := range []string{"libcuda1", "libnvidia-ml1", "nvidia-smi", "libnvidia-ptxjitcompiler1"} {
-		r.Packages = append(r.Packages, Wanted{name, version})
+		r.Packages = append(r.Packages, Wanted{Name: name, Version: version})
 	}
 	var all Fetched
 	for _, dir := range []string{"/first", "/second"} {

@@ -59,7 +59,12 @@ type Wanted struct {
 	// "535"). The newest that matches is taken. Packages with the same beginning get the newest version that all of
 	// them have, whatever their revisions. Empty means the newest.
 	Version string
+	// Optional says that the request does without the package if it is not there, or not in the version of those that
+	// are wanted in the same one.
+	Optional bool
 }
+
+func (w Wanted) required() bool { return !w.Optional }
 
 // Request is what to get and where to put it.
 type Request struct {
@@ -86,9 +91,9 @@ func Of(s accel.PackageSet, arch string) Request {
 	if r.Repository.Format == Deb {
 		r.Repository.Architecture = accel.GoArch(arch)
 	}
-	for _, p := range s.Packages {
+	for i, p := range slices.Concat(s.Packages, s.OptionalPackages) {
 		name, version, _ := strings.Cut(p, "=")
-		r.Packages = append(r.Packages, Wanted{Name: name, Version: version})
+		r.Packages = append(r.Packages, Wanted{Name: name, Version: version, Optional: i >= len(s.Packages)})
 	}
 	return r
 }
@@ -108,7 +113,7 @@ type Package struct {
 
 // Fetched is what a request gave.
 type Fetched struct {
-	Packages []Package // in the order of the request
+	Packages []Package // in the order of the request; then the optional ones that are there
 	Tree     unpack.Tree
 	// Date is when the repository was signed; zero if that is unknown, and for a directory.
 	Date time.Time
@@ -133,8 +138,8 @@ func (r Request) problem() *accel.Problem {
 		return accel.Problemf(accel.ConfigInvalid, format, args...)
 	}
 	switch {
-	case len(r.Packages) == 0 || len(r.Packages) > packagesLimit:
-		return bad("%d packages are named, not 1 to %d", len(r.Packages), packagesLimit)
+	case !slices.ContainsFunc(r.Packages, Wanted.required) || len(r.Packages) > packagesLimit:
+		return bad("%d packages are named, not 1 to %d, of which one is not optional", len(r.Packages), packagesLimit)
 	case !path.IsAbs(r.Dir):
 		return bad("the directory %q is not an absolute path", r.Dir)
 	}

@@ -51,8 +51,15 @@ func New(o Options) *Prover { return &Prover{o: o, running: map[int]bool{}} }
 
 // Device is a device that should compute.
 type Device struct {
-	// ID is its PCI address; empty means the only device that the library has.
+	// ID is its PCI address, or the ID of a partition; empty means the only device that the library has.
 	ID string
+	// UUID is the name by which the interface can be shown this device or partition alone; empty if it is not known.
+	UUID string
+	// Part means that it is a partition: the library is shown nothing else.
+	Part bool
+	// Divided means that the device was divided before it was reset or got a new driver. It has no partitions now, and
+	// may need some before the library sees it.
+	Divided bool
 	// Nodes are its own device nodes, Shared those that it needs and shares.
 	Nodes, Shared []accel.DeviceNode
 	// Libraries is a directory that the loader searches first, as the host sees it; empty for the host's own alone.
@@ -68,15 +75,39 @@ type Outcome struct {
 	Problem *accel.Problem
 }
 
-// Prove lets one device compute.
+// Prove lets one device compute. A library may show partitions of another device in place of a whole one (CUDA does:
+// NVIDIA MIG user guide, "CUDA device enumeration"); then it is asked again, for this device alone.
 func (p *Prover) Prove(ctx context.Context, c *accel.CheckProgram, d Device) Outcome {
+	only := ""
+	if d.Part {
+		if only = d.UUID; only == "" {
+			return Outcome{Skipped: "its UUID is not known, by which alone the library sees it"}
+		}
+	}
+	o := p.attempt(ctx, c, d, only)
+	if unseen(o) && only == "" && d.UUID != "" && c.ByUUID() {
+		o = p.attempt(ctx, c, d, d.UUID)
+	}
+	if unseen(o) && d.Divided {
+		return Outcome{Line: o.Line, Skipped: "it was divided, and the library does not see it before it is again"}
+	}
+	return o
+}
+
+// unseen reports whether a self-test failed because the library does not have the device.
+func unseen(o Outcome) bool {
+	return o.Problem != nil && o.Line.Fault != nil && o.Line.Fault.Kind == accel.FaultNoDevice
+}
+
+// attempt runs the program once. If only is not empty, it is the UUID of all that the library may see.
+func (p *Prover) attempt(ctx context.Context, c *accel.CheckProgram, d Device, only string) Outcome {
 	limit, err := time.ParseDuration(c.Timeout)
 	if err != nil { // it is empty, or was validated when the definition was read
 		limit = usual
 	}
 	got := make(chan Outcome, 1)
 	err = p.o.Operations.Within(ctx, limit+dying, program+" "+d.ID, func() error {
-		got <- p.run(ctx, limit, c, d)
+		got <- p.run(ctx, limit, c, d, only)
 		return nil
 	})
 	switch {
@@ -90,13 +121,13 @@ func (p *Prover) Prove(ctx context.Context, c *accel.CheckProgram, d Device) Out
 }
 
 // run starts the program and judges what it says.
-func (p *Prover) run(ctx context.Context, limit time.Duration, c *accel.CheckProgram, d Device) Outcome {
+func (p *Prover) run(ctx context.Context, limit time.Duration, c *accel.CheckProgram, d Device, only string) Outcome {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	seed := rand.Uint64()
 	argv := []string{
 		filepath.Join(p.o.Beside, program), "-api", c.API, "-library", c.Library, "-device", d.ID,
-		"-seed", strconv.FormatUint(seed, 10),
+		"-uuid", only, "-seed", strconv.FormatUint(seed, 10),
 	}
 	cmd, release, err := p.o.Host.Programs().Own(limited, argv)
 	if err != nil {

@@ -125,14 +125,14 @@ func TestProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := New(Options{Host: h, Operations: &deadline.Operations{}, Beside: dir})
-	// Its arguments are -api A -library L -device D -seed S.
+	// Its arguments are -api A -library L -device D -uuid U -seed S.
 	const answer = `{"device":"%s","seed":%s,"name":"%s","items":1048576}\n`
 	for script, c := range map[string]struct {
 		reason accel.Reason
 		says   string
 	}{
-		`printf '` + answer + `' "$6" "$8" "$2 $4 $X $LD_LIBRARY_PATH"`: {"", "a l 1 /somewhere"},
-		`printf '` + answer + `' "$6" "$8"; exit 1`:                     {accel.CheckNotRun, "exit status 1"},
+		`printf '` + answer + `' "$6" "${10}" "$2 $4 $X $LD_LIBRARY_PATH"`: {"", "a l 1 /somewhere"},
+		`printf '` + answer + `' "$6" "${10}"; exit 1`:                     {accel.CheckNotRun, "exit status 1"},
 		`echo yes`:                  {accel.CheckNotRun, "cannot be read"},
 		`echo why >&2; kill -6 $$`:  {accel.CheckNotRun, "aborted"},
 		`yes`:                       {accel.CheckFailed, "within 1s"},

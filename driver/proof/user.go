@@ -37,7 +37,7 @@ func (p *Prover) unprivileged(cmd *exec.Cmd, d Device) {
 // groups returns the groups with which a user can open the nodes for reading and writing; false if no groups are
 // enough.
 func (p *Prover) groups(nodes []accel.DeviceNode) (groups []uint32, ok bool) {
-	const others, group = 0o006, 0o060
+	const others, group, write, readOthers = 0o006, 0o060, 0o222, 0o004
 	for _, n := range nodes {
 		st, err := p.o.Host.Stat(n.Path)
 		if err != nil {
@@ -46,6 +46,7 @@ func (p *Prover) groups(nodes []accel.DeviceNode) (groups []uint32, ok bool) {
 		owner, known := st.Sys().(*syscall.Stat_t)
 		switch mode := st.Mode().Perm(); {
 		case mode&others == others:
+		case mode&write == 0 && mode&readOthers != 0: // nobody opens it for writing
 		case mode&group == group && known && owner.Gid != 0:
 			groups = append(groups, owner.Gid)
 		default:

@@ -290,7 +290,7 @@ func (q *versions) packaged(ctx context.Context, set accel.PackageSet) (out []st
 			names = append(names, name)
 		}
 	}
-	if set.Packages = names; len(names) == 0 {
+	if set.Packages, set.OptionalPackages = names, nil; len(names) == 0 {
 		return nil, q.unlisted()
 	}
 	w, done, problem := q.store.Workspace("")

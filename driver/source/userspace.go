@@ -122,7 +122,7 @@ func (q *search) filledFor(s accel.Source, version string) (accel.Source, *accel
 	if problem != nil {
 		return s, problem
 	}
-	s.Suite, s.Packages = set.Suite, set.Packages
+	s.Suite, s.Packages, s.OptionalPackages = set.Suite, set.Packages, set.OptionalPackages
 	return (&search{q.Sources, &own, q.facts, q.Options}).filled(s)
 }
 

@@ -105,6 +105,12 @@ func (r *Steps) runProgram(ctx context.Context, argv []string, user string) (*ou
 	return nil, fmt.Errorf("%q: %w", argv[0], err)
 }
 
+// Exec runs a program of the host to completion. The error has the end of what it said.
+func (r *Steps) Exec(ctx context.Context, argv []string) error {
+	_, err := r.runProgram(ctx, argv, "")
+	return err
+}
+
 // program prepares a program of the host, without a shell.
 func (r *Steps) program(ctx context.Context, argv []string, user string) (*exec.Cmd, error) {
 	if len(argv) == 0 || argv[0] == "" {

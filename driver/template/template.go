@@ -148,10 +148,12 @@ func Packages(def *accel.Definition, facts accel.Facts, field string, s accel.Pa
 			return s, problem
 		}
 	}
-	s.Packages = slices.Clone(s.Packages)
-	for i, text := range s.Packages {
-		if s.Packages[i], problem = Fill(def, facts, field+".packages", text); problem != nil {
-			return s, problem
+	s.Packages, s.OptionalPackages = slices.Clone(s.Packages), slices.Clone(s.OptionalPackages)
+	for _, list := range [][]string{s.Packages, s.OptionalPackages} {
+		for i, text := range list {
+			if list[i], problem = Fill(def, facts, field+".packages", text); problem != nil {
+				return s, problem
+			}
 		}
 	}
 	return s, nil

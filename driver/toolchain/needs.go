@@ -31,8 +31,8 @@ func recordFile(dir string) string { return path.Join(dir, "packages.json") }
 
 // Needs returns what a build source needs besides its image: for each set of packages a directory that is laid out like
 // a root, as a path on the host. A set is fetched once for a kernel and for what the source says of it, and is not
-// looked up again: without a network a build goes on. Missing says that a repository does not have a set; the host may
-// have what is in it.
+// looked up again: without a network a build goes on. Missing says that a set cannot be had, because a repository does
+// not have it or is not this host's to use; the host may have what is in it.
 func (x *Images) Needs(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source) (out []string,
 	missing, problem *accel.Problem,
 ) {
@@ -47,7 +47,7 @@ func (x *Images) Needs(ctx context.Context, def *accel.Definition, facts accel.F
 			continue
 		}
 		problem.Message = fmt.Sprintf("cannot get the packages that the build of %q needs: %s", def.Kind, problem.Message)
-		if problem.Reason != accel.ArtifactNotFound {
+		if problem.Reason != accel.ArtifactNotFound && problem.Reason != accel.RegistryDenied {
 			return nil, nil, problem
 		}
 		missing = cmp.Or(missing, problem)

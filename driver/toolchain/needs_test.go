@@ -1,6 +1,7 @@
 package toolchain
 
 import (
+	"errors"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -134,5 +135,26 @@ func TestNeedsElsewhere(t *testing.T) {
 	if _, _, problem := x.Needs(t.Context(), def, facts("6.4.0"), source); problem == nil ||
 		problem.Reason != accel.RegistryUnreachable {
 		t.Errorf("%v", problem)
+	}
+}
+
+// TestNeedsDenied: a repository that is not this host's to use is missing like one that has nothing; the other sets are
+// there.
+func TestNeedsDenied(t *testing.T) {
+	y := newYard(t)
+	def, _ := y.archive("6.1.0")
+	repos := filepath.Join(y.root, "etc/yum.repos.d")
+	if err := errors.Join(os.MkdirAll(repos, 0o755), os.WriteFile(filepath.Join(repos, "x.repo"),
+		[]byte("[rhel-9-appstream-rpms]\nbaseurl=https://cdn.example/x\nsslclientcert=/x.pem\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	source := def.Driver.Sources[0]
+	source.Needs = append(source.Needs, accel.PackageSet{
+		Format: "rpm", URL: "http://rhel.invalid/appstream", Packages: []string{"kernel-devel"}, Keys: []string{"/keys.gpg"},
+	})
+	dirs, missing, problem := y.images().Needs(t.Context(), def, facts("6.1.0"), source)
+	if problem != nil || len(dirs) != 1 || missing == nil || missing.Reason != accel.RegistryDenied ||
+		!strings.Contains(missing.Message, "certificate of the client") {
+		t.Errorf("%v, %v, %v", dirs, missing, problem)
 	}
 }

@@ -66,7 +66,7 @@ func (l *Ledger) remaining() (int, error) {
 			}
 		}
 		for _, note := range b.notes {
-			if note.BootID == id {
+			if note.valid(id) {
 				n++
 			}
 		}

@@ -249,7 +249,14 @@ func TestRightsForClaims(t *testing.T) {
 }
 
 func TestDaemonSet(t *testing.T) {
-	pod := find[*appsv1.DaemonSet](t).Spec.Template.Spec
+	spec := find[*appsv1.DaemonSet](t).Spec
+	// Two agents at a time, and no port of the host among what the scheduler counts: it would place only one.
+	if u := spec.UpdateStrategy.RollingUpdate; u == nil || u.MaxSurge.IntValue() != 1 ||
+		u.MaxUnavailable.IntValue() != 0 || spec.MinReadySeconds == 0 ||
+		len(spec.Template.Spec.Containers[0].Ports) > 0 {
+		t.Errorf("update strategy %+v, ready for %d s", u, spec.MinReadySeconds)
+	}
+	pod := spec.Template.Spec
 	if !pod.HostNetwork || !pod.HostPID || pod.HostIPC {
 		t.Errorf("host namespaces: network %v, pid %v, ipc %v", pod.HostNetwork, pod.HostPID, pod.HostIPC)
 	}
@@ -260,10 +267,11 @@ func TestDaemonSet(t *testing.T) {
 		t.Fatal("the agent is one process")
 	}
 	c := pod.Containers[0]
-	for name, probe := range map[string]*corev1.Probe{
-		"startup": c.StartupProbe, "liveness": c.LivenessProbe,
-		"readiness": c.ReadinessProbe,
-	} {
+	if p := c.StartupProbe; p == nil || p.Exec == nil ||
+		!slices.Equal(p.Exec.Command, []string{"/acceld", "started", "--host-root", "/host"}) {
+		t.Errorf("startup probe is %+v", p)
+	}
+	for name, probe := range map[string]*corev1.Probe{"liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
 		if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Host != "127.0.0.1" ||
 			probe.HTTPGet.Port.IntValue() != 9480 {
 			t.Errorf("%s probe is %+v", name, probe)

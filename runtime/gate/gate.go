@@ -46,6 +46,9 @@ type Device struct {
 	// Reason and Message say why a device is not ready.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+	// Handover is how many seconds a container waits at most until the agent has handed it the device; 0 if it does not
+	// have to ask.
+	Handover int `json:"handover,omitempty"`
 }
 
 // Node is a device node as the host sees it.
@@ -79,6 +82,9 @@ const (
 	maxPath    = 4096 // bytes of a node's path (PATH_MAX)
 	maxMessage = 512  // bytes of a message, which becomes part of a pod's event
 )
+
+// MaxHandover is how many seconds a container waits for a device at most.
+const MaxHandover = 60
 
 // Encode renders f as the bytes of the readiness file, with its devices sorted by ID. Long messages are shortened.
 func Encode(f File) ([]byte, error) {
@@ -116,7 +122,7 @@ func (f File) excess() string {
 	for _, d := range f.Devices {
 		long := func(n Node) bool { return len(n.Path) > maxPath }
 		if len(d.Nodes) > maxNodes || slices.ContainsFunc(d.Nodes, long) || longest(d.ID, d.Kind, d.Reason) > maxName ||
-			len(d.Message) > maxMessage {
+			len(d.Message) > maxMessage || d.Handover < 0 || d.Handover > MaxHandover {
 			return fmt.Sprintf("a device with too much of something: %.40q", d.ID)
 		}
 	}

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,13 +18,14 @@ const (
 type Request struct {
 	// IDs are the devices that the CDI spec injected; empty if an annotation triggered the hook.
 	IDs []string
-	// State is the path of the readiness file.
-	State string
+	// State is the path of the readiness file, Socket that of the agent's socket.
+	State, Socket string
 }
 
-// Parse parses the arguments of the hook, without its name: "createRuntime [--device ID]... [--state PATH]".
+// Parse parses the arguments of the hook, without its name: "createRuntime [--device ID]... [--state PATH]
+// [--socket PATH]".
 func Parse(args []string) (Request, error) {
-	r := Request{State: Path}
+	r := Request{State: Path, Socket: Socket}
 	if len(args) == 0 || args[0] != "createRuntime" {
 		return r, fmt.Errorf("cannot run: the only stage is createRuntime, got %q", args)
 	}
@@ -36,6 +38,8 @@ func Parse(args []string) (Request, error) {
 			r.IDs = append(r.IDs, args[1])
 		case "--state":
 			r.State = args[1]
+		case "--socket":
+			r.Socket = args[1]
 		default:
 			return r, fmt.Errorf("cannot run: unknown argument %q", args[0])
 		}
@@ -45,38 +49,69 @@ func Parse(args []string) (Request, error) {
 
 // Decide is the hook: it reads the OCI state from stdin and returns nil if the container may start. With r.IDs the
 // container has those devices, so anything unknown stops it. Without r.IDs the bundle says what the container was
-// given, and a container without devices passes without a look at the readiness file.
+// given, and a container without devices passes without a look at the readiness file. Devices that are passed from
+// tenant to tenant with care it asks the agent for.
 func Decide(r Request, stdin io.Reader) error {
 	state, err := readState(stdin)
 	if err != nil {
 		return err
 	}
+	of := inBundle
 	if len(r.IDs) > 0 {
-		f, err := load(r.State)
-		if err != nil {
-			return notReady(r.IDs[0], "Unknown", err.Error())
-		}
-		if err := f.Named(r.IDs); err != nil || len(f.Choices) == 0 {
-			return err
-		}
-		c, err := container(state)
-		if err != nil { // something may have been chosen for it
-			return err
-		}
-		return f.Chosen(c, r.IDs)
+		of = injected
 	}
-	c, err := container(state)
-	if err != nil || len(c.Linux.Devices) == 0 {
+	f, ids, err := of(r, state)
+	if err != nil {
 		return err
 	}
+	return f.handOver(state, ids, r.Socket)
+}
+
+// injected decides about the devices that the CDI spec injected, and returns the readiness of all devices, and their
+// IDs.
+func injected(r Request, state []byte) (File, []string, error) {
 	f, err := load(r.State)
 	if err != nil {
-		return fmt.Errorf("device %s is not ready: Unknown: %w", c.Linux.Devices[0].Path, err)
+		return f, nil, notReady(r.IDs[0], "Unknown", err.Error())
+	}
+	if err := f.Named(r.IDs); err != nil || len(f.Choices) == 0 {
+		return f, r.IDs, err
+	}
+	c, err := container(state)
+	if err != nil { // something may have been chosen for it
+		return f, nil, err
+	}
+	return f, r.IDs, f.Chosen(c, r.IDs)
+}
+
+// inBundle decides about the devices in the container's specification, as injected does.
+func inBundle(r Request, state []byte) (f File, ids []string, err error) {
+	c, err := container(state)
+	if err != nil || len(c.Linux.Devices) == 0 {
+		return f, nil, err
+	}
+	if f, err = load(r.State); err != nil {
+		return f, nil, fmt.Errorf("device %s is not ready: Unknown: %w", c.Linux.Devices[0].Path, err)
 	}
 	if err := f.Given(c.Linux.Devices); err != nil {
-		return err
+		return f, nil, err
 	}
-	return f.Chosen(c, nil)
+	return f, f.given(c), f.Chosen(c, nil)
+}
+
+// handOver asks the agent for those of the devices that it hands over.
+func (f File) handOver(state []byte, ids []string, socket string) error {
+	asked, patience := f.handedOver(ids)
+	if len(asked) == 0 {
+		return nil
+	}
+	var s struct {
+		PID int `json:"pid"`
+	}
+	if err := json.Unmarshal(state, &s); err != nil || s.PID <= 0 {
+		return notReady(asked[0], "HandoverRefused", "the container's state has no process")
+	}
+	return ask(socket, Ask{PID: s.PID, Devices: asked}, patience)
 }
 
 // readState reads the OCI state. It reads all of it, however long, because a runtime that writes to a closed pipe

@@ -17,11 +17,7 @@ import (
 func TestBuilderImage(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2, NoKubernetes: true})
 	g := n.Guest
-	registry, err := image.Serve(0)
-	stage.Check(t, err)
-	t.Cleanup(registry.Close)
-	builder, err := s.Builder(stage.Within(t, 5*time.Minute), g, registry)
-	stage.Check(t, err)
+	builder := builderImage(t, g, s)
 	stage.Check(t, s.Source(t.Context(), g))
 	stage.Check(t, s.Units(t.Context(), g, builtIn(stage.Version, "")))
 	stage.Check(t, g.Put(t.Context(), s.Program("tree"), "/usr/bin/tree", 0o755))
@@ -60,13 +56,30 @@ func TestBuilderImage(t *testing.T) {
 	if diff := stage.Unlike(unpacked, sh(t, g, "tree /var/lib/acceld/builders"), "uses.json"); diff != "" {
 		t.Errorf("the image changed:\n%s", diff)
 	}
-	if left := sh(t, g, "grep -c builders /proc/*/mountinfo | grep -v ':0$' || true"); left != "" {
-		t.Errorf("mounts are left: %s", left)
-	}
+	unmounted(t, g)
 	t.Run("purge leaves the host as it was", func(t *testing.T) {
 		sh(t, g, "mv /root/config.before /etc/acceld/config.yaml; rm -rf /usr/src/edu-"+stage.Version2)
 		purged(t, g, before)
 	})
+}
+
+// builderImage returns the name of an image with a compiler, in a registry that lives as long as the test.
+func builderImage(t *testing.T, g *bed.Guest, s *stage.Stage) string {
+	t.Helper()
+	registry, err := image.Serve(0)
+	stage.Check(t, err)
+	t.Cleanup(registry.Close)
+	name, err := s.Builder(stage.Within(t, 5*time.Minute), g, registry)
+	stage.Check(t, err)
+	return name
+}
+
+// unmounted checks that no process has a mount of a builder image.
+func unmounted(t *testing.T, g *bed.Guest) {
+	t.Helper()
+	if left := sh(t, g, "grep -c builders /proc/*/mountinfo | grep -v ':0$' || true"); left != "" {
+		t.Errorf("mounts are left: %s", left)
+	}
 }
 
 // builtIn is a configuration whose driver is built from source, in an image unless that is empty.

@@ -298,6 +298,8 @@ type podStream struct {
 
 	created, admitted, refused int
 	sum, longest               time.Duration
+	// failed is told of a pod that has failed; it is an error of the test if nil.
+	failed func(pod *corev1.Pod)
 }
 
 // start creates the first pods, as many as there are at a time.
@@ -363,10 +365,13 @@ func (s *podStream) see(ctx context.Context, t *testing.T, pod *corev1.Pod) {
 		return
 	}
 	delete(s.running, pod.Name)
-	if pod.Status.Phase == corev1.PodFailed {
+	switch {
+	case pod.Status.Phase == corev1.PodFailed && s.failed != nil:
+		s.failed(pod)
+	case pod.Status.Phase == corev1.PodFailed:
 		s.refused++
 		t.Errorf("pod %s: %s: %s %+v", pod.Name, pod.Status.Reason, pod.Status.Message, pod.Status.ContainerStatuses)
-	} else {
+	default:
 		s.admitted++
 		s.sum += time.Since(since)
 		s.longest = max(s.longest, time.Since(since))

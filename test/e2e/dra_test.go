@@ -46,12 +46,14 @@ func TestDRA(t *testing.T) {
 		part{"the second of two alternatives", claimAlternatives},
 		part{"a pod that asks for the extended resource gets a claim", extendedResource},
 		part{"parameters that are wrong are named in the pod's events", parametersRefused},
+		part{"a device that computes wrongly is found before a pod has it", checkedFirst},
 		part{"the agent is killed while a claim is held", agentKilled},
 		part{"the agent is killed midway", agentKilledMidway},
 		part{"the agent is away when a claim is given back", agentAway},
 		part{"the agent is upgraded while ten pods start and end", agentUpgraded},
 		part{"kubelet and runtime restart", claimsOverRestarts},
 		part{"a sick device is given to no claim", sickIsTainted},
+		part{"a sick device whose taint ends its pod", sickEndsPods},
 	) {
 		return
 	}
@@ -274,24 +276,83 @@ func extendedResource(t *testing.T, n *bed.Node, image string) {
 
 func parametersRefused(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 3*time.Minute)
-	claim := string(stage.Claim("odd")) + fmt.Sprintf(`    config:
+	apply(t, n, claimWith("odd", "envs: {}"), stage.ClaimPod("odd", image, "resourceClaimName: odd", "-expect", "1"))
+	awaitEvent(ctx, t, n, "odd", "envs")
+	removeClaims(t, n, "odd")
+}
+
+// claimWith is a claim of a device with parameters.
+func claimWith(name, parameters string) []byte {
+	return fmt.Appendf(stage.Claim(name), `    config:
     - opaque:
         driver: %s
-        parameters: {apiVersion: acceld.dev/v1alpha1, kind: DeviceParameters, envs: {}}
-`, stage.Class)
-	apply(t, n, []byte(claim), stage.ClaimPod("odd", image, "resourceClaimName: odd", "-expect", "1"))
+        parameters: {apiVersion: acceld.dev/v1alpha1, kind: DeviceParameters, %s}
+`, stage.Class, parameters)
+}
+
+// awaitEvent waits until an event of a pod says something.
+func awaitEvent(ctx context.Context, t *testing.T, n *bed.Node, pod, says string) {
+	t.Helper()
 	for {
 		events, err := clientset.Of(n).CoreV1().Events("default").List(ctx,
-			metav1.ListOptions{FieldSelector: "involvedObject.name=odd"})
+			metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 		stage.Check(t, err)
-		i := slices.IndexFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, "envs") })
+		i := slices.IndexFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, says) })
 		if i >= 0 {
 			t.Logf("the pod's event: %s", events.Items[i].Message)
-			break
+			return
 		}
 		time.Sleep(300 * time.Millisecond)
 	}
-	removeClaims(t, n, "odd")
+}
+
+// checkedFirst: every device computes wrongly, and neither its driver nor its attributes say so. A claim that asks for
+// a check finds that out: its pod does not start, and its device alone is unhealthy.
+func checkedFirst(t *testing.T, n *bed.Node, image string) {
+	ctx := stage.Within(t, 6*time.Minute)
+	inject := func(what string) {
+		sh(t, n.Guest, `for d in /sys/bus/pci/drivers/edu/0*; do echo "$1" > $d/inject_error; done`, what)
+	}
+	start := func() {
+		apply(t, n, claimWith("checked", "check: true"),
+			stage.ClaimPod("checked", image, "resourceClaimName: checked", "-expect", "1", "-hold", "2h"))
+	}
+	timed(t, "claim with a check -> its pod computes", func() {
+		start()
+		stage.Check(t, n.WaitPod(ctx, "default", "checked", corev1.PodRunning))
+	})
+	if out := sh(t, n.Guest, `cat "$1"/*.json; journalctl -u acceld -o cat | grep 'devices of a claim checked'`,
+		records); !strings.Contains(out, `"checked":"20`) {
+		t.Errorf("not written down: %s", out)
+	} else {
+		t.Logf("%s", out)
+	}
+	removeClaims(t, n, "checked")
+	offers(t, n, 4)
+
+	inject("corrupt")
+	timed(t, "claim of a device that computes wrongly -> its pod's event", func() {
+		start()
+		awaitEvent(ctx, t, n, "checked", string(accel.CheckFailed))
+	})
+	offers(t, n, 3)
+	m, err := stage.Machine(ctx, n.Guest)
+	stage.Check(t, err)
+	bad := slices.DeleteFunc(slices.Clone(m.Have[stage.Kind].Accelerators), func(a accel.Accelerator) bool {
+		return a.Health.State != accel.Unhealthy
+	})
+	if len(bad) != 1 || bad[0].Health.Reason != accel.CheckFailed || bad[0].Health.Action != accel.ActionResetDevice {
+		t.Fatalf("unhealthy are %+v", bad)
+	}
+	pod, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, "checked", metav1.GetOptions{})
+	stage.Check(t, err)
+	if pod.Status.Phase != corev1.PodPending {
+		t.Errorf("the pod is %s", pod.Status.Phase)
+	}
+	removeClaims(t, n, "checked")
+	inject("none")
+	t.Logf("acceld reset:\n%s", sh(t, n.Guest, `acceld reset "$1"`, bad[0].ID))
+	offers(t, n, 4)
 }
 
 func agentKilled(t *testing.T, n *bed.Node, image string) {
@@ -389,6 +450,38 @@ func sickIsTainted(t *testing.T, n *bed.Node, _ string) {
 		sh(t, n.Guest, `echo none > /sys/bus/pci/devices/$1/inject_error`, id)
 		offers(t, n, 4)
 	})
+}
+
+// sickEndsPods: the control plane deletes the pod that has the sick device, and its Deployment starts another one on
+// another device.
+func sickEndsPods(t *testing.T, n *bed.Node, image string) {
+	ctx := stage.Within(t, 6*time.Minute)
+	stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml",
+		[]byte(byClaims+"kinds: {qemu-edu: {repair: {noExecute: [ResetDevice]}}}\n"), 0o644))
+	_, err := stage.WaitMachine(ctx, n.Guest, "the configuration to be in force", func(m accel.Machine) bool {
+		def := m.Want.Kinds[stage.Kind]
+		return def.Repair != nil && len(def.Repair.NoExecute) == 1
+	})
+	stage.Check(t, err)
+	apply(t, n, stage.ClaimTemplate("ends"), stage.ClaimDeployment("victim", image, "resourceClaimTemplateName: ends", 1,
+		"-expect", "1", "-hold", "2h"))
+	loop := repairLoop{Node: n}
+	pod := loop.replaced(t, "")
+	device := held(t, n.Guest)
+	timed(t, "fault -> another pod runs on another device", func() {
+		sh(t, n.Guest, stage.Sicken, device)
+		pod = loop.replaced(t, pod)
+	})
+	if now := loop.heldBy(t, pod); now == device {
+		t.Errorf("the other pod has the sick device %s", device)
+	}
+	_, err = n.Kubectl(ctx, nil, "-n", "default", "delete", "--wait", "--cascade=foreground", "deployment/victim",
+		"resourceclaimtemplate/ends")
+	stage.Check(t, err)
+	given(t, n, 0)
+	stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(byClaims), 0o644))
+	sh(t, n.Guest, `acceld reset "$1"`, device)
+	offers(t, n, 4)
 }
 
 // restarted is a pod whose containers start again when they have ended.

@@ -4,86 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm"
 	"github.com/acceld/acceld/test/vm/bed"
 )
-
-// nothingToBuildWith takes from a host what a build of a driver needs.
-const nothingToBuildWith = `rm -rf "/lib/modules/$(uname -r)/build" "/lib/modules/$(uname -r)/source" /usr/src/linux-headers-* /usr/lib/linux-kbuild-*
-rm -f /usr/bin/gcc* /usr/bin/cc /usr/bin/make /usr/bin/x86_64-linux-gnu-gcc*
-! command -v gcc && ! command -v make`
-
-// TestWholeDriver: a host without compiler, headers and user space is given the whole driver by one image, and a pod
-// whose image has no library of the driver computes through it. The same from a bundle, for which no registry is
-// needed.
-func TestWholeDriver(t *testing.T) {
-	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
-	g := n.Guest
-	image, err := s.Root(t.Context(), n.Guest, "edu-root:"+stage.Version, stage.Version, stage.Version)
-	stage.Check(t, err)
-	stage.Check(t, s.Whole(t.Context(), g, image, stage.Version))
-	app, err := s.App(t.Context(), n)
-	stage.Check(t, err)
-	sh(t, g, nothingToBuildWith)
-	whole := func(t *testing.T, name string) {
-		t.Helper()
-		timed(t, "DaemonSet applied -> every state ready", func() {
-			stage.Check(t, s.Deploy(t.Context(), n))
-			reaches(t, g, accel.Ready, 5*time.Minute)
-		})
-		logDurations(t, g)
-		ctx := stage.Within(t, 5*time.Minute)
-		stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
-		timed(t, "pod applied -> it computed through libedu", func() {
-			stage.Check(t, n.Apply(ctx, stage.Pod(name, app, 1)))
-			stage.Check(t, n.WaitPod(ctx, "default", name, corev1.PodSucceeded))
-		})
-		log, err := n.PodLog(ctx, "default", name)
-		stage.Check(t, err)
-		if !strings.Contains(log, "edu-app: library 1.0.0: /dev/edu") || strings.Count(log, "3628800") != 1 {
-			t.Errorf("log of the pod: %s", log)
-		}
-	}
-	acceld := func(t *testing.T, args ...string) string {
-		t.Helper()
-		out, err := n.Kubectl(t.Context(), nil, append([]string{
-			"-n", "acceld-system", "exec", "ds/acceld", "--", "/acceld", "--host-root", "/host",
-		}, args...)...)
-		stage.Check(t, err)
-		return out
-	}
-	if !t.Run("from one image", func(t *testing.T) {
-		whole(t, "image")
-		if out := acceld(t, "exec", "qemu-edu", "--", "edu-smi"); !strings.Contains(out, "edu-smi 1.0.0, module 1.0.0") ||
-			strings.Count(out, "EDU-0000") != 2 {
-			t.Errorf("acceld exec: %s", out)
-		}
-		out := sh(t, g, "find / -xdev -name 'libedu*' ! -path '/var/lib/acceld/*' ! -path '/var/lib/containers/*'")
-		if out != "" {
-			t.Errorf("the host has %s", out)
-		}
-	}) {
-		return
-	}
-	t.Run("from a bundle, with no registry in reach", func(t *testing.T) {
-		t.Logf("%s", acceld(t, "driver", "bundle", "export", "qemu-edu", "/var/tmp/edu.tar"))
-		stage.Check(t, n.Delete(t.Context(), []byte("{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: acceld, namespace: acceld-system}}")))
-		stage.Check(t, g.Put(t.Context(), s.Program("acceld"), "/usr/bin/acceld", 0o755))
-		sh(t, g, "acceld purge; test ! -e /var/lib/acceld/kmod && test ! -e /var/lib/acceld/userspace && test ! -e /sys/module/edu")
-		stage.Check(t, s.WholeFrom(t.Context(), g, "[{type: bundle, path: /var/tmp/edu.tar}]", "{}", stage.Version))
-		address, _, _ := strings.Cut(image, "/")
-		server, port, _ := strings.Cut(address, ":")
-		sh(t, g, `iptables -I OUTPUT -p tcp -d "$1" --dport "$2" -j REJECT; ! curl -fsS -m 5 "http://$1:$2/v2/"`, server, port)
-		defer sh(t, g, `iptables -D OUTPUT -p tcp -d "$1" --dport "$2" -j REJECT`, server, port)
-		whole(t, "bundle")
-	})
-}
 
 // TestUserSpace: the library in a container is of the module's version, whatever happens to the driver, and a container
 // that runs keeps the one that it was given.

@@ -88,9 +88,10 @@ func TestValidation(t *testing.T) {
 	stage.StartController(t, n, s, "")
 	definition := strings.Replace(readFile(t, s.File("vendors/qemu/edu.yaml")), "title: QEMU educational device",
 		"title: From a config map", 1)
-	// a host takes from the cluster what describes devices, and no source and no self-test
+	// a host takes from the cluster what describes devices, and no source, no setting and no self-test
 	for _, privileged := range []string{
 		"  sources:\n    - type: build\n      path: /usr/src/edu-{{.DriverVersion}}\n",
+		"settings:\n  - name: limitPercent\n    file: limit\n    min: 1\n    max: 100\n",
 		"check:\n  file: factorial\n  write: \"10\"\n  want: \"3628800\"\n  sentence: 10! computed by the device's engine\n",
 	} {
 		if !strings.Contains(definition, privileged) {

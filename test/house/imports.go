@@ -25,19 +25,23 @@ func rooms() map[string][]string {
 		"deviceplugin": organ,
 		"health":       organ,
 		"history":      {"accel", "host"},
+		"handover":     organ,
+		"repair":       {"accel", "pace"},
+		"settings":     organ,
+		"usage":        {"accel", "host", "pace"},
 		"probe":        organ,
 		"dra":          {"accel", "host", "pace", "guard", "kube"}, // its objects are at the API server
 		"exporter":     {"accel", "host", "pace", "guard", "page"},
 		"kube":         organ,
 		"systemd":      organ,
 		"agent": {
-			"accel", "host", "pace", "guard", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health",
-			"history", "kube", "probe", "systemd",
+			"accel", "host", "pace", "guard", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "handover",
+			"health", "history", "kube", "probe", "repair", "settings", "systemd", "usage",
 		},
 		"controller": {"accel", "kube", "pace", "page", "guard"},
 		"cmd": {
 			"accel", "host", "pace", "guard", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter",
-			"health", "history", "kube", "probe", "systemd", "agent", "controller",
+			"handover", "health", "history", "kube", "probe", "repair", "settings", "systemd", "usage", "agent", "controller",
 		},
 	}
 }

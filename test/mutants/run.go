@@ -53,6 +53,9 @@ func newRunner(root string, out io.Writer) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := os.Chmod(dir, 0o755); err != nil { // programs that tests start as another user must get there
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
 	known, err := readRecord(root)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))

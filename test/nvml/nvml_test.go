@@ -47,6 +47,7 @@ type stand struct {
 	def        *accel.Definition
 	supervisor *probe.Supervisor
 	engine     *health.Engine
+	host       *host.Host
 	root       string // in which the program sees /proc and /sys
 	news       chan struct{}
 	mu         sync.Mutex
@@ -158,6 +159,7 @@ func newStand(t *testing.T, change func(*stand)) *stand {
 	})
 	h, err := host.New("/")
 	s.check(err)
+	s.host = h
 	s.supervisor = probe.New(probe.Options{
 		Host: h, Beside: built, Metrics: exporter.MetricNames(), Changed: s.changed, Fault: s.engine.Told,
 		Backoff: pace.Backoff{First: 50 * time.Millisecond, Max: 50 * time.Millisecond},

@@ -130,6 +130,63 @@ func TestAddress(t *testing.T) {
 	}
 }
 
+// TestParts: of a divided GPU each instance computes, and no other in its place. A whole GPU computes although another
+// one is divided. One that was divided, and is not seen since it was reset, was not checked.
+func TestParts(t *testing.T) {
+	p := prover(t, nil)
+	const whole = "GPU-3b3b3b3b-3b3b-3b3b-3b3b-3b3b3b3b3b3b"
+	const first, second = "MIG-01010101-0101-0101-0101-010101010101", "MIG-02020202-0202-0202-0202-020202020202"
+	part := func(uuid string) proof.Device {
+		return proof.Device{ID: gpu + "-1g.1gb-gi1-ci0", UUID: uuid, Part: true, Libraries: built}
+	}
+	for _, c := range []struct {
+		play        string
+		device      proof.Device
+		name        string
+		reason      accel.Reason
+		says, skips string
+	}{
+		{"divided", part(first), "played instance 1", "", "", ""},
+		{"divided", part(second), "played instance 2", "", "", ""},
+		{"divided wrong", part(first), "played instance 1", "", "", ""},
+		{"divided wrong", part(second), "", accel.CheckFailed, "computed wrongly", ""},
+		{"divided", part(""), "", "", "", "its UUID is not known"},
+		{"right", part(first), "", accel.CheckNotRun, "100 CUDA_ERROR_NO_DEVICE", ""},
+		{"deaf", part(first), "", accel.CheckNotRun, "and shows 3b3b3b", ""},
+		{"other", device(gpu), "", accel.CheckNotRun, "is not seen", ""},
+		{"other", proof.Device{ID: gpu, UUID: whole, Libraries: built}, "played GPU", "", "", ""},
+		{
+			"divided",
+			proof.Device{ID: "0000:3c:00.0", UUID: whole, Libraries: built},
+			"", accel.CheckNotRun,
+			"and shows 010101", "",
+		},
+		{
+			"cuInit 100",
+			proof.Device{ID: gpu, UUID: whole, Divided: true, Libraries: built},
+			"", "", "",
+			"it was divided, and",
+		},
+		{"right", proof.Device{ID: gpu, UUID: whole, Divided: true, Libraries: built}, "played GPU", "", "", ""},
+		{"wrong", proof.Device{ID: gpu, Divided: true, Libraries: built}, "", accel.CheckFailed, "wrongly", ""},
+	} {
+		got := p.Prove(t.Context(), &accel.CheckProgram{API: "cuda", Env: []string{"PLAY=" + c.play}}, c.device)
+		if got.Problem == nil {
+			got.Problem = &accel.Problem{}
+		}
+		if c.name != "" && got.Line.Name != c.name || got.Problem.Reason != c.reason ||
+			!strings.Contains(got.Problem.Message, c.says) || !strings.HasPrefix(got.Skipped, c.skips) ||
+			c.skips == "" && got.Skipped != "" {
+			t.Errorf("%q, %+v: %+v %v", c.play, c.device, got, got.Problem)
+		}
+	}
+	one := proof.Device{ID: gpu, UUID: whole, Part: true}
+	if got := p.Prove(t.Context(), &accel.CheckProgram{API: "opencl"}, one); got.Problem == nil ||
+		got.Problem.Reason != accel.CheckNotRun {
+		t.Errorf("OpenCL, which cannot be shown a part: %+v", got)
+	}
+}
+
 // TestPrivileges: the library has no capabilities, gains none, and sees no environment but its own. It runs as a user
 // of its own if that user, with the nodes' group, can open them, and otherwise as root.
 func TestPrivileges(t *testing.T) {
@@ -158,6 +215,8 @@ func TestPrivileges(t *testing.T) {
 		},
 		"root's":            {[]accel.DeviceNode{node(0o666, 0), node(0o600, 44)}, true, ""},
 		"of root's group":   {[]accel.DeviceNode{node(0o660, 0)}, true, ""},
+		"for readers":       {[]accel.DeviceNode{node(0o444, 0)}, false, "Groups: ;"},
+		"for root to read":  {[]accel.DeviceNode{node(0o400, 0)}, true, ""},
 		"missing, optional": {[]accel.DeviceNode{{Path: "/dev/no-such-node"}}, false, "Groups: ;"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -256,7 +256,7 @@ func TestPurgeBesideAnAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release, problem := lock.Agent(h)
+	release, problem := lock.Agent(h, "")
 	if problem != nil {
 		t.Fatal(problem)
 	}

@@ -48,6 +48,17 @@ func sample(now time.Time) accel.Machine {
 		Evidence: "npu 0000:40:00.0: fault 79, pid 4242, name python3",
 	}
 	accs[5].Recorded = 3
+	accs[5].Repair = &accel.RepairHave{
+		State: accel.RepairWaits, Message: "until nobody has it: pod default/train-7f9c", Attempts: 1,
+	}
+	accs[3].Settings = []accel.SettingHave{{
+		Name: "powerLimitWatts", Want: "250", Value: "300", State: accel.SettingRefused,
+		Message: "250 is below 275, the least that this device allows",
+	}}
+	accs[1].Handover = &accel.HandoverHave{
+		State: accel.HandoverUsed, Tenants: []string{"pod 4f5bd3b0-6a1c-4e5e-9d55-1f3c2a7b8e90"}, Cleaned: 41, Seconds: 12.3,
+		Last: 0.31,
+	}
 	accs[5].Faults = []accel.Fault{{Code: "79", Title: "fallen off the bus", Count: 1, Last: now.Add(-4 * time.Minute)}}
 	return accel.Machine{
 		Taken: now.Add(-time.Second), Agent: accel.Agent{
@@ -129,6 +140,35 @@ func sampleHolders() map[string][]exporter.Holder {
 			Resource: "example.com/npu",
 		}},
 	}
+}
+
+// samplePast is what happened to two devices.
+func samplePast(now time.Time) []exporter.Past {
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	const day = 24 * time.Hour
+	return []exporter.Past{{
+		Kind: "example-npu", ID: "NPU24A04712", Model: "Example NPU 400", Address: "0000:40:00.0", First: ago(40 * day),
+		Last: now, Faults: 3, Events: []exporter.PastEvent{
+			{At: ago(40 * day), Address: "0000:20:00.0", Text: "seen for the first time"},
+			{At: ago(40 * day), Address: "0000:20:00.0", Text: "proven with driver 2.1.0: 2 million numbers computed"},
+			{
+				At: ago(9 * day), Address: "0000:20:00.0", Bad: true, Times: 2, Until: ago(8 * day),
+				Text: "unhealthy DeviceFault: fault 79: the device has fallen off the bus",
+			},
+			{At: ago(8 * day), Address: "0000:20:00.0", Text: "healthy again", Times: 2, Until: ago(8 * day)},
+			{At: ago(7 * day), Address: "0000:40:00.0", Text: "moved from 0000:20:00.0"},
+			{At: ago(6 * day), Address: "0000:40:00.0", Text: "cleaned for its next tenant", Times: 41, Until: ago(time.Hour)},
+			{
+				At: ago(4 * time.Minute), Address: "0000:40:00.0", Bad: true,
+				Text: "unhealthy DeviceFault: fault 79: the device has fallen off the bus",
+			},
+		},
+	}, {
+		Kind: "example-npu", ID: "NPU24A04713", Model: "Example NPU 400", Address: "0000:41:00.0", First: ago(40 * day),
+		Last: now, Events: []exporter.PastEvent{
+			{At: ago(40 * day), Address: "0000:41:00.0", Text: "seen for the first time"},
+		},
+	}}
 }
 
 // lived is an agent whose host was and is as the sample.

@@ -73,7 +73,9 @@ func (h *host) serve(t *testing.T) *httptest.Server {
 	e := exporter.New(exporter.Options{Machine: func() accel.Machine {
 		m, _ := h.follow()
 		return m
-	}, Follow: h.follow, Holders: func() exporter.Holdings { return exporter.Holdings{By: sampleHolders()} }})
+	}, Follow: h.follow, Past: func() []exporter.Past { return samplePast(now) }, Holders: func() exporter.Holdings {
+		return exporter.Holdings{By: sampleHolders()}
+	}})
 	lived(e, now)
 	handler := e.Handler()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -170,7 +172,9 @@ func look(t *testing.T, b *Browser, out, name, url string) {
 func TestStatusPage(t *testing.T) {
 	b, out := open(t)
 	var h host
-	look(t, b, out, "status", h.serve(t).URL)
+	url := h.serve(t).URL
+	look(t, b, out, "status", url)
+	look(t, b, out, "history", url+"/history")
 }
 
 // TestFleetPage looks at the controller's page, and at the same with a pod that is asked about.

@@ -2,11 +2,8 @@ package stage
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/acceld/acceld/test/vm/bed"
@@ -29,23 +26,14 @@ func (s *Stage) Controller(ctx context.Context, n *bed.Node, config string) erro
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(s.bin), "controller")
-	if err != nil {
-		return fmt.Errorf("cannot make a folder for the controller's manifests: %w", err)
+	more := ""
+	if config != "" {
+		// Quoted as in Go, a text is the same in YAML.
+		more = fmt.Sprintf("patches: [{patch: %q}]\n", fmt.Sprintf(
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s}, data: {controller.yaml: %q}}",
+			ControllerName, Namespace, config))
 	}
-	defer os.RemoveAll(dir)
-	manifests, err := filepath.Rel(dir, s.File("packaging/manifests/controller"))
-	if err != nil {
-		return fmt.Errorf("cannot find the controller's manifests: %w", err)
-	}
-	if err := writeKustomization(dir, manifests, image, config); err != nil {
-		return err
-	}
-	text, err := n.Kubectl(ctx, nil, "kustomize", dir)
-	if err != nil {
-		return err
-	}
-	if err := n.Apply(ctx, []byte(text)); err != nil {
+	if err := s.applyOver(ctx, n, "packaging/manifests/controller", ControllerName, image, more, ""); err != nil {
 		return err
 	}
 	for _, args := range [][]string{
@@ -55,36 +43,6 @@ func (s *Stage) Controller(ctx context.Context, n *bed.Node, config string) erro
 		if _, err := n.Kubectl(ctx, nil, args...); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// writeKustomization lays an image and a configuration over manifests, which are named relative to dir.
-func writeKustomization(dir, manifests, image, config string) error {
-	colon := strings.LastIndex(image, ":")
-	k := map[string]any{
-		"resources": []string{manifests},
-		"images":    []map[string]string{{"name": ControllerName, "newName": image[:colon], "newTag": image[colon+1:]}},
-	}
-	if config != "" {
-		patch, err := json.Marshal(map[string]any{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]string{
-				"name":      ControllerName,
-				"namespace": Namespace,
-			},
-			"data": map[string]string{"controller.yaml": config},
-		})
-		if err != nil {
-			return fmt.Errorf("cannot encode the controller's configuration: %w", err)
-		}
-		k["patches"] = []map[string]string{{"patch": string(patch)}}
-	}
-	text, err := json.Marshal(k) // JSON is YAML
-	if err != nil {
-		return fmt.Errorf("cannot encode a kustomization: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), text, 0o600); err != nil {
-		return fmt.Errorf("cannot write a kustomization: %w", err)
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -56,7 +55,7 @@ func New(ctx context.Context, dir string) (*Stage, error) {
 	return s, os.CopyFS(s.bin, os.DirFS(built))
 }
 
-// Program returns the path of a built program: acceld, acceld-hook, edu-check or tree.
+// Program returns the path of a built program: acceld, acceld-hook, edu-check, tree or plainplugin.
 func (s *Stage) Program(name string) string {
 	switch name { // two packages are named for their place
 	case "edu-check":
@@ -121,19 +120,6 @@ func (s *Stage) Image(ctx context.Context, b *bed.Bed) (string, error) {
 	}
 	s.pushed = b.Registry()
 	return name, nil
-}
-
-// Deploy applies the manifests with the image of this tree.
-func (s *Stage) Deploy(ctx context.Context, n *bed.Node) error {
-	image, err := s.Image(ctx, n.Bed())
-	if err != nil {
-		return err
-	}
-	text, err := n.Kubectl(ctx, nil, "kustomize", s.File("packaging/manifests"))
-	if err != nil {
-		return err
-	}
-	return n.Apply(ctx, []byte(strings.ReplaceAll(text, "image: acceld:dev", "image: "+image)))
 }
 
 // Get asks the agent's endpoint on the guest's loopback, such as "/metrics", and returns the answer and its status.

@@ -105,11 +105,17 @@ func (s *Stage) WholeFrom(ctx context.Context, g *bed.Guest, sources, userSpace,
 // Attended writes the definition of the whole driver in a version, with a daemon that keeps the devices open and has
 // these arguments, into the guest. The image is that of [Stage.Root].
 func (s *Stage) Attended(ctx context.Context, g *bed.Guest, image, version, args string) error {
-	return s.WholeFrom(ctx, g, `[{type: oci, image: "`+image+`", plainHTTP: true}]`, `{}
+	return s.WholeFrom(ctx, g, `[{type: oci, image: "`+image+`", plainHTTP: true}]`, "{}"+Companion(args), version)
+}
+
+// Companion is what follows the user space in a definition with a daemon that keeps the devices open and has these
+// arguments.
+func Companion(args string) string {
+	return `
   companions:
     - name: stay
       program: edu-stayd
-      args: [`+args+`]
+      args: [` + args + `]
       directory: edu-stay
-      ready: /run/edu-stay/ready`, version)
+      ready: /run/edu-stay/ready`
 }

@@ -130,7 +130,8 @@ func (s *state) execute(ctx context.Context, u *unit, path string) error {
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, u.argv[0], u.argv[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.root, log, log
-	cmd.Env = append(append(os.Environ(), "ACCELD_TESTBED=1", programs.Variable+"="+s.programs()), u.env...)
+	cmd.Env = append(surroundings(), "ACCELD_TESTBED=1", programs.Variable+"="+s.programs())
+	cmd.Env = append(cmd.Env, u.env...)
 	// A scenario gets the time to take its guest down.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
@@ -139,6 +140,15 @@ func (s *state) execute(ctx context.Context, u *unit, path string) error {
 	}
 	u.skipped, err = skips(path)
 	return err
+}
+
+// surroundings is the environment without what a make that has started this process hands on to others: its variables,
+// such as RUN, are not meant for the unit, and its jobs are not the unit's.
+func surroundings() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains([]string{"MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "RUN", "PART", "LIST"}, name)
+	})
 }
 
 // skips lists the parts that a Go test program skipped. That it skipped all that it was asked for is an error.

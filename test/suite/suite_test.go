@@ -129,6 +129,19 @@ func TestStaleSeconds(t *testing.T) {
 	}
 }
 
+// TestUnitsOfTheirOwn: what a make was asked for that has started this command is not asked of the units: `make suite
+// RUN=fuzz` would start `make fuzz RUN=fuzz`.
+func TestUnitsOfTheirOwn(t *testing.T) {
+	t.Setenv("MAKEFLAGS", " -- RUN=fuzz")
+	t.Setenv("RUN", "fuzz")
+	s := &state{root: t.TempDir()}
+	u := &unit{argv: []string{"sh", "-c", `test -z "$MAKEFLAGS$RUN" && test "$MINE" = 1 && echo "--- PASS: TestX (0.00s)"`}}
+	u.env = []string{"MINE=1"}
+	if err := s.execute(t.Context(), u, filepath.Join(s.root, "log")); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSkippedIsFailed: a unit that ran no test proves nothing.
 func TestSkippedIsFailed(t *testing.T) {
 	s := &state{root: t.TempDir()}

@@ -99,7 +99,7 @@ Exit codes: 0 done; 1 failed, with the reason on standard error; 2 wrong usage; 
 		definitionCommand(&c),
 		doctorCommand(&c), historyCommand(&c), resetCommand(&c), execCommand(&c), purgeCommand(&c), versionCommand(),
 		completionCommand(),
-		loadModuleCommand(&c), enterRootCommand())
+		loadModuleCommand(&c), enterRootCommand(), startedCommand(&c))
 	completing(root, &c)
 	return root
 }

@@ -95,19 +95,14 @@ func printHistory(s *tableWriter, r history.Record) {
 
 // happened says in words what an entry is about.
 func (i palette) happened(e history.Entry) string {
-	switch e.What {
-	case history.Found:
-		return "seen for the first time"
-	case history.Moved:
-		return "moved " + plain(e.Message)
-	case history.Well:
-		return i.good("healthy again")
-	case history.Proven:
-		return i.good("proven") + " with driver " + plain(e.Driver) + prefixed(": ", plain(e.Message))
-	case history.Fault:
-		return i.bad(plain(string(e.State))+prefixed(" ", plain(string(e.Reason)))) + prefixed(": ", plain(e.Message))
+	switch text := plain(e.Text()); e.What {
+	case history.Well, history.Proven:
+		return i.good(text)
+	case history.Fault, history.Unclean:
+		return i.bad(text)
+	default:
+		return text
 	}
-	return plain(string(e.What))
 }
 
 // stamp is a time for people, in UTC, to the minute.

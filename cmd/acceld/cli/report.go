@@ -175,7 +175,7 @@ func (p *parts) answers() []section {
 	a := p.agent()
 	var out []section
 	for _, path := range []string{
-		"/v1/machine", "/v1/holders", "/v1/events", "/v1/progress", "/readyz", "/livez",
+		"/v1/machine", "/v1/holders", "/v1/events", "/v1/progress", "/v1/history", "/readyz", "/livez",
 		"/healthz", "/metrics",
 	} {
 		text, err := a.Text(p.ctx, path)

@@ -52,6 +52,19 @@ func anyCards(h accel.Health) []accel.Accelerator {
 	}
 }
 
+// used are two cards, the first of which is used by those who may not; of the second it is not known.
+func used(cards []accel.Accelerator) []accel.Accelerator {
+	cards[0].Unrequested = &accel.UnrequestedHave{Count: 18, Users: []accel.UnrequestedUser{
+		{
+			Holder:    accel.Holder{PID: 4242, Comm: "python3\x1b", PodUID: "u", Namespace: "ml", Pod: "train-llama-1"},
+			Processes: 9, Given: []string{"0000:20:00.0"},
+		},
+		{Holder: accel.Holder{PID: 17, Comm: "sh"}, Processes: 1, Unit: "session-3.scope"},
+	}}
+	cards[1].Unrequested = &accel.UnrequestedHave{Unknown: "the kubelet does not answer"}
+	return cards
+}
+
 // stood returns a machine with one kind.
 func stood(st accel.Status, have accel.Have) shown {
 	st.Since = night().Add(-4 * time.Minute)
@@ -110,12 +123,24 @@ func every(visit func(title string, m shown)) {
 		Serves: true, Source: "installed", Unchecked: true,
 		Modules: []accel.LoadedModule{{Name: "npu", Version: "1.0.0"}},
 	}}))
+	set := anyCards(well)
+	set[0].Settings = []accel.SettingHave{
+		{Name: "persistence", Want: "on", Value: "on", State: accel.SettingApplied},
+		{Name: "powerLimitWatts", Want: "250", Value: "250", State: accel.SettingApplied, Drifts: 2},
+		{Name: "computeMode", Want: "exclusive", Value: "default", State: accel.SettingWaits, Message: "until nobody has the device: ml/train-llama-0"},
+	}
+	set[1].Settings = []accel.SettingHave{{
+		Name: "powerLimitWatts", Want: "250", Value: "300", State: accel.SettingRefused,
+		Message: "250 is below 275, the least that this device allows",
+	}}
+	visit("settings", stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: set}))
 	visit("a container runtime that does not read the spec", stood(accel.Status{State: accel.Ready},
 		accel.Have{Accelerators: anyCards(well), Runtime: accel.RuntimeHave{
 			Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json",
 			NotHonored: accel.Problemf(accel.RuntimeMissingCDI,
 				`docker does not read CDI specs in "/var/run/cdi"`),
 		}}))
+	visit("use without a request", stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: used(anyCards(well))}))
 	for i, r := range accel.Reasons() {
 		f := accel.Failure{
 			Step: accel.StepDriver, Problem: accel.Problem{Reason: r.Reason, Message: message},

@@ -143,8 +143,11 @@ func printKind(s *tableWriter, m shown, kind string) {
 	if m.Want.Kubernetes && have.Plugin.Registered {
 		def := m.Want.Kinds[kind]
 		shared := ""
-		if n := def.Replicas(); n > 1 {
-			shared = fmt.Sprintf(", each %d times", n)
+		switch least, most := replicas(def, have.Accelerators); {
+		case least < most:
+			shared = fmt.Sprintf(", each %d to %d times", least, most)
+		case most > 1:
+			shared = fmt.Sprintf(", each %d times", most)
 		}
 		total, names := offered(def, have.Accelerators)
 		s.field(2, "kubelet", fmt.Sprintf("%d of %d allocatable as %s%s", have.Plugin.Allocatable.Or(0), total,
@@ -194,6 +197,17 @@ func offered(def *accel.Definition, accs []accel.Accelerator) (total int, names 
 		names = append(names, def.OfferedAs(profile))
 	}
 	return total, names
+}
+
+// replicas returns how many times the devices and partitions are offered that can be given out: the fewest, and the
+// most.
+func replicas(def *accel.Definition, accs []accel.Accelerator) (least, most int) {
+	for _, u := range accel.Units(accs) {
+		if n := def.ReplicasOf(u); !u.WithheldBy(accel.ByPartitions) {
+			least, most = min(cmp.Or(least, n), n), max(most, n)
+		}
+	}
+	return least, most
 }
 
 // printFailure writes a problem: why, what to do and who must act, and what was tried.
@@ -373,6 +387,24 @@ func printTrouble(s *tableWriter, a accel.Accelerator, left []string) {
 	if a.WithheldAlone() {
 		s.field(4, "withheld", string(a.Withheld.Reason)+prefixed(": ", plain(a.Withheld.Message)))
 	}
+	if a.Handover != nil {
+		s.field(4, "hand-over", plain(a.Handover.String()))
+	}
+	for _, x := range a.Deviations() {
+		paint := s.wait
+		if x.Reason() != "" {
+			paint = s.bad
+		}
+		s.field(4, "setting", paint(plain(x.String())))
+		if r := x.Reason(); r != "" {
+			s.field(4, "do", r.Doc().Remedy+" ("+string(r.Doc().Actor)+")")
+		}
+	}
+	if a.Unrequested != nil {
+		for _, text := range a.Unrequested.Lines() {
+			s.field(4, "in use", "without a request: "+plain(text))
+		}
+	}
 	h := a.Health
 	if h.State == accel.Healthy || h.State == "" {
 		return
@@ -380,6 +412,9 @@ func printTrouble(s *tableWriter, a accel.Accelerator, left []string) {
 	s.field(4, "why", s.bad(string(h.Reason))+prefixed(": ", plain(h.Message)))
 	s.field(4, "seen", plain(h.Evidence))
 	s.field(4, "do", a.Remedy())
+	if a.Repair != nil {
+		s.field(4, "repair", plain(a.Repair.String()))
+	}
 	if a.Recorded > 1 {
 		s.field(4, "before", fmt.Sprintf("%d faults on record: acceld history %s", a.Recorded, cmp.Or(plain(a.Serial), a.ID)))
 	}

@@ -7,7 +7,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/acceld/acceld/accel"
@@ -58,8 +56,50 @@ type fleet struct {
 	limits limits
 	begun  map[string]int // how often a node began with what is wanted
 	most   limits         // what was seen at most
-	gaps   int            // watches that had to begin again
 	moved  chan struct{}
+}
+
+// startHands starts what writes for the agents.
+func startHands(work <-chan func()) {
+	for range hands {
+		go func() {
+			for do := range work {
+				do()
+			}
+		}()
+	}
+}
+
+// makeNodes makes n nodes with eight accelerators each, ready in version 1, with further labels.
+func makeNodes(t *testing.T, client *kubernetes.Clientset, work chan<- func(), n int,
+	label func(i int, labels map[string]string),
+) {
+	t.Helper()
+	var made sync.WaitGroup
+	for i := range n {
+		made.Add(1)
+		work <- func() {
+			defer made.Done()
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("node-%05d", i),
+				Labels: map[string]string{
+					servesKey: string(accel.Ready), versionKey: "1", countKey: "8",
+					"type": "kwok",
+				},
+				Annotations: map[string]string{"kwok.x-k8s.io/node": "fake", kube.OriginAnnotation: kube.OriginUnit},
+			}}
+			label(i, node.Labels)
+			node.Status.Capacity = corev1.ResourceList{
+				"qemu.org/edu": eight(), "cpu": eight(), "memory": eight(),
+				"pods": eight(),
+			}
+			node.Status.Allocatable = node.Status.Capacity
+			if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+				t.Errorf("cannot make a node: %v", err)
+			}
+		}
+	}
+	made.Wait()
 }
 
 // newFleet makes n nodes with eight accelerators each, ready in version 1, of which some come first.
@@ -70,91 +110,29 @@ func newFleet(t *testing.T, client *kubernetes.Clientset, n, canaries int) *flee
 		begun: map[string]int{},
 		moved: make(chan struct{}, 1), fails: func(string) bool { return false },
 	}
-	for range hands {
-		go func() {
-			for do := range f.work {
-				do()
-			}
-		}()
-	}
-	var made sync.WaitGroup
-	for i := range n {
-		made.Add(1)
-		f.work <- func() {
-			defer made.Done()
-			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-				Name: fmt.Sprintf("node-%05d", i),
-				Labels: map[string]string{
-					servesKey: string(accel.Ready), versionKey: "1", countKey: "8",
-					"type": "kwok",
-				},
-				Annotations: map[string]string{"kwok.x-k8s.io/node": "fake", kube.OriginAnnotation: kube.OriginUnit},
-			}}
-			if i < canaries {
-				node.Labels[canaryKey] = "true"
-			}
-			node.Status.Capacity = corev1.ResourceList{
-				"qemu.org/edu": eight(), "cpu": eight(), "memory": eight(),
-				"pods": eight(),
-			}
-			node.Status.Allocatable = node.Status.Capacity
-			if _, err := f.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
-				t.Errorf("cannot make a node: %v", err)
-			}
+	startHands(f.work)
+	makeNodes(t, client, f.work, n, func(i int, labels map[string]string) {
+		if i < canaries {
+			labels[canaryKey] = "true"
 		}
-	}
-	made.Wait()
+	})
 	return f
 }
 
-// follow looks at every version of every node until ctx ends, and lets the agents act on what it sees.
-func (f *fleet) follow(ctx context.Context) {
-	for ctx.Err() == nil {
-		list, err := f.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-		if err != nil {
-			time.Sleep(time.Second) // the API server is away
-			continue
-		}
-		for i := range list.Items {
-			f.note(&list.Items[i]) // some are older than others: nothing is judged before all are known
+// watch is what the agents see. Some nodes are older than others when the watch begins: nothing is judged before all
+// are known.
+func (f *fleet) watch() *nodeWatch {
+	return &nodeWatch{client: f.client, one: f.look, all: func(ctx context.Context, nodes []corev1.Node) {
+		for i := range nodes {
+			f.note(&nodes[i])
 		}
 		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.judge()
 		for name, s := range f.nodes {
 			f.act(ctx, name, s)
 		}
-		f.mu.Unlock()
-		for at := list.ResourceVersion; at != ""; {
-			at = f.watch(ctx, at)
-		}
-		f.mu.Lock()
-		f.gaps++
-		f.mu.Unlock()
-	}
-}
-
-// watch follows from a version on, and returns from where to go on; empty when that is no more to be had.
-func (f *fleet) watch(ctx context.Context, from string) string {
-	w, err := f.client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true})
-	if err != nil {
-		if ctx.Err() != nil || !strings.Contains(err.Error(), "refused") {
-			return ""
-		}
-		time.Sleep(time.Second)
-		return from
-	}
-	defer w.Stop()
-	for e := range w.ResultChan() {
-		node, ok := e.Object.(*corev1.Node)
-		if !ok {
-			return ""
-		}
-		from = node.ResourceVersion
-		if e.Type != watch.Bookmark {
-			f.look(ctx, node)
-		}
-	}
-	return from
+	}}
 }
 
 // look judges one version of a node and lets its agent act.

@@ -297,7 +297,8 @@ func TestRollout(t *testing.T) {
 	f := newFleet(t, client, nodes, canaries)
 	ctx, cancel := context.WithCancel(t.Context())
 	var following sync.WaitGroup
-	following.Go(func() { f.follow(ctx) })
+	seen := f.watch()
+	following.Go(func() { seen.follow(ctx) })
 	defer following.Wait()
 	defer cancel()
 	f.until(t, 0, 5*time.Minute)
@@ -310,7 +311,7 @@ func TestRollout(t *testing.T) {
 
 	r.inPeace(ctx, f, l, a, b)
 	r.idle(a, b)
-	r.inTrouble(ctx, f, l, a, b)
+	r.inTrouble(ctx, f, seen, l, a, b)
 	bad := limits{parallel: 5, unavailable: 250, stop: 3}
 	f.ask(ctx, "4", bad, func(string) bool { return true })
 	r.apply("4", bad)
@@ -387,8 +388,33 @@ func (r *rig) idle(replicas ...*replica) {
 	}
 }
 
+// killing kills replicas at random moments, up to twice least apart, until the returned function is called, which
+// returns how many it killed.
+func killing(least time.Duration, replicas []*replica) (stop func() int) {
+	done, ended := make(chan struct{}), make(chan int)
+	go func() {
+		kills := 0
+		defer func() { ended <- kills }()
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(least + rand.N(least)):
+			}
+			c := replicas[rand.IntN(len(replicas))]
+			c.kill(syscall.SIGKILL)
+			c.begin()
+			kills++
+		}
+	}()
+	return func() int {
+		close(done)
+		return <-ended
+	}
+}
+
 // inTrouble is a rollout in which nodes fail, replicas are killed, and the API server goes away.
-func (r *rig) inTrouble(ctx context.Context, f *fleet, l limits, replicas ...*replica) {
+func (r *rig) inTrouble(ctx context.Context, f *fleet, seen *nodeWatch, l limits, replicas ...*replica) {
 	t := r.t
 	begin := time.Now()
 	some := one(uint32(max(2, len(f.nodes)/10))) // about ten nodes
@@ -401,33 +427,17 @@ func (r *rig) inTrouble(ctx context.Context, f *fleet, l limits, replicas ...*re
 		}
 	}
 	r.apply("3", l)
-	done, ended := make(chan struct{}), make(chan int)
-	go func() {
-		kills := 0
-		defer func() { ended <- kills }()
-		for {
-			select {
-			case <-done:
-				return
-			case <-time.After(time.Duration(3000+rand.IntN(4000)) * time.Millisecond):
-			}
-			c := replicas[rand.IntN(len(replicas))]
-			c.kill(syscall.SIGKILL)
-			c.begin()
-			kills++
-		}
-	}()
+	stop := killing(3500*time.Millisecond, replicas)
 	time.Sleep(20 * time.Second)
 	r.plane.StopAPIServer()
 	check(t, r.plane.StartAPIServer(t.Context()))
 	f.until(t, bad, 20*time.Minute)
-	close(done)
-	kills := <-ended
+	kills := stop()
 	serve, failed := f.count()
 	t.Logf(
 		"with %d kills and the API server away once: %d serve, %d failed as they should after %.0f s; at most %d at a time of %d, %d without of %d; %d gaps in what was seen",
 		kills, serve, failed, time.Since(begin).Seconds(), f.most.parallel, l.parallel, f.most.unavailable,
-		l.unavailable, f.gaps)
+		l.unavailable, seen.gaps.Load())
 	if failed != bad {
 		t.Errorf("%d nodes have failed, want %d", failed, bad)
 	}

@@ -89,6 +89,7 @@ const (
 	ioctlInfo      = 0x8040ed00
 	ioctlFactorial = 0xc010ed01
 	ioctlCopy      = 0x4018ed02
+	ioctlRead      = 0x4018ed04
 
 	abiVersion = 1
 	dmaMax     = 4095
@@ -170,4 +171,14 @@ func (n node) Copy(data []byte) ([]byte, error) {
 	}
 	err := n.ioctl("EDU_DMA_COPY", ioctlCopy, unsafe.Pointer(&c))
 	return out, err
+}
+
+// Left reads the beginning of the device's memory as its last user has left it.
+func (n node) Left(size int) ([]byte, error) {
+	out := make([]byte, size)
+	var pin runtime.Pinner // the kernel gets the address as a number
+	defer pin.Unpin()
+	pin.Pin(&out[0])
+	c := eduCopy{Dst: uint64(uintptr(unsafe.Pointer(&out[0]))), Len: uint32(size)}
+	return out, n.ioctl("EDU_DMA_READ", ioctlRead, unsafe.Pointer(&c))
 }

@@ -28,6 +28,7 @@ type config struct {
 	expect  int           // -1: any number but none
 	hold    time.Duration // 0: check once
 	every   time.Duration // the period of the computations while it holds
+	leave   string        // not empty: say what is in the device's memory and leave this there, and compute nothing
 }
 
 func main() {
@@ -48,6 +49,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.IntVar(&c.expect, "expect", -1, "fail unless exactly `N` devices are there; -1: one or more")
 	flags.DurationVar(&c.hold, "hold", 0, "keep computing for this `long`, or until SIGTERM")
 	flags.DurationVar(&c.every, "every", 100*time.Millisecond, "the `period` of the computations with -hold")
+	flags.StringVar(&c.leave, "leave", "",
+		"compute nothing: say what is in the device's memory, and leave this `text` there")
 	if err := flags.Parse(args); err != nil {
 		return c, err
 	}
@@ -59,6 +62,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		err = fmt.Errorf("-hold %v is negative", c.hold)
 	case c.every <= 0:
 		err = fmt.Errorf("-every %v is not positive", c.every)
+	case len(c.leave) > leaveMax:
+		err = fmt.Errorf("-leave has %d bytes, at most %d fit", len(c.leave), leaveMax)
 	case c.expect < -1:
 		err = fmt.Errorf("-expect %d is negative", c.expect)
 	}

@@ -65,9 +65,22 @@ func check(ctx context.Context, c config, dev fs.FS, open func(path string) (acc
 			return 0, gone(path, err)
 		}
 		fmt.Fprintf(stdout, "%s serial %s bdf %s\n", path, i.Serial, i.BDF)
+		if c.leave != "" {
+			if err := leave(a, c.leave, stdout); err != nil {
+				return 0, gone(path, err)
+			}
+			continue
+		}
 		if err := verify(a); err != nil {
 			return 0, gone(path, err)
 		}
+	}
+	if c.leave != "" && c.hold > 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(c.hold):
+		}
+		return len(paths), nil
 	}
 	if c.hold > 0 {
 		return len(paths), hold(ctx, c, held, stdout)

@@ -24,7 +24,7 @@ func TestABI(t *testing.T) {
 	source := fmt.Sprintf(`#include <stdio.h>
 #include %q
 int main(void) {
-	printf("%%#lx %%#lx %%#lx %%d %%d %%zu %%zu %%zu", (long)EDU_INFO, (long)EDU_FACTORIAL, (long)EDU_DMA_COPY,
+	printf("%%#lx %%#lx %%#lx %%#lx %%d %%d %%zu %%zu %%zu", (long)EDU_INFO, (long)EDU_FACTORIAL, (long)EDU_DMA_COPY, (long)EDU_DMA_READ,
 		EDU_ABI_VERSION, EDU_DMA_MAX,
 		sizeof(struct edu_info), sizeof(struct edu_factorial), sizeof(struct edu_dma_copy));
 	return 0;
@@ -40,8 +40,9 @@ int main(void) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("%#x %#x %#x %d %d %d %d %d", uint32(ioctlInfo), uint32(ioctlFactorial), uint32(ioctlCopy),
-		abiVersion, dmaMax, unsafe.Sizeof(eduInfo{}), unsafe.Sizeof(eduFactorial{}), unsafe.Sizeof(eduCopy{}))
+	want := fmt.Sprintf("%#x %#x %#x %#x %d %d %d %d %d", uint32(ioctlInfo), uint32(ioctlFactorial), uint32(ioctlCopy),
+		uint32(ioctlRead), abiVersion, dmaMax, unsafe.Sizeof(eduInfo{}), unsafe.Sizeof(eduFactorial{}),
+		unsafe.Sizeof(eduCopy{}))
 	if string(got) != want {
 		t.Errorf("edu.h says %s\nthis program says %s", got, want)
 	}

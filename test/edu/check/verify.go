@@ -2,8 +2,11 @@ package main
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"strings"
 )
 
 const (
@@ -51,6 +54,33 @@ func verifyCopy(a accelerator, size int) error {
 		return fmt.Errorf("wrong data after a round trip of %d bytes: checksum %x, not %x", size, got[:4], want[:4])
 	}
 	return nil
+}
+
+// leaveMax is how much text is left on a device, in bytes.
+const leaveMax = 64
+
+// memory is a device whose memory can be read as its last user has left it.
+type memory interface {
+	Left(size int) ([]byte, error)
+}
+
+// leave says what is in a device's memory, and leaves a text there.
+func leave(a accelerator, text string, stdout io.Writer) error {
+	m, ok := a.(memory)
+	if !ok {
+		return errors.New("its memory cannot be read")
+	}
+	left, err := m.Left(leaveMax)
+	if err != nil {
+		return err
+	}
+	if found := strings.TrimRight(string(left), "\x00"); found == "" {
+		fmt.Fprintln(stdout, "found nothing")
+	} else {
+		fmt.Fprintf(stdout, "found %q\n", found)
+	}
+	_, err = a.Copy(append([]byte(text), make([]byte, leaveMax-len(text))...))
+	return err
 }
 
 // verify checks one device: a known factorial, some random ones, a full and

@@ -56,5 +56,7 @@ struct edu_version {
 #define EDU_DMA_COPY	_IOW(0xed, 2, struct edu_dma_copy)
 /* Fails with EPROTO, and a line in the kernel log, unless both versions are equal. */
 #define EDU_CHECK_VERSION	_IOW(0xed, 3, struct edu_version)
+/* Reads the device's memory as its last user has left it; src must be zero. */
+#define EDU_DMA_READ	_IOW(0xed, 4, struct edu_dma_copy)
 
 #endif

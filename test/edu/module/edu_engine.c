@@ -300,6 +300,29 @@ int edu_copy(struct edu_dev *edu, u32 offset, u8 *data, u32 len)
 	return edu_end(edu, 0, moved);
 }
 
+/* Moves what is in the device's memory, from offset on, out: whoever has put it there. */
+int edu_read(struct edu_dev *edu, u32 offset, u8 *data, u32 len)
+{
+	u8 *buf = edu->dma_buf + offset;
+	enum edu_fault_id fault;
+	int ret = edu_begin(edu);
+
+	if (ret)
+		return ret;
+	fault = edu_take_fault(edu);
+	if (fault == EDU_FAULT_HANG)
+		return edu_end(edu, edu_wait_hung(edu), 0);
+
+	memset(buf, 0, len);
+	ret = edu_dma(edu, EDU_DMA_BUFFER + offset, edu->dma_addr + offset, len, EDU_DMA_TO_RAM);
+	if (ret)
+		return edu_end(edu, ret, 0);
+	memcpy(data, buf, len);
+	if (fault == EDU_FAULT_CORRUPT)
+		data[0] ^= 1;
+	return edu_end(edu, 0, len);
+}
+
 /* Lets a transfer end before its buffer goes; the engine takes 100 ms. */
 void edu_quiesce(struct edu_dev *edu)
 {

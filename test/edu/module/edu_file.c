@@ -67,6 +67,26 @@ static long edu_ioctl_dma_copy(struct edu_dev *edu, const struct edu_part *part,
 	return ret;
 }
 
+static long edu_ioctl_dma_read(struct edu_dev *edu, const struct edu_part *part, void __user *arg)
+{
+	struct edu_dma_copy c;
+	long ret;
+	u8 *data;
+
+	if (copy_from_user(&c, arg, sizeof(c)))
+		return -EFAULT;
+	if (c.reserved || c.src || c.len == 0 || c.len > edu_dma_size(part))
+		return -EINVAL;
+	data = kzalloc(c.len, GFP_KERNEL);
+	if (!data)
+		return -ENOMEM;
+	ret = edu_read(edu, part ? part->offset : 0, data, c.len);
+	if (!ret && copy_to_user(u64_to_user_ptr(c.dst), data, c.len))
+		ret = -EFAULT;
+	kfree(data);
+	return ret;
+}
+
 /* libedu asks this before anything else: its calls mean what its own version says. */
 static long edu_ioctl_check_version(struct edu_dev *edu, void __user *arg)
 {
@@ -96,6 +116,8 @@ static long edu_do_ioctl(struct edu_dev *edu, const struct edu_part *part,
 		return edu_ioctl_factorial(edu, p);
 	case EDU_DMA_COPY:
 		return edu_ioctl_dma_copy(edu, part, p);
+	case EDU_DMA_READ:
+		return edu_ioctl_dma_read(edu, part, p);
 	case EDU_CHECK_VERSION:
 		return edu_ioctl_check_version(edu, p);
 	default:

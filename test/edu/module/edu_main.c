@@ -102,6 +102,7 @@ static struct edu_dev *edu_alloc(struct pci_dev *pdev)
 	mutex_init(&edu->lock);
 	mutex_init(&edu->layout);
 	edu->parts = 1;
+	edu->limit = EDU_LIMIT;
 	spin_lock_init(&edu->state_lock);
 	init_waitqueue_head(&edu->wait);
 	strscpy(edu->bdf, pci_name(pdev), sizeof(edu->bdf));

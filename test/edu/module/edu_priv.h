@@ -42,6 +42,8 @@
 #define EDU_WINDOW_SLOTS	10
 #define EDU_RING_SLOTS		16
 
+#define EDU_LIMIT		100	/* per cent: with what a binding begins, and the most */
+
 /* Both what can be injected and what can be wrong; see edu_faults. */
 enum edu_fault_id {
 	EDU_FAULT_NONE,
@@ -99,6 +101,7 @@ struct edu_dev {
 	char serial[32];
 
 	u32 factorial;			/* of the attribute of that name, its last result */
+	unsigned int limit;		/* per cent; it limits nothing */
 
 	struct mutex layout;		/* how it is divided, and who has it open */
 	unsigned int parts;		/* 1: it is whole */
@@ -144,6 +147,7 @@ void edu_parts_end(struct edu_dev *edu);
 irqreturn_t edu_interrupt(int irq, void *data);
 int edu_compute(struct edu_dev *edu, struct edu_factorial *f);
 int edu_copy(struct edu_dev *edu, u32 offset, u8 *data, u32 len);
+int edu_read(struct edu_dev *edu, u32 offset, u8 *data, u32 len);
 bool edu_alive(struct edu_dev *edu);
 void edu_quiesce(struct edu_dev *edu);
 u64 edu_busy_ns(struct edu_dev *edu);

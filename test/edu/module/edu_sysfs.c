@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /* The attributes of the PCI device, its health, and how to break it. */
 #include <linux/kobject.h>
+#include <linux/slab.h>
 #include <linux/sysfs.h>
 
 #include "edu_priv.h"
@@ -202,6 +203,40 @@ static ssize_t partitions_store(struct device *dev, struct device_attribute *att
 }
 static DEVICE_ATTR_RW(partitions);
 
+/* Clears the device's memory; the write returns when that is done. */
+static ssize_t scrub_store(struct device *dev, struct device_attribute *attr,
+			   const char *buf, size_t count)
+{
+	u8 *zeros = kzalloc(EDU_DMA_MAX, GFP_KERNEL);
+	int ret;
+
+	if (!zeros)
+		return -ENOMEM;
+	ret = edu_copy(edu_of(dev), 0, zeros, EDU_DMA_MAX);
+	kfree(zeros);
+	return ret ? ret : count;
+}
+static DEVICE_ATTR_WO(scrub);
+
+/* Something that can be set, and that a new binding of the driver forgets. */
+static ssize_t limit_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n", READ_ONCE(edu_of(dev)->limit));
+}
+
+static ssize_t limit_store(struct device *dev, struct device_attribute *attr,
+			   const char *buf, size_t count)
+{
+	unsigned int limit;
+	int ret = kstrtouint(buf, 0, &limit);
+
+	if (ret || limit < 1 || limit > EDU_LIMIT)
+		return ret ? ret : -EINVAL;
+	WRITE_ONCE(edu_of(dev)->limit, limit);
+	return count;
+}
+static DEVICE_ATTR_RW(limit);
+
 static struct attribute *edu_attrs[] = {
 	&dev_attr_serial.attr,
 	&dev_attr_health.attr,
@@ -215,6 +250,8 @@ static struct attribute *edu_attrs[] = {
 	&dev_attr_factorial.attr,
 	&dev_attr_inject_error.attr,
 	&dev_attr_partitions.attr,
+	&dev_attr_scrub.attr,
+	&dev_attr_limit.attr,
 	NULL,
 };
 static const struct attribute_group edu_group = { .attrs = edu_attrs };

@@ -14,6 +14,9 @@
  *	gpu.2.mig 1                  it is in the mode of instances, gpu.2.mig.0 is the first:
  *	gpu.2.mig.0 1 0 1g.18gb MIG-uuid 18000    GPU instance, compute instance, profile, UUID, MiB
  *	event.1 3 8 79               the first event: of GPU 3, of type 8, with the number 79
+ *	gpu.*.compute 0              what can be set; gpu.*.refuse.compute 3 is what setting it returns
+ *
+ * What is set goes to the file "set" beside it, one line each time, and the last one counts: as in a driver, it outlives whoever set it.
  *
  * A value that is not there is not supported. Structures and numbers are those of the interface, as its documentation has them.
  */
@@ -36,22 +39,29 @@ typedef struct set { int gpu; unsigned long long types; int cursor; } set;
 static handle gpus[MAX_GPUS], parts[MAX_GPUS][MAX_PARTS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* lookup finds a key in the script. It returns 0 when it is not there. */
-static int lookup(const char *key, char *value, size_t size)
+/* beside opens a file in the directory of this library. */
+static FILE *beside(const char *name, const char *mode)
 {
 	Dl_info self;
-	char path[4096], line[1024];
+	char path[4096];
+
+	if (!dladdr((void *)beside, &self) || !strrchr(self.dli_fname, '/'))
+		return NULL;
+	snprintf(path, sizeof path, "%.*s/%s", (int)(strrchr(self.dli_fname, '/') - self.dli_fname), self.dli_fname, name);
+	return fopen(path, mode);
+}
+
+/* find finds the last line with a key in a file. It returns 0 when there is none. */
+static int find(const char *file, const char *key, char *value, size_t size)
+{
+	char line[1024];
 	size_t n = strlen(key);
-	FILE *f;
+	FILE *f = beside(file, "re");
 	int found = 0;
 
-	if (!dladdr((void *)lookup, &self) || !strrchr(self.dli_fname, '/'))
-		return 0;
-	snprintf(path, sizeof path, "%.*s/script", (int)(strrchr(self.dli_fname, '/') - self.dli_fname), self.dli_fname);
-	f = fopen(path, "re");
 	if (!f)
 		return 0;
-	while (!found && fgets(line, sizeof line, f)) {
+	while (fgets(line, sizeof line, f)) {
 		if (strncmp(line, key, n) != 0 || line[n] != ' ')
 			continue;
 		line[strcspn(line, "\n")] = 0;
@@ -61,6 +71,9 @@ static int lookup(const char *key, char *value, size_t size)
 	fclose(f);
 	return found;
 }
+
+/* lookup finds a key in the script. It returns 0 when it is not there. */
+static int lookup(const char *key, char *value, size_t size) { return find("script", key, value, size); }
 
 /* of finds what is said of a GPU, or of every one. */
 static int of(int gpu, const char *name, char *value, size_t size)
@@ -668,3 +681,79 @@ int nvmlComputeInstanceDestroy(struct made *m)
 	m->compute = 0;
 	return OK;
 }
+
+/* Settings. */
+
+/* setting reads what can be set: what was set last, or what the script says. */
+static int setting(handle *d, const char *name, unsigned *out)
+{
+	char key[64], text[64];
+	int ret = small(d, name, out);
+
+	snprintf(key, sizeof key, "gpu.%d.%s", d->gpu, name);
+	if (ret == OK && find("set", key, text, sizeof text))
+		*out = (unsigned)strtoull(text, NULL, 0);
+	return ret;
+}
+
+/* set sets it, if the GPU has it. */
+static int set_to(handle *d, const char *name, unsigned to)
+{
+	char refuse[64];
+	unsigned now, code;
+	int ret = small(d, name, &now);
+	FILE *f;
+
+	snprintf(refuse, sizeof refuse, "refuse.%s", name);
+	if (ret != OK || small(d, refuse, &code) == OK)
+		return ret != OK ? ret : (int)code;
+	f = beside("set", "ae");
+	if (!f)
+		return INVALID;
+	fprintf(f, "gpu.%d.%s %u\n", d->gpu, name, to);
+	fclose(f);
+	return OK;
+}
+
+int nvmlDeviceGetPersistenceMode(handle *d, unsigned *out) { return setting(d, "persistence", out); }
+int nvmlDeviceSetPersistenceMode(handle *d, unsigned to) { return set_to(d, "persistence", to); }
+int nvmlDeviceGetComputeMode(handle *d, unsigned *out) { return setting(d, "compute", out); }
+int nvmlDeviceSetComputeMode(handle *d, unsigned to) { return set_to(d, "compute", to); }
+int nvmlDeviceGetPowerManagementLimit(handle *d, unsigned *out) { return setting(d, "limit", out); }
+
+int nvmlDeviceGetPowerManagementLimitConstraints(handle *d, unsigned *least, unsigned *most)
+{
+	char text[64];
+	int ret = word(d, "limit.range", text, sizeof text);
+
+	if (ret != OK)
+		return ret;
+	return sscanf(text, "%u %u", least, most) == 2 ? OK : NOT_SUPPORTED;
+}
+
+int nvmlDeviceSetPowerManagementLimit(handle *d, unsigned to)
+{
+	unsigned least, most;
+
+	if (nvmlDeviceGetPowerManagementLimitConstraints(d, &least, &most) == OK && (to < least || to > most))
+		return INVALID;
+	return set_to(d, "limit", to);
+}
+
+/* A mode that is set is pending: "ecc" is what is so now. */
+int nvmlDeviceGetEccMode(handle *d, unsigned *now, unsigned *pending)
+{
+	int ret = small(d, "ecc", now);
+
+	return ret == OK ? setting(d, "ecc", pending) : ret;
+}
+
+int nvmlDeviceSetEccMode(handle *d, unsigned to) { return set_to(d, "ecc", to); }
+int nvmlDeviceGetMaxClockInfo(handle *d, int type, unsigned *out) { return type == 0 ? small(d, "clock.max", out) : INVALID; }
+
+int nvmlDeviceSetGpuLockedClocks(handle *d, unsigned least, unsigned most)
+{
+	return least > most ? INVALID : set_to(d, "clock.max", most);
+}
+
+int nvmlDeviceResetGpuLockedClocks(handle *d) { return set_to(d, "clock.max", 0); }

@@ -1,5 +1,6 @@
 /*
- * Plays libcuda.so.1 with one GPU at 0000:3b:00.0. PLAY in the environment says how:
+ * Plays libcuda.so.1 with one GPU at 0000:3b:00.0. All octets of its UUID are 3b, and those of its instances, if it is
+ * divided, are 01 and 02. CUDA_VISIBLE_DEVICES has one UUID. PLAY in the environment says how:
  *
  *	right            it computes, in memory of this process
  *	wrong            one number of a million is wrong
@@ -11,6 +12,10 @@
  *	old              it takes only PTX 6.0
  *	who              the name of the device is what the process is: user, capabilities, new privileges, environment
  *	node PATH        it creates a device node
+ *	divided          the GPU is divided; without CUDA_VISIBLE_DEVICES its first instance is seen
+ *	divided wrong    so it is, and the second instance computes wrongly
+ *	other            another GPU is divided, and hides this one without CUDA_VISIBLE_DEVICES
+ *	deaf             it ignores CUDA_VISIBLE_DEVICES
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -40,6 +45,22 @@ static int code(const char *function)
 	return 0;
 }
 
+/* visible is the octet of the UUID of what is seen, 0 for nothing. */
+static int visible(void)
+{
+	const char *only = getenv("CUDA_VISIBLE_DEVICES");
+	int divided = strncmp(play(), "divided", 7) == 0;
+	if (!only || is("deaf"))
+		return divided ? 1 : is("other") ? 0xff : 0x3b;
+	if (strcmp(only, "GPU-3b3b3b3b-3b3b-3b3b-3b3b-3b3b3b3b3b3b") == 0)
+		return divided ? 1 : 0x3b;
+	if (divided && strcmp(only, "MIG-01010101-0101-0101-0101-010101010101") == 0)
+		return 1;
+	if (divided && strcmp(only, "MIG-02020202-0202-0202-0202-020202020202") == 0)
+		return 2;
+	return 0;
+}
+
 int cuInit(unsigned flags)
 {
 	const char *cache = getenv("CUDA_CACHE_DISABLE");
@@ -57,6 +78,8 @@ int cuInit(unsigned flags)
 				continue;
 	if (strncmp(play(), "node ", 5) == 0 && mknod(play() + 5, S_IFCHR | 0666, makedev(195, 255)))
 		return 304;
+	if (!visible())
+		return 100;
 	return code("cuInit");
 }
 
@@ -75,9 +98,16 @@ int cuDeviceGet(int *device, int ordinal)
 int cuDeviceGetByPCIBusId(int *device, const char *address)
 {
 	*device = 0;
-	if (strcmp(address, "0000:3b:00.0"))
+	if (strcmp(address, "0000:3b:00.0") || visible() == 0xff)
 		return 1;
 	return code("cuDeviceGetByPCIBusId");
+}
+
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device)
+{
+	(void)device;
+	memset(uuid, visible(), 16);
+	return code("cuDeviceGetUuid_v2");
 }
 
 /* status copies a line of /proc/self/status. */
@@ -98,7 +128,7 @@ static void status(char *to, size_t size, const char *key)
 int cuDeviceGetName(char *name, int size, int device)
 {
 	(void)device;
-	snprintf(name, size, "played GPU");
+	snprintf(name, size, visible() < 3 ? "played instance %d" : "played GPU", visible());
 	if (is("who")) {
 		name[0] = 0;
 		status(name, size, "Uid:");
@@ -174,7 +204,7 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
 			numbers[i] = numbers[i] * 1664525u + 1013904223u;
 			numbers[i] ^= numbers[i] >> 16;
 		}
-	if (is("wrong"))
+	if (is("wrong") || (is("divided wrong") && visible() == 2))
 		numbers[777777] ^= 1;
 	return code("cuLaunchKernel");
 }

@@ -87,15 +87,11 @@ func (g *Guest) rise(ctx context.Context, networkCut bool) error {
 			}
 		}
 		err := g.connect(ctx, said)
-		stopped := errors.Is(err, errStopped)
-		if err == nil || again || !stopped && !g.machine.Crashed() || g.wroteSince(began) {
+		died := errors.Is(err, errStopped) || g.machine.Crashed()
+		if err == nil || again || !died || g.wroteSince(began) {
 			return err
 		}
-		if stopped {
-			g.bed.log.Say("the guest's kernel has stopped before it had a root: once more\n%s", g.consoleTail())
-		} else {
-			g.bed.log.Say("QEMU died before the guest was up (%v): once more", g.machine.Ended())
-		}
+		g.bed.log.Say("the guest is started once more: %v", err)
 		g.machine.Stop()
 	}
 }

@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"cmp"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+// TestOneOfEight: one of eight devices does not answer any more, under a stream of short pods. The node goes on with
+// the other seven: at most the pod that had the device fails. Beside it, the same with a plain device plugin.
+//
+// ACCELD_PODS says how many pods there are each time.
+func TestOneOfEight(t *testing.T) {
+	n, s := stage.StartNode(t, bed.Options{Accelerators: eight})
+	stage.Check(t, s.Units(t.Context(), n.Guest, byDevicePlugin))
+	stage.Check(t, stage.Credentials(t.Context(), n))
+	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))
+	stage.Check(t, n.Put(t.Context(), s.Program("plainplugin"), "/usr/bin/plainplugin", 0o755))
+	image, err := s.Workload(t.Context(), n)
+	stage.Check(t, err)
+	stage.Check(t, s.Enable(t.Context(), n.Guest))
+	reaches(t, n.Guest, accel.Ready, 8*time.Minute)
+	inOrder(
+		t, n, image,
+		part{"by the device plugin", loseUnderPods},
+		part{"by claims", loseUnderClaims},
+		part{"by a plain device plugin", loseUnderPlain},
+	)
+}
+
+// losses are what became of a stream of pods.
+type losses struct{ computed, refused, failed int }
+
+// lose runs a stream of pods, and takes one device away after a third of them. Six at a time leave room for that.
+func lose(t *testing.T, n *bed.Node, pod func(name string) []byte) (out losses) {
+	t.Helper()
+	const atATime = 6
+	pods, _ := strconv.Atoi(os.Getenv("ACCELD_PODS"))
+	pods = cmp.Or(pods, 60)
+	id := addresses(t, n.Guest)[3]
+	var ended atomic.Int32
+	s := &podStream{Node: n, running: map[string]time.Time{}, done: make(chan struct{})}
+	s.pod = func(name string) []byte { ended.Store(int32(s.created)); return pod(name) }
+	s.failed = func(p *corev1.Pod) {
+		if len(p.Status.ContainerStatuses) == 0 || p.Status.Reason != "" { // the kubelet did not take it
+			out.refused++
+		} else {
+			out.failed++
+		}
+		t.Logf("pod %s: %s %s", p.Name, p.Status.Reason, p.Status.Message)
+	}
+	s.start(t, atATime)
+	defer s.end()
+	count := func(least int) {
+		for deadline := time.Now().Add(time.Duration(pods) * 20 * time.Second); int(ended.Load()) < least; {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d pods, want %d", ended.Load(), least)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	count(pods / 3)
+	sh(t, n.Guest, `echo dead > "/sys/bus/pci/devices/$1/inject_error"`, id)
+	count(pods)
+	s.end()
+	out.computed = s.admitted
+	t.Logf("%d pods computed, %d were refused, %d failed", out.computed, out.refused, out.failed)
+	sh(t, n.Guest, `echo none > "/sys/bus/pci/devices/$1/inject_error"; ! command -v acceld || acceld reset "$1" || true`, id)
+	return out
+}
+
+func loseUnderPods(t *testing.T, n *bed.Node, image string) {
+	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, eight))
+	out := lose(t, n, func(name string) []byte { return stage.Pod("plugin-"+name, image, 1, "-expect", "1", "-hold", "1s") })
+	if out.refused > 0 || out.failed > 1 {
+		t.Errorf("%+v", out)
+	}
+	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, eight))
+}
+
+func loseUnderClaims(t *testing.T, n *bed.Node, image string) {
+	stage.Check(t, n.WriteFile(stage.Within(t, soon), "/etc/acceld/config.yaml", []byte(byClaims), 0o644))
+	offers(t, n, eight)
+	apply(t, n, stage.ClaimTemplate("short"))
+	out := lose(t, n, func(name string) []byte {
+		return stage.ClaimPod("claim-"+name, image, "resourceClaimTemplateName: short", "-expect", "1", "-hold", "1s")
+	})
+	if out.refused > 0 || out.failed > 1 {
+		t.Errorf("%+v", out)
+	}
+	given(t, n, 0)
+}
+
+// loseUnderPlain is the comparison: whoever does not look at its devices gives the dead one to pod after pod.
+func loseUnderPlain(t *testing.T, n *bed.Node, image string) {
+	sh(t, n.Guest, "systemctl stop acceld.socket acceld.service; systemd-run --unit=plain plainplugin")
+	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), plain, eight))
+	out := lose(t, n, func(name string) []byte {
+		return stage.PodOf(plain, "plain-"+name, image, 1, "-expect", "1", "-hold", "1s")
+	})
+	if out.refused+out.failed < 2 {
+		t.Errorf("%+v: there is nothing to compare with", out)
+	}
+}
+
+// plain is the resource of the plain device plugin.
+const plain = "example.com/plain"
