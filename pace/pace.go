@@ -9,6 +9,9 @@ import (
 
 // Sleep waits until d is over, or ctx ends; then it returns the error of ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

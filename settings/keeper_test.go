@@ -647,6 +647,7 @@ func TestHangs(t *testing.T) {
 			t.Errorf("the agent ends after %s", time.Since(begin))
 		}
 		close(hang)
+		synctest.Wait() // the write that hung still tidies up
 	})
 }
 
