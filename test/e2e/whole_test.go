@@ -176,7 +176,9 @@ func (w *whole) serves(t *testing.T, over, config string) {
 	}
 	t.Logf("%s", w.acceld(t, "status"))
 	t.Logf("%s", sh(t, w.Guest, "du -sh /var/lib/acceld/*"))
-	const installed = `find / -xdev \( -path /var/lib/acceld -o -path /var/lib/containers -o -path /var/lib/kubelet -o -path /usr/local/lib/acceld \) -prune \
+	// acceld's own directories, and its hook of CRI-O.
+	const installed = `find / -xdev \( -path /var/lib/acceld -o -path /var/lib/containers -o -path /var/lib/kubelet -o -path /usr/local/lib/acceld \
+	-o -path /usr/share/containers/oci/hooks.d/50-acceld.json \) -prune \
 	-o \( -name 'libedu*' -o -path '/usr/*' -type f -newer "$1" \) -print`
 	if out := sh(t, w.Guest, installed, definitions+"/edu.yaml"); out != "" {
 		t.Errorf("the host has %s", out)
