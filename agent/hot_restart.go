@@ -19,8 +19,11 @@ const (
 	// settling is how long the previous agent still answers calls of the kubelet after the next one is registered: a
 	// pod that the kubelet is admitting stays with the plugin that it began with.
 	settling = 2 * time.Second
-	// followTime is how long the previous agent answers at most. A container of the DaemonSet has 20 s to end.
-	followTime = 15 * time.Second
+	// followTime is how long the next agent may take to be registered, after which the previous one leaves anyway.
+	followTime = 2 * time.Minute
+	// leavingTime is how long an agent still answers for the next one when its own pod is deleted. A container of the
+	// DaemonSet has 20 s to end.
+	leavingTime = 15 * time.Second
 )
 
 // hotRestart lets one agent follow another on a host without a moment in which the kubelet has no plugin. A DaemonSet
@@ -85,7 +88,10 @@ func (r *hotRestart) run(ctx context.Context, follow func() (m accel.Machine, re
 	end func(),
 ) error {
 	defer r.tell() // whoever is asked to end before it is registered has nothing to hand on
-	var settled <-chan time.Time
+	var settled, late <-chan time.Time
+	if r.done != nil {
+		late = time.After(followTime)
+	}
 	for {
 		m, replaced := follow()
 		if r.done != nil && settled == nil && registered(m) {
@@ -101,6 +107,8 @@ func (r *hotRestart) run(ctx context.Context, follow func() (m accel.Machine, re
 			return nil
 		case <-replaced:
 		case <-settled:
+			r.tell()
+		case <-late:
 			r.tell()
 		case <-r.changes:
 		}
@@ -142,8 +150,9 @@ func (r *hotRestart) finish(ctx context.Context) error {
 	if !r.followed() {
 		return nil
 	}
-	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), followTime)
+	wait, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(leavingTime, cancel) })()
 	lock.AwaitFollower(wait, r.host)
 	if ctx.Err() != nil {
 		return nil

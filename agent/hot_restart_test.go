@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -183,6 +185,62 @@ func TestOurs(t *testing.T) {
 	m.File("/proc/self/cgroup", agent)
 	if problem := lock.Ours(m.Host); problem != nil {
 		t.Error(problem)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	next := make(chan struct{})
+	go func() { defer close(next); _, _ = member(t, m.Host, "a").begin(ctx) }()
+	defer func() { cancel(); <-next }()
+	for !lock.Followed(m.Host, "a") {
+		time.Sleep(time.Millisecond)
+	}
+	if problem := lock.Ours(m.Host); problem == nil || !strings.Contains(problem.Message, "follows still answers") {
+		t.Errorf("the agent that it follows still answers: %v", problem)
+	}
+}
+
+// TestHotRestartIsLate: an agent that does not come to be registered lets the previous one go.
+func TestHotRestartIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var told time.Duration
+		r := &hotRestart{log: slog.New(slog.DiscardHandler), done: func() { told = time.Since(begin) }}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		builds := func() (accel.Machine, <-chan struct{}) { return serves(accel.StepDriver), nil }
+		if err := r.run(ctx, builds, nil); err != nil || told != followTime {
+			t.Errorf("%v, the previous one left after %s", err, told)
+		}
+	})
+}
+
+// TestFinish: an agent whose pod is deleted answers a while longer for the next one, and no longer.
+func TestFinish(t *testing.T) {
+	h := hosttest.New(t).Host
+	release, problem := member(t, h, "a").begin(t.Context())
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	next := make(chan struct{})
+	go func() { defer close(next); _, _ = member(t, h, "a").begin(ctx) }()
+	first := member(t, h, "a")
+	for !first.followed() {
+		time.Sleep(time.Millisecond)
+	}
+	over := make(chan error, 1)
+	deleted, del := context.WithCancel(t.Context())
+	go func() { over <- first.finish(deleted) }()
+	del()
+	select {
+	case err := <-over:
+		t.Fatalf("it left at once: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	cancel() // the next one is gone
+	<-next
+	if err := <-over; err != nil {
+		t.Error(err)
 	}
 }
 

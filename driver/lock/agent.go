@@ -82,7 +82,8 @@ func AwaitFollower(ctx context.Context, h *host.Host) {
 	}
 }
 
-// Ours returns nil if the agent of the host is in the container of this process, which is told by the control group.
+// Ours returns nil if the agent of the host is in the container of this process, which is told by the control group,
+// and the agent that it follows, if any, is no longer needed.
 func Ours(h *host.Host) *accel.Problem {
 	if !h.Locks().Held(agentFile()) {
 		return accel.Problemf(accel.ProbeUnanswered, "no agent runs on this host")
@@ -98,6 +99,9 @@ func Ours(h *host.Host) *accel.Problem {
 	}
 	if !bytes.Equal(own, its) {
 		return accel.Problemf(accel.AlreadyRunning, "the agent of this host is another one: process %d", pid)
+	}
+	if h.Locks().Held(NextFile()) && ownerOf(h, NextFile()).PID == pid {
+		return accel.Problemf(accel.AlreadyRunning, "the agent that process %d follows still answers the kubelet", pid)
 	}
 	return nil
 }
