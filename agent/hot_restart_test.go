@@ -248,6 +248,8 @@ func TestFinish(t *testing.T) {
 func TestRegistered(t *testing.T) {
 	blocked := serves(accel.StepRegister)
 	blocked.Status["a"] = accel.Status{Next: accel.StepDriver, Blocked: &accel.Failure{}}
+	held := serves(accel.StepRegister)
+	held.Status["a"] = accel.Status{Next: accel.StepRegister, Blocked: &accel.Failure{}}
 	unknown := serves(accel.StepNone)
 	delete(unknown.Status, "a")
 	off := serves(accel.StepRegister)
@@ -259,6 +261,7 @@ func TestRegistered(t *testing.T) {
 		"ready":             {serves(accel.StepNone), true},
 		"kubelet counts":    {serves(accel.StepAwait), true},
 		"not registered":    {serves(accel.StepRegister), false},
+		"kubelet asked":     {held, false},
 		"driver loads":      {serves(accel.StepDriver), false},
 		"blocked":           {blocked, true},
 		"not looked at":     {unknown, false},
