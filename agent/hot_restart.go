@@ -126,6 +126,9 @@ func (r *hotRestart) tell() {
 // registered reports whether the kubelet has all kinds that it can have now. A kind whose driver does not come is not
 // waited for. A problem of the registration is: while it lasts, the previous agent still has the devices.
 func registered(m accel.Machine) bool {
+	if m.Taken.IsZero() { // nothing has been looked at
+		return false
+	}
 	if !m.Want.Kubernetes {
 		return true
 	}

@@ -25,7 +25,7 @@ func member(t *testing.T, h *host.Host, group string) *hotRestart {
 
 // serves is a machine whose kind the kubelet has, or waits for.
 func serves(next accel.Step) accel.Machine {
-	var m accel.Machine
+	m := accel.Machine{Taken: time.Unix(1, 0)}
 	m.Want.Kubernetes = true
 	m.Want.Kinds = map[string]*accel.Definition{"a": {Kind: "a"}}
 	m.Status = map[string]accel.Status{"a": {Next: next}}
@@ -258,6 +258,7 @@ func TestRegistered(t *testing.T) {
 		m    accel.Machine
 		want bool
 	}{
+		"nothing is known":  {accel.Machine{}, false},
 		"ready":             {serves(accel.StepNone), true},
 		"kubelet counts":    {serves(accel.StepAwait), true},
 		"not registered":    {serves(accel.StepRegister), false},
