@@ -170,7 +170,8 @@ func Newest(ctx context.Context, suite, component, name string) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("cannot read the index of Debian's %s: %w", suite, err)
 	}
-	m := regexp.MustCompile(`(?m)^Package: ` + regexp.QuoteMeta(name) + `\n(?:.+\n)*?Version: ([0-9.]+)-`).FindSubmatch(text)
+	version := regexp.MustCompile(`(?m)^Package: ` + regexp.QuoteMeta(name) + `\n(?:.+\n)*?Version: ([0-9.]+)-`)
+	m := version.FindSubmatch(text)
 	if m == nil {
 		return "", fmt.Errorf("the index of Debian's %s has no %s", suite, name)
 	}

@@ -150,8 +150,8 @@ func distribution(t *testing.T) *accel.Definition {
 	return &def
 }
 
-// mirrors are this machine's, of the repositories that the definition names for a release of Debian, and a file of apt's
-// with the same.
+// mirrors are this machine's, of the repositories that the definition names for a release of Debian, and a file of
+// apt's with the same.
 func mirrors(t *testing.T, release string) (out accel.Mirrors, apt string) {
 	t.Helper()
 	out = accel.Mirrors{}
@@ -267,8 +267,9 @@ func TestFromNothing(t *testing.T) {
 		len(manifest.Firmware))
 }
 
-// TestDebian13: the same on Debian 13 with its newest kernel. Either the driver is built, or the compiler's own sentence
-// says that Debian's source is not for that kernel, as it does in November 2026. Nothing else may be in the way.
+// TestDebian13: the same on Debian 13 with its newest kernel. Either the driver is built, or the compiler's own
+// sentence says that Debian's source is not for that kernel, as it does in November 2026. Nothing else may be in the
+// way.
 func TestDebian13(t *testing.T) {
 	if os.Getenv("ACCELD_TESTBED") != "1" {
 		t.Skip("fetches and compiles NVIDIA's source: needs ACCELD_TESTBED=1, root and the distribution's archive")
