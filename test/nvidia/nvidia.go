@@ -136,9 +136,9 @@ func Builder(ctx context.Context, c cache.Dir, log *progress.Log, r *image.Regis
 	return r.PushLayer(ctx, "library/buildpack-deps:bookworm", filepath.Join(dir, "builder.tar"))
 }
 
-// Next installs Debian 13 with its newest kernel and a compiler below dir, which must be empty, pushes the builder image
-// that the definition names for it, and returns the root and the kernel's release. It is not kept: the archive drops a
-// kernel and its headers when it gets the next.
+// Next installs Debian 13 with its newest kernel and a compiler below dir, which must be empty, pushes the builder
+// image that the definition names for it, and returns the root and the kernel's release. It is not kept: the archive
+// drops a kernel and its headers when it gets the next.
 func Next(ctx context.Context, dir string, log *progress.Log, r *image.Registry) (root, release string, err error) {
 	root = filepath.Join(dir, "root")
 	err = log.Do("installing Debian 13", func() error {
