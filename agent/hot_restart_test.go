@@ -213,7 +213,7 @@ func TestHotRestartIsLate(t *testing.T) {
 	})
 }
 
-// TestFinish: an agent whose pod is deleted answers a while longer for the next one, and no longer.
+// TestFinish: an agent whose pod is deleted still answers for the next one, and leaves when that one is gone.
 func TestFinish(t *testing.T) {
 	h := hosttest.New(t).Host
 	release, problem := member(t, h, "a").begin(t.Context())

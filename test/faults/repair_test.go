@@ -25,11 +25,11 @@ func Test33_Repair(t *testing.T) {
 	neighbour := m.Have[stage.Kind].Accelerators[1].Nodes[0].Path
 	c.sh("systemd-run --unit=neighbour edu-check -devices $1 -hold 2h", neighbour)
 
-	// One that computes can end with the fault.
+	// A holder that computes could fail with the fault and exit.
 	c.sh(`systemd-run --unit=holder sh -c 'exec sleep 2h 9<>"$1"' sh "$1"`, node)
 	c.until("somebody has it", `ls -l /proc/$(systemctl show -P MainPID holder)/fd | grep -q "$1"`, node)
 	c.sh(stage.Sicken, device)
-	c.await("ill -> waits for who has it", soon, repaired(accel.RepairWaits, "sleep (pid "))
+	c.await("faulty -> waits for its holder", soon, repaired(accel.RepairWaits, "sleep (pid "))
 	c.Logf("acceld status:\n%s", c.sh("acceld status || true"))
 	c.sh("systemctl stop holder")
 	c.await("nobody has it -> reset, proven, offered", soon, healthy(3))
