@@ -95,9 +95,7 @@ func decide(v view) plan {
 	}
 	for name, x := range v.records {
 		of[name] = x.Record.Kind
-		if len(x.Record.Hosts) == 1 && x.Record.Earlier == nil {
-			d.begun[x.Record.Hosts[0].Node]++
-		}
+		d.begun[x.Record.owner()]++
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if _, kept := v.keep[of[name]]; kept {
@@ -110,7 +108,7 @@ func decide(v view) plan {
 type decision struct {
 	view
 	plan
-	// begun is how many records have no other host than a node; total is how many there are.
+	// begun is how many records count for a node; total is how many there are.
 	begun map[string]int
 	total int
 }
@@ -131,7 +129,7 @@ func (d *decision) device(name, kind string, claims []claim) {
 		d.leftOut++
 		return
 	case old == nil:
-		r.Kind, r.Serial, r.First = kind, claims[0].report.Serial, d.now
+		r.Kind, r.Serial, r.First, r.FirstNode = kind, claims[0].report.Serial, d.now, here[0]
 		d.begun[here[0]]++
 		d.total++
 	case len(claims) > 0 && r.Serial != claims[0].report.Serial: // somebody else has made the object

@@ -27,8 +27,9 @@ type Record struct {
 	Kind   string `json:"kind"`
 	Serial string `json:"serial"`
 	Model  string `json:"model,omitempty"`
-	// First is when a node reported the device for the first time.
-	First time.Time `json:"first"`
+	// First is when a node reported the device for the first time, and FirstNode which one.
+	First     time.Time `json:"first"`
+	FirstNode string    `json:"firstNode"`
 	// Node has the device, at Address; both are empty once no node has it. If several nodes say that they have it, it is
 	// the node that said so first, and Claimed are all of them.
 	Node    string   `json:"node,omitempty"`
@@ -90,8 +91,8 @@ type Earlier struct {
 const (
 	maxHosts = 8
 	maxCount = 1_000_000_000
-	// maxBegun is how many records of devices that no other node has had a node can have. A host has some sixteen
-	// devices, and keeps none for longer than a few years.
+	// maxBegun is how many records a node can have: of devices that it has, and of devices that it reported first and
+	// that no node has now. A host has some sixteen devices.
 	maxBegun = 128
 	// maxRecords is how many records a cluster has: 5,000 nodes with eight devices have 40,000. A record takes about 1
 	// KiB of the API server's storage, and 5 KiB at most.
@@ -114,6 +115,9 @@ func (c Counts) plus(o Counts) Counts {
 func (c Counts) atLeast(o Counts) Counts {
 	return Counts{max(c.Faults, o.Faults), max(c.Resets, o.Resets), max(c.Proofs, o.Proofs)}
 }
+
+// owner is the node that the record counts for.
+func (r *Record) owner() string { return cmp.Or(r.Node, r.FirstNode) }
 
 // host returns what a node has reported; nil if it has not.
 func (r *Record) host(node string) *Host {
