@@ -1,6 +1,6 @@
-// Package fleet shows people the accelerators of a cluster: nodes by state, the progress of policies, why nodes are
-// not as configured, and why pods wait. It renders what the other packages of the controller know, sends no requests,
-// and changes nothing.
+// Package fleet shows people the accelerators of a cluster: nodes by state, the progress of policies, what devices have
+// been through, why nodes are not as configured, and why pods wait. It renders what the other packages of the
+// controller know, sends no requests, and changes nothing.
 package fleet
 
 import (
