@@ -2,7 +2,6 @@ package devices
 
 import (
 	"maps"
-	"reflect"
 	"slices"
 	"time"
 
@@ -153,7 +152,7 @@ func (d *decision) device(name, kind string, claims []claim) {
 		}
 		d.wake(over)
 	}
-	if old == nil || !reflect.DeepEqual(before, r) {
+	if old == nil || !r.same(before) {
 		d.writes = append(d.writes, write{name, old, r, cause})
 	}
 }
@@ -180,7 +179,7 @@ func (d *decision) merge(r *Record, claims []claim) (here []string, cause string
 			}
 		}
 		h.take(c.report, d.now)
-		if cause == "" && !reflect.DeepEqual(before, *h) {
+		if cause == "" && before != *h {
 			cause = c.node
 		}
 	}

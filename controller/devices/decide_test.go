@@ -373,3 +373,26 @@ func FuzzDecide(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkDecide: nothing happens to the devices of a large cluster.
+func BenchmarkDecide(b *testing.B) {
+	v := view{
+		now: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC), nodes: map[string]node{}, records: map[string]*Device{},
+		keep: map[string]time.Duration{testKind: time.Hour},
+	}
+	for i := range 5000 {
+		var all []accel.DeviceReport
+		for k := range 8 {
+			all = append(all, report(fmt.Sprint(i, "-", k), k))
+		}
+		v.nodes[fmt.Sprint("n", i)] = node{up: true, reports: map[string][]accel.DeviceReport{testKind: all}}
+	}
+	for _, w := range decide(v).writes {
+		v.records[w.name] = &Device{Meta: kube.Meta{Name: w.name}, Record: w.Record}
+	}
+	for b.Loop() {
+		if p := decide(v); len(p.writes) > 0 {
+			b.Fatal(len(p.writes))
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,6 +45,11 @@ type Keeper struct {
 	allowed  map[string]*rate.Limiter     // by node
 	cursor   string                       // the record that was written last: the next pass begins behind it
 	reported kube.Reported                // why records are not kept
+	last     Reports                      // what the last pass was about
+	due      time.Time                    // when another one is due, whatever is reported; zero if none is
+
+	// news is true when records have changed since the last pass.
+	news atomic.Bool
 
 	mu   sync.Mutex
 	seen summary
@@ -81,7 +87,10 @@ func New(o Options) *Keeper {
 		o: o, wake: make(chan struct{}, 1), since: map[string]time.Time{}, parsed: map[string]map[string]parsed{},
 		allowed: map[string]*rate.Limiter{},
 	}
-	k.records = &kube.Reflector[Device, *Device]{API: o.API, Path: Path, Changed: k.Poke, Optional: true}
+	k.records = &kube.Reflector[Device, *Device]{API: o.API, Path: Path, Optional: true, Changed: func() {
+		k.news.Store(true)
+		k.Poke()
+	}}
 	k.metrics = newMetrics(o.Registry)
 	return k
 }
@@ -108,8 +117,8 @@ func (k *Keeper) passes(ctx context.Context) error {
 		case <-due:
 		}
 		due = nil
-		if wait := k.pass(ctx, time.Now()); wait > 0 {
-			due = time.After(wait)
+		if k.pass(ctx, time.Now()); !k.due.IsZero() {
+			due = time.After(max(time.Until(k.due), time.Millisecond))
 		}
 		if pace.Sleep(ctx, every) != nil {
 			return nil
@@ -117,37 +126,46 @@ func (k *Keeper) passes(ctx context.Context) error {
 	}
 }
 
-// pass reads, decides and writes. It returns how long until the next pass is due without an event; 0 means never.
-func (k *Keeper) pass(ctx context.Context, now time.Time) time.Duration {
+// pass reads, decides and writes, and sets when the next pass is due. Without news, it does nothing.
+func (k *Keeper) pass(ctx context.Context, now time.Time) {
 	reports, known := k.o.Reports()
+	if !known || len(reports.Keep) == 0 {
+		k.due, k.last = time.Time{}, Reports{}
+		return // whatever changes that makes another pass
+	}
+	late := !k.due.IsZero() && !now.Before(k.due)
+	if !late && !k.news.Swap(false) && reports.same(k.last) {
+		return
+	}
 	records, synced := k.records.All()
-	err := k.records.Err()
-	if !known || !synced || len(reports.Keep) == 0 {
-		return 0 // whatever changes that makes another pass
-	}
-	if err != nil {
+	if err := k.records.Err(); !synced || err != nil {
 		k.problem(err)
-		return 0 // its end makes another pass
+		k.due = now.Add(later) // its end makes another pass
+		return
 	}
-	now = now.UTC().Truncate(time.Second)
+	k.last = reports
+	clock := now.UTC().Truncate(time.Second)
 	nodes, unreadable := k.parse(reports.Nodes)
-	p := decide(view{now: now, nodes: nodes, keep: reports.Keep, records: records, since: k.since})
-	k.since = p.since
+	p := decide(view{now: clock, nodes: nodes, keep: reports.Keep, records: records, since: k.since})
+	k.since, k.due = p.since, p.next
 	k.metrics.show(len(records), p, unreadable)
 	k.mu.Lock()
 	k.seen = summary{p.leftOut, unreadable}
 	k.mu.Unlock()
-	left, err := k.carryOut(ctx, p, now)
+	left, err := k.carryOut(ctx, p, clock)
 	k.problem(err)
-	switch {
-	case err != nil:
-		return later
-	case left:
-		return every
-	case p.next.IsZero():
-		return 0
+	if err != nil {
+		k.due = now.Add(later)
+	} else if left {
+		k.due = now.Add(every)
 	}
-	return max(time.Until(p.next), time.Second)
+}
+
+// same reports whether nodes report the same, and are as they were.
+func (r Reports) same(o Reports) bool {
+	return maps.Equal(r.Keep, o.Keep) && maps.EqualFunc(r.Nodes, o.Nodes, func(a, b Node) bool {
+		return a.Up == b.Up && maps.Equal(a.Texts, b.Texts)
+	})
 }
 
 // parse reads what nodes have written; a text that has been read before is not read again. A node whose text cannot be

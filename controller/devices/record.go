@@ -207,6 +207,14 @@ func (r *Record) left() (at time.Time, left bool) {
 	return at, len(r.Hosts) > 0
 }
 
+// same reports whether a record that was changed from another one is as that is. What it points to is replaced, and
+// never changed in place.
+func (r Record) same(o Record) bool {
+	return r.Kind == o.Kind && r.Serial == o.Serial && r.Model == o.Model && r.Node == o.Node && r.Address == o.Address &&
+		r.Total == o.Total && r.LastFault == o.LastFault && r.Earlier == o.Earlier &&
+		slices.Equal(r.Claimed, o.Claimed) && slices.Equal(r.Hosts, o.Hosts)
+}
+
 func (r Record) clone() Record {
 	r.Hosts = slices.Clone(r.Hosts)
 	return r
