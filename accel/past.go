@@ -57,8 +57,9 @@ const (
 // NoDevices is the report of a node that has no device with a serial number.
 const NoDevices = "[]"
 
-// ReportDevices returns the text of the annotation; past returns what is on record of a device, if anything is. Devices without a serial number that can be reported are left out,
-// and so is the second of two devices with the same one. If there are too many devices, the last ones are left out.
+// ReportDevices returns the text of the annotation; past returns what is on record of a device, if anything is. Devices
+// without a serial number that can be reported are left out, and so is the second of two devices with the same one. If
+// there are too many devices, the last ones are left out.
 func ReportDevices(accs []Accelerator, past func(Accelerator) (Past, bool)) string {
 	all, has := []DeviceReport{}, map[string]bool{}
 	for _, a := range accs {
@@ -174,4 +175,6 @@ func (h *DeviceHistory) Keeps() time.Duration {
 	return d
 }
 
-func (h DeviceHistory) problems() []string { return durationProblem("keep", h.Keep, minKeepHistory, "2160h") }
+func (h DeviceHistory) problems() []string {
+	return durationProblem("keep", h.Keep, minKeepHistory, "2160h")
+}

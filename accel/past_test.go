@@ -67,7 +67,8 @@ func TestDeviceReportsBounded(t *testing.T) {
 	if !known || len(all) == 0 || len(all) > maxReported || len(text) > MaxDeviceReport {
 		t.Errorf("%d devices in %d bytes, %t", len(all), len(text), known)
 	}
-	if all, _ := ParseDeviceReports(ReportDevices(accs, pastOf(Past{Serial: "one", Since: time.Unix(1e9, 0)}))); len(all) != 1 {
+	one := pastOf(Past{Serial: "one", Since: time.Unix(1e9, 0)})
+	if all, _ := ParseDeviceReports(ReportDevices(accs, one)); len(all) != 1 {
 		t.Errorf("%d devices of one serial number", len(all))
 	}
 	for _, serial := range []string{strings.Repeat("x", maxSerial+1), "a\nb"} {

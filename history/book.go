@@ -34,7 +34,7 @@ type Book struct {
 	noted   map[string]bool               // files of the devices of which that is on record already
 	changed map[string]bool               // files to write, or to remove if there is no record any more
 	seen    map[string]bool               // files of the devices that this book has seen under their own serial numbers
-	shown   map[string]shown // what was last shown of a record in short, by file
+	shown   map[string]shown              // what was last shown of a record in short, by file
 	loaded  bool
 	last    accel.Machine // what was seen last before the records were read
 }

@@ -60,9 +60,9 @@ func (r *rendered) devices(m accel.Machine, past func(kind string, a accel.Accel
 	}
 }
 
-// devicesReport returns the value of [accel.HistoryAnnotation]; empty if the cluster does not keep the history. Known is
-// false, and what the node has stays, until the policies are known and the records are read, and while a device may not
-// have said its serial number, because its driver does not serve.
+// devicesReport returns the value of [accel.HistoryAnnotation]; empty if the cluster does not keep the history. Known
+// is false, and what the node has stays, until the policies are known and the records are read, and while a device may
+// not have said its serial number, because its driver does not serve.
 func devicesReport(m accel.Machine, kind string, past func(accel.Accelerator) (accel.Past, bool),
 ) (text string, known bool) {
 	have := m.Have[kind]

@@ -248,7 +248,8 @@ func (k *Keeper) do(ctx context.Context, method, path string, query url.Values, 
 		if method != http.MethodDelete {
 			k.records.Put(into)
 		}
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err) && method != http.MethodPost:
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err),
+		apierrors.IsNotFound(err) && method != http.MethodPost:
 		return nil
 	}
 	return err

@@ -153,12 +153,14 @@ func start(t *testing.T) (c *cluster, stop func()) {
 	c = &cluster{T: t, api: &server{objects: map[string]map[string]any{}}, reports: Reports{
 		Nodes: map[string]Node{}, Keep: map[string]time.Duration{testKind: 24 * time.Hour},
 	}}
-	c.Keeper = New(Options{API: c.api, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+	c.Keeper = New(Options{
+		API: c.api, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
 		Reports: func() (Reports, bool) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return Reports{Nodes: maps.Clone(c.reports.Nodes), Keep: c.reports.Keep}, true
-		}})
+		},
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Keeper.Run(ctx) }()

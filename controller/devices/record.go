@@ -30,8 +30,8 @@ type Record struct {
 	// First is when a node reported the device for the first time, and FirstNode which one.
 	First     time.Time `json:"first"`
 	FirstNode string    `json:"firstNode"`
-	// Node has the device, at Address; both are empty once no node has it. If several nodes say that they have it, it is
-	// the node that said so first, and Claimed are all of them.
+	// Node has the device, at Address; both are empty once no node has it. If several nodes say that they have it, Node
+	// is the one that said so first, and Claimed are all of them.
 	Node    string   `json:"node,omitempty"`
 	Address string   `json:"address,omitempty"`
 	Claimed []string `json:"claimed,omitempty"`
@@ -210,8 +210,8 @@ func (r *Record) left() (at time.Time, left bool) {
 // same reports whether a record that was changed from another one is as that is. What it points to is replaced, and
 // never changed in place.
 func (r Record) same(o Record) bool {
-	return r.Kind == o.Kind && r.Serial == o.Serial && r.Model == o.Model && r.Node == o.Node && r.Address == o.Address &&
-		r.Total == o.Total && r.LastFault == o.LastFault && r.Earlier == o.Earlier &&
+	return r.Kind == o.Kind && r.Serial == o.Serial && r.Model == o.Model && r.Node == o.Node &&
+		r.Address == o.Address && r.Total == o.Total && r.LastFault == o.LastFault && r.Earlier == o.Earlier &&
 		slices.Equal(r.Claimed, o.Claimed) && slices.Equal(r.Hosts, o.Hosts)
 }
 

@@ -24,8 +24,8 @@ type Options struct {
 	// Overview returns what is known of nodes and policies. It returns false before the cluster has been read and
 	// while this replica is not the leader. Nil if no policies are carried out.
 	Overview func() (policy.Overview, bool)
-	// Devices returns the records of devices, with at most limit of those to look at; false while they are not known. Nil
-	// if no policies are carried out.
+	// Devices returns the records of devices, with at most limit of those to look at; false while they are not known.
+	// Nil if no policies are carried out.
 	Devices func(limit int) (devices.Overview, bool)
 	// Waiting returns up to limit pods that wait for cards, their total number, and false while the cache is
 	// incomplete. Nil if the scheduler is not answered.

@@ -9,8 +9,8 @@ import (
 	"github.com/acceld/acceld/controller/devices"
 )
 
-// DeviceReports returns what nodes report about the devices whose history policies keep; false until the cluster has been
-// read.
+// DeviceReports returns what nodes report about the devices whose history policies keep; false until the cluster has
+// been read.
 func (c *Controller) DeviceReports() (devices.Reports, bool) {
 	nodes, synced := c.nodes.All()
 	policies, known := c.policies.All()

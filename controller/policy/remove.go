@@ -67,9 +67,8 @@ func (p *pod) unrestored() string {
 
 // Remove removes acceld from a cluster. It deletes the policies and undoes what they did. When the agents have gone
 // and the removal DaemonSet, if there is one, has restored the nodes, Remove clears what agents wrote to the nodes
-// and deletes the other objects that they created. The CustomResourceDefinitions go last, and the records of devices with
-// theirs. Remove returns
-// nil when nothing is left; when ctx ends first, the error names what is left.
+// and deletes the other objects that they created. The CustomResourceDefinitions go last, and the records of devices
+// with theirs. Remove returns nil when nothing is left; when ctx ends first, the error names what is left.
 func Remove(ctx context.Context, o Options) error {
 	c, err := New(o)
 	if err != nil {
@@ -255,8 +254,8 @@ func traces(n *Node) bool {
 	return origin != ""
 }
 
-// passing reports whether an annotation is part of the handshakes about upgrades and repairs, or what a node says of its
-// devices.
+// passing reports whether an annotation is part of the handshakes about upgrades and repairs, or what a node says of
+// its devices.
 func passing(key string) bool {
 	return slices.ContainsFunc([]string{
 		accel.ReportAnnotation, accel.GrantAnnotation, accel.ServedAnnotation, accel.RepairAnnotation,

@@ -16,8 +16,8 @@ import (
 )
 
 // TestDevices: what devices have been through is in the cluster where a policy asks for it: one object for each device,
-// with its faults and the slot that it is in, and none is written while nothing happens. The records stay when the policy
-// ends. The agent, the controller, the admission policies and the definition are real.
+// with its faults and the slot that it is in, and none is written while nothing happens. The records stay when the
+// policy ends. The agent, the controller, the admission policies and the definition are real.
 func TestDevices(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))
