@@ -96,6 +96,9 @@ func (p Past) reported() Past {
 		p.LastFault = &PastFault{
 			At: f.At.UTC().Truncate(time.Second), Reason: f.Reason, Message: printable(f.Message, maxPastText),
 		}
+		if !p.LastFault.valid() {
+			p.LastFault = nil
+		}
 	}
 	return p
 }
@@ -136,9 +139,11 @@ func ParseDeviceReports(text string) (all []DeviceReport, known bool) {
 func (r DeviceReport) valid() bool {
 	texts := within(r.Serial, 1, maxSerial) && within(r.Model, 0, maxModel) && within(r.Address, 1, maxAddress)
 	counts := inRange(r.Faults) && inRange(r.Resets) && inRange(r.Proofs) && sane(r.Since)
-	f := r.LastFault
-	return texts && counts && (f == nil || f.Reason != "" && f.Reason.Plain() && within(f.Message, 0, maxPastText) &&
-		sane(f.At))
+	return texts && counts && (r.LastFault == nil || r.LastFault.valid())
+}
+
+func (f PastFault) valid() bool {
+	return f.Reason != "" && f.Reason.Plain() && within(f.Message, 0, maxPastText) && sane(f.At)
 }
 
 func within(text string, least, most int) bool {

@@ -76,6 +76,11 @@ func TestDeviceReportsBounded(t *testing.T) {
 			t.Error(text)
 		}
 	}
+	odd := Past{Serial: "A", Since: time.Unix(1e9, 0), Faults: 2, LastFault: &PastFault{At: time.Unix(1e9, 0)}}
+	if all, _ := ParseDeviceReports(ReportDevices(accs[:1], pastOf(odd))); len(all) != 1 || all[0].Faults != 2 ||
+		all[0].LastFault != nil {
+		t.Errorf("a fault without a reason: %+v", all)
+	}
 	none := func(Accelerator) (Past, bool) { return Past{}, false }
 	if text := ReportDevices(accs, none); text != NoDevices {
 		t.Error(text)
