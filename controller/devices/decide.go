@@ -243,18 +243,16 @@ func (d *decision) lasts(what string) (since time.Time, lasts bool) {
 	return since, true
 }
 
-// place says which node has the device: the one that had it, unless it has lost it, and otherwise the one that said
-// first that it has it.
+// place says which node has the device: of those that say so, the one that has said so for the longest time, so that a
+// node that restarts has its devices back. If none does, it is the last one, until it is known to have lost the device.
 func (r *Record) place(here []string) {
 	h := r.host(r.Node)
-	switch {
-	case h != nil && (slices.Contains(here, h.Node) || len(here) == 0 && h.Until.IsZero()):
-	default:
+	if len(here) > 0 || h != nil && !h.Until.IsZero() {
 		h = nil
-		for _, node := range here {
-			if x := r.host(node); h == nil || x.From.Before(h.From) {
-				h = x
-			}
+	}
+	for _, node := range here {
+		if x := r.host(node); h == nil || x.From.Before(h.From) {
+			h = x
 		}
 	}
 	r.Node, r.Address = "", ""

@@ -211,6 +211,22 @@ func TestClaimed(t *testing.T) {
 	s.want(`S on "a", faults 9: c(0+0) a(0+9) b(0+0)`)
 }
 
+// TestTakenWhileDown: a node that claims the device of another one that restarts has it only meanwhile.
+func TestTakenWhileDown(t *testing.T) {
+	s := newStand(t)
+	s.says("good", true, report("S", 0))
+	s.pass(0)
+	s.says("good", false, report("S", 0))
+	s.says("bad", true, report("S", 0))
+	s.pass(time.Hour)
+	s.want(`S on "bad", faults 0: bad(0+0) good(0+0)`)
+	s.says("good", true, report("S", 0))
+	s.pass(lasting - time.Second)
+	s.want(`S on "good", faults 0: bad(0+0) good(0+0)`)
+	s.pass(lasting)
+	s.want(`S on "good", faults 0: bad(0+0) good(0+0) claimed by bad,good`)
+}
+
 // TestHostile: a node adds to what it has said itself, and to nothing else.
 func TestHostile(t *testing.T) {
 	s := newStand(t)
