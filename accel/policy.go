@@ -47,6 +47,8 @@ type PolicySpec struct {
 	Validation *Validation `json:"validation,omitempty"`
 	// Repair limits how nodes repair devices of Kinds; without it each node repairs as its definitions say.
 	Repair *RepairBudget `json:"repair,omitempty"`
+	// History keeps what devices of Kinds have been through in the cluster; without it only hosts do.
+	History *DeviceHistory `json:"history,omitempty"`
 	// DryRun changes nothing; the status says what would change.
 	DryRun bool `json:"dryRun,omitempty"`
 }
@@ -335,6 +337,11 @@ func (s PolicySpec) Problems() []string {
 	if s.Repair != nil {
 		for _, text := range s.Repair.problems() {
 			out = append(out, "repair."+text)
+		}
+	}
+	if s.History != nil {
+		for _, text := range s.History.problems() {
+			out = append(out, "history."+text)
 		}
 	}
 	if s.Partition != nil {

@@ -25,6 +25,9 @@ type Config struct {
 	Now func() time.Time
 	// Origin is written to [OriginAnnotation] unless it is empty.
 	Origin string
+	// Past returns in short what a device has been through; false if that is not known. It is called for each new
+	// machine and must be quick; nil if nobody knows.
+	Past func(kind string, a accel.Accelerator) (accel.Past, bool)
 	// TaintOnRegression restores the startup taint when a kind that was ready no longer is. Without it, a regression
 	// shows only in labels, condition and events, and the kubelet refuses pods that it cannot serve.
 	TaintOnRegression bool
@@ -118,6 +121,9 @@ func (k *Kube) Publish(m accel.Machine) {
 	}
 	r := render(m)
 	r.origin = k.c.Origin
+	if k.c.Past != nil {
+		r.devices(m, k.c.Past)
+	}
 	k.mu.Lock()
 	if k.want == nil {
 		k.began = time.Now()

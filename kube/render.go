@@ -2,6 +2,7 @@ package kube
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/acceld/acceld/accel"
 	corev1 "k8s.io/api/core/v1"
@@ -47,6 +48,35 @@ func render(m accel.Machine) *rendered {
 		r.settled = r.settled && (still || st.Blocked != nil)
 	}
 	return r
+}
+
+// devices adds what the devices of each kind have been through, as far as that is known.
+func (r *rendered) devices(m accel.Machine, past func(kind string, a accel.Accelerator) (accel.Past, bool)) {
+	for kind := range m.Have {
+		of := func(a accel.Accelerator) (accel.Past, bool) { return past(kind, a) }
+		if text, known := devicesReport(m, kind, of); known {
+			r.annotations[accel.HistoryAnnotation+kind] = text
+		}
+	}
+}
+
+// devicesReport returns the value of [accel.HistoryAnnotation]; empty if the cluster does not keep the history. Known
+// is false, and what the node has stays, until the policies are known and the records are read, and while a device may
+// not have said its serial number, because its driver does not serve.
+func devicesReport(m accel.Machine, kind string, past func(accel.Accelerator) (accel.Past, bool),
+) (text string, known bool) {
+	have := m.Have[kind]
+	switch {
+	case m.Want.PoliciesUnknown:
+		return "", false
+	case !slices.Contains(m.Want.InCluster, kind):
+		return "", true
+	}
+	unknown := slices.ContainsFunc(have.Accelerators, func(a accel.Accelerator) bool {
+		p, recorded := past(a)
+		return a.Present() && (!recorded || p.Serial == "" && !have.Driver.Serves)
+	})
+	return accel.ReportDevices(have.Accelerators, past), !unknown
 }
 
 func (r *rendered) equal(o *rendered) bool {

@@ -33,6 +33,9 @@ func (p *Page) document(s state, pod string) page.Document {
 		for _, x := range s.overview.Policies {
 			d.Main.Add(policySection(x, now))
 		}
+		if s.devices.Total > 0 {
+			d.Main.Add(deviceSection(s.devices, now))
+		}
 	}
 	d.Main.Add(p.podSection(s, pod, now))
 	d.Footer = page.Row(

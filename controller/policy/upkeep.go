@@ -280,8 +280,9 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 			!accel.ParseUpgradeReport(text).Acts() {
 			annotations[key] = nil
 		}
-		// A repair ends with its agent.
-		if strings.HasPrefix(key, accel.ServedAnnotation) || strings.HasPrefix(key, accel.RepairAnnotation) {
+		// A repair ends with its agent, and nobody says any more which devices there are.
+		if strings.HasPrefix(key, accel.ServedAnnotation) || strings.HasPrefix(key, accel.RepairAnnotation) ||
+			strings.HasPrefix(key, accel.HistoryAnnotation) {
 			annotations[key] = nil
 		}
 	}

@@ -375,11 +375,11 @@ func (c *Controller) devices(ctx context.Context, x task) (total, used int, err 
 			used += held(p.Spec.Containers, p.Spec.InitContainers, x.workload.Resource)
 		}
 	}
-	return devices(n.Status.Allocatable, x.workload.Resource), used, nil
+	return amount(n.Status.Allocatable, x.workload.Resource), used, nil
 }
 
-// devices returns an amount of an extended resource, which is a whole number.
-func devices(all corev1.ResourceList, resource string) int {
+// amount returns an amount of an extended resource, which is a whole number.
+func amount(all corev1.ResourceList, resource string) int {
 	q := all[corev1.ResourceName(resource)]
 	return int(q.Value())
 }
@@ -389,7 +389,7 @@ func devices(all corev1.ResourceList, resource string) int {
 func held(containers, inits []corev1.Container, resource string) int {
 	sidecars, most := 0, 0
 	for _, k := range inits {
-		n := devices(k.Resources.Limits, resource)
+		n := amount(k.Resources.Limits, resource)
 		most = max(most, sidecars+n)
 		if k.RestartPolicy != nil && *k.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			sidecars += n
@@ -397,7 +397,7 @@ func held(containers, inits []corev1.Container, resource string) int {
 	}
 	sum := sidecars
 	for _, k := range containers {
-		sum += devices(k.Resources.Limits, resource)
+		sum += amount(k.Resources.Limits, resource)
 	}
 	return max(sum, most)
 }
