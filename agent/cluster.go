@@ -30,7 +30,9 @@ func (a *Agent) connect(node string) (connected bool, problem *accel.Problem) {
 	if os.Getenv("POD_NAMESPACE") != "" {
 		origin = kube.OriginPod
 	}
-	a.kube = kube.New(kube.Config{Client: client, Node: node, Log: a.Log, Origin: origin, OnChange: a.nodeChanged})
+	a.kube = kube.New(kube.Config{
+		Client: client, Node: node, Log: a.Log, Origin: origin, OnChange: a.nodeChanged, Quiet: !a.Config.Maintenance,
+	})
 	return true, nil
 }
 

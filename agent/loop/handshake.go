@@ -55,6 +55,27 @@ func (l *Loop) handshake(k *kind) Handshake {
 	return l.o.KubeSync().Handshakes[k.def.Kind]
 }
 
+// observeMaintenance sets who else works on the node. Without credentials nobody says so.
+func (l *Loop) observeMaintenance() {
+	l.facts.Maintenance, l.facts.MaintenanceUnknown = nil, false
+	if l.o.KubeSync != nil {
+		y := l.o.KubeSync()
+		l.facts.Maintenance, l.facts.MaintenanceUnknown = y.Maintenance, y.MaintenanceUnknown
+	}
+}
+
+// hindrance says why a kind's driver, if it works, is not replaced now: somebody else works on the node; nil if nobody
+// does.
+func (l *Loop) hindrance(k *kind) *accel.Problem {
+	if l.facts.MaintenanceUnknown {
+		return accel.Problemf(accel.UnderMaintenance, "it is not known yet whether somebody else works on the node")
+	}
+	if m := accel.Hinders(l.facts.Maintenance, accel.UpgradeWork, k.def.IgnoreConditions); m != nil {
+		return accel.Problemf(accel.UnderMaintenance, "%s", m)
+	}
+	return nil
+}
+
 // observeServed sets what a policy asked when it was last met, or leaves what was seen last. The driver has just been
 // looked at with the definition that is in force: what the last look found may have been about an earlier one.
 func (l *Loop) observeServed(k *kind) {

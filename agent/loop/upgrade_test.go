@@ -27,6 +27,10 @@ type upgrades struct {
 	evicted    int
 	handshakes map[string]Handshake
 	unsure     bool
+	// maintenance says who else works on the node; unasked is true while that is not known, and marked is true when the
+	// controller has begun to drain the node.
+	maintenance     []accel.Maintenance
+	unasked, marked bool
 	calls      []string // prepare, upgrade, with what the kubelet was offered
 }
 
