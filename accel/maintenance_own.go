@@ -23,6 +23,9 @@ const (
 // ended the cordon since.
 const CordonAnnotation = "acceld.dev/cordoned-by"
 
+// OwnConditions returns the conditions that acceld writes.
+func OwnConditions() []MaintenanceCondition { return []MaintenanceCondition{MaintenanceInProgress, DrainInProgress} }
+
 // OwnMaintenance is what acceld itself does to the node. The zero value is nothing that others must know.
 type OwnMaintenance struct {
 	Reason  string // [OwnUpgrade] or [OwnRepair]

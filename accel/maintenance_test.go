@@ -164,21 +164,21 @@ func TestOwnMaintenance(t *testing.T) {
 		m    Machine
 		want Answer[OwnMaintenance]
 	}{
-		"nothing":                    {working(nil, "", nil, nil), none},
-		"no device":                  {absent, none},
-		"waits":                      {working(up(UpgradeWaiting), HoldersEvict, nil), none},
-		"waits for pods to end":      {working(up(UpgradeDraining), HoldersWait, nil), none},
-		"evicts":                     {working(up(UpgradeDraining), HoldersEvict, nil), Known(OwnMaintenance{OwnUpgrade, replaces, true})},
-		"replaces":                   {working(up(UpgradeReplacing), HoldersEvict, nil), Known(OwnMaintenance{OwnUpgrade, replaces, false})},
-		"replaces, unknown report":   {replacing, Known(OwnMaintenance{OwnUpgrade, replaces, false})},
+		"nothing":                     {working(nil, "", nil, nil), none},
+		"no device":                   {absent, none},
+		"waits":                       {working(up(UpgradeWaiting), HoldersEvict, nil), none},
+		"waits for pods to end":       {working(up(UpgradeDraining), HoldersWait, nil), none},
+		"evicts":                      {working(up(UpgradeDraining), HoldersEvict, nil), Known(OwnMaintenance{OwnUpgrade, replaces, true})},
+		"replaces":                    {working(up(UpgradeReplacing), HoldersEvict, nil), Known(OwnMaintenance{OwnUpgrade, replaces, false})},
+		"replaces, unknown report":    {replacing, Known(OwnMaintenance{OwnUpgrade, replaces, false})},
 		"an earlier agent was midway": {midway, Answer[OwnMaintenance]{}},
-		"not looked at yet":          {unseen, Answer[OwnMaintenance]{}},
-		"not read yet":               {unread, Answer[OwnMaintenance]{}},
-		"one device of two":          {working(nil, "", runs, nil), none},
-		"one waits":                  {working(nil, "", runs, waits), none},
-		"the only one":               {working(nil, "", runs), Known(OwnMaintenance{OwnRepair, all, false})},
-		"the only one that is left":  {gone, Known(OwnMaintenance{OwnRepair, all, false})},
-		"both, with evictions":       {working(nil, "", runs, evicts), Known(OwnMaintenance{OwnRepair, all, true})},
+		"not looked at yet":           {unseen, Answer[OwnMaintenance]{}},
+		"not read yet":                {unread, Answer[OwnMaintenance]{}},
+		"one device of two":           {working(nil, "", runs, nil), none},
+		"one waits":                   {working(nil, "", runs, waits), none},
+		"the only one":                {working(nil, "", runs), Known(OwnMaintenance{OwnRepair, all, false})},
+		"the only one that is left":   {gone, Known(OwnMaintenance{OwnRepair, all, false})},
+		"both, with evictions":        {working(nil, "", runs, evicts), Known(OwnMaintenance{OwnRepair, all, true})},
 	} {
 		if got := c.m.OwnMaintenance(); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

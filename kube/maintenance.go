@@ -45,7 +45,7 @@ func ownConditions(node *corev1.Node, own accel.Answer[accel.OwnMaintenance]) (
 	}
 	does.Drains = does.Drains || mark == accel.Draining
 	want = map[accel.MaintenanceCondition]corev1.NodeCondition{}
-	for _, t := range []accel.MaintenanceCondition{accel.MaintenanceInProgress, accel.DrainInProgress} {
+	for _, t := range accel.OwnConditions() {
 		if t == accel.MaintenanceInProgress || does.Drains {
 			want[t] = corev1.NodeCondition{
 				Type: corev1.NodeConditionType(t), Status: corev1.ConditionTrue, Reason: does.Reason,
@@ -69,7 +69,7 @@ func maintenancePatch(node *corev1.Node, own accel.Answer[accel.OwnMaintenance],
 		have[accel.MaintenanceCondition(c.Type)] = c
 	}
 	var changes []any
-	for _, t := range []accel.MaintenanceCondition{accel.MaintenanceInProgress, accel.DrainInProgress} {
+	for _, t := range accel.OwnConditions() {
 		is, there := have[t]
 		mine := there && rawCondition(is).Own()
 		c, wanted := want[t]

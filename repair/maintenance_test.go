@@ -17,12 +17,12 @@ func TestUnderMaintenance(t *testing.T) {
 	const text = "waits until nobody else works on the node: node is under maintenance: reason Fan by condition " +
 		"MaintenanceInProgress since 2026-03-04T12:00:00Z"
 	for name, c := range map[string]struct {
-		reset     accel.RepairReset
-		facts     accel.Facts
-		ignore    []accel.MaintenanceCondition
-		users     []string
-		text      string
-		resets    int
+		reset  accel.RepairReset
+		facts  accel.Facts
+		ignore []accel.MaintenanceCondition
+		users  []string
+		text   string
+		resets int
 	}{
 		"idle": {reset: accel.RepairIdle, facts: accel.Facts{Maintenance: fan(accel.MaintenanceInProgress)}, text: text},
 		"in use": {

@@ -31,7 +31,7 @@ type upgrades struct {
 	// controller has begun to drain the node.
 	maintenance     []accel.Maintenance
 	unasked, marked bool
-	calls      []string // prepare, upgrade, with what the kubelet was offered
+	calls           []string // prepare, upgrade, with what the kubelet was offered
 }
 
 func (u *upgrades) version() string {

@@ -254,7 +254,7 @@ func traces(n *Node) bool {
 func passing(key string) bool {
 	return slices.ContainsFunc([]string{
 		accel.ReportAnnotation, accel.GrantAnnotation, accel.ServedAnnotation, accel.RepairAnnotation,
-		accel.AllowRepairAnnotation,
+		accel.AllowRepairAnnotation, drainAnnotation,
 	}, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
