@@ -24,7 +24,9 @@ const (
 const CordonAnnotation = "acceld.dev/cordoned-by"
 
 // OwnConditions returns the conditions that acceld writes.
-func OwnConditions() []MaintenanceCondition { return []MaintenanceCondition{MaintenanceInProgress, DrainInProgress} }
+func OwnConditions() []MaintenanceCondition {
+	return []MaintenanceCondition{MaintenanceInProgress, DrainInProgress}
+}
 
 // OwnMaintenance is what acceld itself does to the node. The zero value is nothing that others must know.
 type OwnMaintenance struct {

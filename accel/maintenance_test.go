@@ -142,6 +142,7 @@ func TestOwnMaintenance(t *testing.T) {
 		return &Upgrade{From: DriverRef{Version: "1"}, To: DriverRef{Version: "2"}, Phase: p}
 	}
 	const replaces = "acceld replaces the driver of k-x: version 2, was version 1"
+	upgrades := func(drains bool) Answer[OwnMaintenance] { return Known(OwnMaintenance{OwnUpgrade, replaces, drains}) }
 	none, all := Known(OwnMaintenance{}), "acceld resets every accelerator of the node"
 	runs, evicts, waits := &RepairHave{State: RepairRuns}, &RepairHave{State: RepairWaits, Evicts: true},
 		&RepairHave{State: RepairWaits}
@@ -168,9 +169,9 @@ func TestOwnMaintenance(t *testing.T) {
 		"no device":                   {absent, none},
 		"waits":                       {working(up(UpgradeWaiting), HoldersEvict, nil), none},
 		"waits for pods to end":       {working(up(UpgradeDraining), HoldersWait, nil), none},
-		"evicts":                      {working(up(UpgradeDraining), HoldersEvict, nil), Known(OwnMaintenance{OwnUpgrade, replaces, true})},
-		"replaces":                    {working(up(UpgradeReplacing), HoldersEvict, nil), Known(OwnMaintenance{OwnUpgrade, replaces, false})},
-		"replaces, unknown report":    {replacing, Known(OwnMaintenance{OwnUpgrade, replaces, false})},
+		"evicts":                      {working(up(UpgradeDraining), HoldersEvict, nil), upgrades(true)},
+		"replaces":                    {working(up(UpgradeReplacing), HoldersEvict, nil), upgrades(false)},
+		"replaces, unknown report":    {replacing, upgrades(false)},
 		"an earlier agent was midway": {midway, Answer[OwnMaintenance]{}},
 		"not looked at yet":           {unseen, Answer[OwnMaintenance]{}},
 		"not read yet":                {unread, Answer[OwnMaintenance]{}},

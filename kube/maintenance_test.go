@@ -118,7 +118,8 @@ func TestWorkIsTold(t *testing.T) {
 	})
 }
 
-// TestWorkAfterAKill: what an agent said that was killed goes when the next one knows that it has ended, and not before.
+// TestWorkAfterAKill: what an agent said that was killed goes when the next one knows that it has ended, and not
+// before.
 func TestWorkAfterAKill(t *testing.T) {
 	left := []corev1.NodeCondition{
 		says(accel.MaintenanceInProgress, corev1.ConditionTrue, accel.OwnUpgrade),

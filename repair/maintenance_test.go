@@ -55,7 +55,8 @@ func TestUnderMaintenance(t *testing.T) {
 			if len(x.resets) != c.resets || len(x.evicted) > 0 || !more {
 				t.Errorf("resets of %q, evictions %q, looks again: %t", x.resets, x.evicted, more)
 			}
-			for _, a := range r.Enrich(m.Want.Kinds[kind], append([]accel.Accelerator{}, m.Have[kind].Accelerators...)) {
+			accs := append([]accel.Accelerator{}, m.Have[kind].Accelerators...)
+			for _, a := range r.Enrich(m.Want.Kinds[kind], accs) {
 				if a.Repair != nil && (a.Repair.Would || a.Repair.Asks || a.Repair.Evicts) && c.text != "" {
 					t.Errorf("%+v", a.Repair)
 				}

@@ -55,22 +55,22 @@ func (l *Loop) handshake(k *kind) Handshake {
 	return l.o.KubeSync().Handshakes[k.def.Kind]
 }
 
-// observeMaintenance sets who else works on the node. Without credentials nobody says so.
-func (l *Loop) observeMaintenance() {
-	l.facts.Maintenance, l.facts.MaintenanceUnknown = nil, false
-	if l.o.KubeSync != nil {
-		y := l.o.KubeSync()
-		l.facts.Maintenance, l.facts.MaintenanceUnknown = y.Maintenance, y.MaintenanceUnknown
+// observeMaintenance sets who else works on the node. Without credentials, when sync is nil, nobody says so.
+func observeMaintenance(f *accel.Facts, sync func() Sync) {
+	f.Maintenance, f.MaintenanceUnknown = nil, false
+	if sync != nil {
+		y := sync()
+		f.Maintenance, f.MaintenanceUnknown = y.Maintenance, y.MaintenanceUnknown
 	}
 }
 
-// hindrance says why a kind's driver, if it works, is not replaced now: somebody else works on the node; nil if nobody
-// does.
-func (l *Loop) hindrance(k *kind) *accel.Problem {
-	if l.facts.MaintenanceUnknown {
+// hindrance says why the driver of def, if it works, is not replaced now: somebody else works on the node; nil if
+// nobody does.
+func hindrance(f accel.Facts, def *accel.Definition) *accel.Problem {
+	if f.MaintenanceUnknown {
 		return accel.Problemf(accel.UnderMaintenance, "it is not known yet whether somebody else works on the node")
 	}
-	if m := accel.Hinders(l.facts.Maintenance, accel.UpgradeWork, k.def.IgnoreConditions); m != nil {
+	if m := accel.Hinders(f.Maintenance, accel.UpgradeWork, def.IgnoreConditions); m != nil {
 		return accel.Problemf(accel.UnderMaintenance, "%s", m)
 	}
 	return nil

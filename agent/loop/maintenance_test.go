@@ -81,7 +81,8 @@ func TestDecideUnderMaintenance(t *testing.T) {
 		{
 			"it evicts",
 			upgradeCase{
-				phase: accel.UpgradeDraining, drained: now, target: "2", policy: evict, hindrance: hindrance, withheld: true,
+				phase: accel.UpgradeDraining, drained: now, target: "2", policy: evict, hindrance: hindrance,
+				withheld: true,
 			},
 			upgradeDecision{step: upgradeLooks, phase: accel.UpgradeDraining, drained: now, evict: true},
 		},
@@ -100,7 +101,9 @@ func TestDecideUnderMaintenance(t *testing.T) {
 		},
 		{
 			"the policies are not known",
-			upgradeCase{phase: accel.UpgradeWaiting, target: "2", hindrance: hindrance, policiesUnknown: true, report: waiting},
+			upgradeCase{
+				phase: accel.UpgradeWaiting, target: "2", hindrance: hindrance, policiesUnknown: true, report: waiting,
+			},
 			held,
 		},
 		{

@@ -61,7 +61,8 @@ func TestDecideUnderMaintenance(t *testing.T) {
 			waits: map[string]Why{"b": Parallel},
 		},
 		"one that the node acts on stays": {
-			nodes: []candidate{with(waits("a"), acts), waits("b")}, slots: []Slot{slot}, waits: map[string]Why{"b": Parallel},
+			nodes: []candidate{with(waits("a"), acts), waits("b")}, slots: []Slot{slot},
+			waits: map[string]Why{"b": Parallel},
 		},
 		"the node counts as unavailable": {
 			limits: Limits{MaxParallel: 2, MaxUnavailable: 1}, nodes: []candidate{with(waits("a"), away), waits("b")},
@@ -100,7 +101,9 @@ func cmpEmpty() cmp.Option {
 func TestDecideRepairsUnderMaintenance(t *testing.T) {
 	l := RepairLimits{Nodes: 9, Breaker: 9, Timeout: time.Hour}
 	hindered := func(w ward) ward { w.Hindered = true; return w }
-	slots := []Slot{{Node: "b", Kind: kind, Repair: true, Since: morning}, {Node: "c", Kind: kind, Repair: true, Since: morning}}
+	slots := []Slot{
+		{Node: "b", Kind: kind, Repair: true, Since: morning}, {Node: "c", Kind: kind, Repair: true, Since: morning},
+	}
 	got := DecideRepairs(morning, l, []ward{
 		hindered(sick("a", "", 1)), hindered(sick("b", "", 1)), hindered(inPhase(sick("c", "", 1), accel.RepairPhaseActing)),
 		hindered(inPhase(sick("d", "", 1), accel.RepairPhaseIll)), sick("e", "", 1), hindered(well("f", "")),
@@ -155,10 +158,12 @@ func TestSlotUnderMaintenance(t *testing.T) {
 			}
 			s.edit(nodePath("a"), works(says(c, "Fan"))) // the node has not begun
 			wait(time.Minute)
-			if got := status(t, s); len(got.Slots) > 0 || !strings.HasPrefix(annotation(s.get(nodePath("a")), grantKey), "- ") {
+			grant := annotation(s.get(nodePath("a")), grantKey)
+			if got := status(t, s); len(got.Slots) > 0 || !strings.HasPrefix(grant, "- ") {
 				t.Errorf("the slot stays: %+v", got)
 			}
-			s.edit(policyPath, object{"spec": object{"kinds": object{kind: object{"ignoreConditions": []any{string(c)}}}}})
+			ignores := object{kind: object{"ignoreConditions": []any{string(c)}}}
+			s.edit(policyPath, object{"spec": object{"kinds": ignores}})
 			wait(time.Minute)
 			if got := status(t, s); len(got.Slots) != 1 {
 				t.Errorf("ignored: %+v", got)
@@ -204,8 +209,8 @@ func TestRepairUnderMaintenance(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		b := s.blockedAs(t, "RepairUnderMaintenance")
-		if want := "a: 1 of 8 qemu-edu need a reset; node is under maintenance: " + fmt.Sprintf(fanText, accel.Drained); b.Count != 1 ||
-			b.Example != want {
+		want := "a: 1 of 8 qemu-edu need a reset; node is under maintenance: " + fmt.Sprintf(fanText, accel.Drained)
+		if b.Count != 1 || b.Example != want {
 			t.Errorf("%+v, want %s", b, want)
 		}
 	})
@@ -292,8 +297,8 @@ func TestLeftConditions(t *testing.T) {
 	})
 }
 
-// TestMaintenanceIsBounded: what somebody writes into a condition is neither kept nor shown beyond measure, and a change
-// of it is seen.
+// TestMaintenanceIsBounded: what somebody writes into a condition is neither kept nor shown beyond measure, and a
+// change of it is seen.
 func TestMaintenanceIsBounded(t *testing.T) {
 	s := newServer(1)
 	read := func(c object) *Node {

@@ -190,7 +190,7 @@ func (d *repairDecision) give(wards []ward) {
 	open, change := isOpen(d.limits.Windows, d.now)
 	for _, w := range wards {
 		has := func(s Slot) bool { return s.Node == w.Node && s.Kind == w.Kind }
-		if w.Hindered && w.Report.Phase == accel.RepairPhaseIll && !w.Skip { // the node waits for that and not for a slot
+		if w.Hindered && w.Report.Phase == accel.RepairPhaseIll && !w.Skip { // it waits for that and not for a slot
 			d.plan.Waits[w.key()] = UnderMaintenance
 		}
 		if w.Report.Phase != accel.RepairPhaseWaiting || w.Skip || slices.ContainsFunc(d.plan.Slots, has) {
