@@ -69,6 +69,7 @@ func TestScrapeHasNoLint(t *testing.T) {
 	m.Have["qemu-edu"] = have
 	m.Agent.Problems = []accel.PartProblem{{Part: "local port", Problem: accel.Problem{Reason: accel.EndpointUnavailable}}}
 	m.Facts.PCI[0].SRIOV = accel.SRIOV{TotalVFs: 8, NumVFs: 2}
+	m.Facts.Maintenance = []accel.Maintenance{{Condition: accel.Drained}}
 	e := example(func(o *Options) { o.Machine = func() accel.Machine { return m } })
 	_, body := get(t, e.Handler(), "/metrics")
 	problems, err := promlint.New(strings.NewReader(body)).Lint()

@@ -127,8 +127,8 @@ func (r *Repairer) pass(ctx context.Context, m accel.Machine) (more bool) {
 	var next *Case
 	for _, kind := range slices.Sorted(maps.Keys(m.Want.Kinds)) {
 		for _, c := range cases(m.Want.Kinds[kind], m.Have[kind]) {
-			c.Unknown, c.Hindrance = m.Want.PoliciesUnknown, hindrance(m.Facts, c.Def)
-			c.Begun = r.evictors[c.Device.ID] != nil
+			c.Unknown = m.Want.PoliciesUnknown
+			c.Hindrance, c.Begun = hindrance(m.Facts, c.Def), r.evictors[c.Device.ID] != nil
 			if m.Taken.Before(r.ended[c.Device.ID]) { // what was seen before a reset says nothing after it
 				found[c.Device.ID], more = r.shown(c.Device.ID), true
 				continue
