@@ -73,6 +73,9 @@ type Definition struct {
 	Settings []Setting `json:"settings,omitempty"`
 	// Unrequested says which processes are reported that use a device although nobody gave it to them; nil reports all.
 	Unrequested *Unrequested `json:"unrequested,omitempty"`
+	// IgnoreConditions are conditions of a node that keep no upgrade and no repair from beginning, although they say
+	// that somebody else works on the node.
+	IgnoreConditions []MaintenanceCondition `json:"ignoreConditions,omitempty"`
 	// Health lists attributes that show the health of a device.
 	Health []HealthSource `json:"health,omitempty"`
 	// Log lists rules for the kernel log: which lines say something about a device.

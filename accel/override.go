@@ -29,6 +29,8 @@ type KindConfig struct {
 	Settings map[string]SettingValue `json:"settings,omitempty"`
 	// Unrequested replaces the definition's Unrequested.
 	Unrequested *Unrequested `json:"unrequested,omitempty"`
+	// IgnoreConditions replaces the definition's IgnoreConditions.
+	IgnoreConditions []MaintenanceCondition `json:"ignoreConditions,omitempty"`
 	// Layout replaces the layout in the definition's Partitions.
 	Layout []Layout `json:"layout,omitempty"`
 }
@@ -79,6 +81,7 @@ func (k KindConfig) Problems() []string {
 			out = append(out, "unrequested."+text)
 		}
 	}
+	out = append(out, IgnoreProblems(k.IgnoreConditions)...)
 	out = append(out, k.amounts()...)
 	for _, text := range BranchProblems(k.Driver.Branch, k.Driver.Version) {
 		out = append(out, "driver."+text)
@@ -150,6 +153,9 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	d.Handover = cmp.Or(k.Handover, d.Handover)
 	d.Repair = cmp.Or(k.Repair, d.Repair)
 	d.Unrequested = cmp.Or(k.Unrequested, d.Unrequested)
+	if k.IgnoreConditions != nil {
+		d.IgnoreConditions = k.IgnoreConditions
+	}
 	d.Capacity = k.capacity(def.Capacity)
 	if d.Settings, misfit = k.settings(def); misfit != "" {
 		return nil, misfit

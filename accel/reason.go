@@ -147,6 +147,7 @@ const (
 	DevicePartitioned    Reason = "DevicePartitioned"
 	PartitionAbsent      Reason = "PartitionAbsent"
 	WaitingForSlot       Reason = "WaitingForSlot"
+	UnderMaintenance     Reason = "UnderMaintenance"
 	NotProven            Reason = "NotProven"
 	DriverChanging       Reason = "DriverChanging"
 	SpecPending          Reason = "SpecPending"
@@ -289,6 +290,7 @@ func changeReasons() []ReasonDoc {
 		{RolledBack, "The new driver failed, and acceld rolled back to the previous one.", ActorVendor, "The message says what failed; acceld does not try the new driver again until it, the kernel or the configuration changes.", true},
 		{RollbackFailed, "The new driver failed, and the previous one could not be loaded either: no driver serves.", ActorOperator, "The message says why both failed; acceld tries the previous driver again by itself. Check the kernel log; reboot if modules are stuck.", false},
 		{WaitingForSlot, "The new driver is ready, and the cluster's controller has not let this node continue yet.", ActorCluster, "None while the policy's limits withhold a slot; `kubectl get acceleratorpolicies` says what the node waits for. Without the controller the upgrade does not continue.", false},
+		{UnderMaintenance, "Somebody else works on the node, or will: acceld does not begin to replace a driver that works.", ActorCluster, "None: acceld begins when the condition that the message names is no longer True. If nobody works on the node any more, set that condition to False, or name it in `ignoreConditions` of the kind.", false},
 		{PolicyInvalid, "A policy of the cluster cannot be used on this node.", ActorCluster, "Correct the named field of the AcceleratorPolicy; what was in force stays in force.", true},
 		{PolicyRefused, "A policy of the cluster brings what this host does not take from the cluster.", ActorOperator, "Put the named part into the host's own files, or set `policies.definitions` in the agent's configuration; the rest of the policy is in force.", true},
 		{EvictionRefused, "The API server refuses to evict a pod that uses the driver.", ActorCluster, "Check the pod's disruption budget; acceld tries the eviction again by itself.", false},

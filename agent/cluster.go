@@ -32,7 +32,7 @@ func (a *Agent) connect(node string) (connected bool, problem *accel.Problem) {
 		origin = kube.OriginPod
 	}
 	a.kube = kube.New(kube.Config{
-		Client: client, Node: node, Log: a.Log, Origin: origin, OnChange: a.nodeChanged,
+		Client: client, Node: node, Log: a.Log, Origin: origin, OnChange: a.nodeChanged, Quiet: !a.Config.Maintenance,
 		Past: func(kind string, x accel.Accelerator) (accel.Past, bool) { return a.history.Past(kind, x, time.Now()) },
 	})
 	return true, nil

@@ -18,6 +18,8 @@ type rendered struct {
 	// origin is the value of [OriginAnnotation]; empty for none.
 	origin    string
 	condition corev1.NodeCondition
+	// own is what acceld does to the node.
+	own accel.Answer[accel.OwnMaintenance]
 	// ready is true if every kind is ready or absent: the startup taint is removed.
 	ready bool
 	// settled is true if no kind is in transition: no better state is expected shortly.
@@ -27,7 +29,7 @@ type rendered struct {
 func render(m accel.Machine) *rendered {
 	r := &rendered{
 		labels: Labels(m), annotations: map[string]string{}, kinds: map[string]bool{}, condition: Condition(m),
-		ready: true, settled: true,
+		ready: true, settled: true, own: m.OwnMaintenance(),
 	}
 	r.annotations[accel.CardsAnnotation] = Cards(m)
 	for kind, have := range m.Have {
@@ -81,6 +83,7 @@ func devicesReport(m accel.Machine, kind string, past func(accel.Accelerator) (a
 
 func (r *rendered) equal(o *rendered) bool {
 	return o != nil && r.condition == o.condition && r.ready == o.ready && r.settled == o.settled &&
+		r.own == o.own &&
 		maps.Equal(r.labels, o.labels) && maps.Equal(r.annotations, o.annotations) && maps.Equal(r.kinds, o.kinds)
 }
 

@@ -123,6 +123,10 @@ func Validate(def *accel.Definition) []Fault {
 	if def.Unrequested != nil {
 		c.problems("unrequested", def.Unrequested.Problems())
 	}
+	for _, text := range accel.IgnoreProblems(def.IgnoreConditions) {
+		field, what, _ := strings.Cut(text, ": ")
+		c.bad(field, "%s", what)
+	}
 	optional(c, "hotplug", def.Hotplug, "safe")
 	optional(c, "reset", def.Reset, accel.ResetFunction, accel.ResetRebind, accel.ResetNever)
 	return c.faults

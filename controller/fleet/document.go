@@ -271,6 +271,9 @@ func nodeRow(n policy.NodeView) page.TableRow {
 		}
 		says.Add(paragraph("cordoned" + by))
 	}
+	for _, text := range n.Maintenance {
+		says.Add(paragraph(text))
+	}
 	return row(page.El("span", page.Class("id"), page.Text(n.Name)), kinds, drivers, policies, says)
 }
 

@@ -16,7 +16,7 @@ const (
 	finalizer = kube.Prefix + "policy"
 	// cordonAnnotation names the policy that asked for the cordon. It is empty if somebody has ended the cordon since,
 	// until the node has no slot any more: a node is cordoned once in a slot.
-	cordonAnnotation = kube.Prefix + "cordoned-by"
+	cordonAnnotation = accel.CordonAnnotation
 	taintsAnnotation = kube.Prefix + "taints"    // the taints that acceld added, as JSON
 	classLabel       = kube.Prefix + "partition" // on a priority class
 )
@@ -87,6 +87,8 @@ type nodeSpec struct {
 
 type nodeStatus struct {
 	Conditions conditions `json:"conditions,omitempty"`
+	// maintenance says who else works on the node.
+	maintenance []accel.Maintenance
 }
 
 // conditions are the conditions of a node or a pod.
@@ -97,6 +99,8 @@ type nodeCondition struct {
 	Status  string `json:"status"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+	// Since is read of conditions that say that somebody works on a node.
+	Since time.Time `json:"lastTransitionTime,omitzero"`
 }
 
 // taint is a taint with the fields that others set, which must be written back.
@@ -115,13 +119,14 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 	maps.DeleteFunc(n.Annotations, func(key, _ string) bool {
 		return !strings.HasPrefix(key, kube.Prefix) || key == accel.CardsAnnotation || key == accel.RoomAnnotation
 	})
+	n.Status.keepMaintenance()
 	n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c nodeCondition) bool {
-		return c.Type != "Ready" && c.Type != kube.ConditionType
+		return c.Type != "Ready" && c.Type != kube.ConditionType && !c.raw().Own()
 	})
 	n.Status.Conditions = slices.Clip(n.Status.Conditions)
 	for i := range n.Status.Conditions {
 		c := &n.Status.Conditions[i]
-		if c.Type == "Ready" || c.Status == "True" {
+		if c.Since = (time.Time{}); c.Type != kube.ConditionType || c.Status == "True" {
 			c.Reason, c.Message = "", ""
 		}
 		if c.Message = shorten(c.Message); !accel.Reason(c.Reason).Plain() {
@@ -138,7 +143,8 @@ func (n *Node) Same(o *Node) bool {
 	return n.UID == o.UID && maps.Equal(n.Labels, o.Labels) && maps.Equal(n.Annotations,
 		o.Annotations) &&
 		n.Spec.Unschedulable == o.Spec.Unschedulable && slices.Equal(chosen(n.Spec.Taints), chosen(o.Spec.Taints)) &&
-		slices.Equal(n.Status.Conditions, o.Status.Conditions)
+		slices.Equal(n.Status.Conditions, o.Status.Conditions) &&
+		slices.Equal(n.Status.maintenance, o.Status.maintenance)
 }
 
 // chosen returns the taints that somebody decided on. The others follow from the node's conditions, which are read
@@ -255,8 +261,9 @@ func (n *Node) member(kind, version string, r accel.Rollout) candidate {
 	m := candidate{
 		Name: n.Name, Version: n.Labels[kube.Prefix+kind+".driver-version"], Serving: n.serves(kind),
 		Ready: n.up(), Phase: w.Phase, For: w.Version,
-		Canary: r.Canary != nil && accel.Has(n.Labels, r.Canary.NodeSelector),
-		Skip:   slices.ContainsFunc(r.SkipLabels, func(key string) bool { return n.Labels[key] == "true" }),
+		Canary:  r.Canary != nil && accel.Has(n.Labels, r.Canary.NodeSelector),
+		Skip:    slices.ContainsFunc(r.SkipLabels, func(key string) bool { return n.Labels[key] == "true" }),
+		Drained: n.Annotations[drainAnnotation] != "",
 	}
 	if g := n.granted(kind); g.Version == "" {
 		m.TakenBack = g.Since

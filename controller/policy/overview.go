@@ -31,6 +31,8 @@ type NodeView struct {
 	// Ready is the condition AcceleratorsReady: "True", "False", or empty if no agent has written it. Reason and
 	// Message say why it is not True.
 	Ready, Reason, Message string
+	// Maintenance says who else works on the node.
+	Maintenance []string
 }
 
 // KindView is one kind of accelerator on a node.
@@ -91,6 +93,9 @@ func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 		Name: n.Name, Up: n.condition("Ready").Status == "True", Cordoned: n.Spec.Unschedulable,
 		CordonedBy: n.Annotations[cordonAnnotation],
 		Ready:      c.Status, Reason: c.Reason, Message: c.Message,
+	}
+	for _, m := range n.Status.maintenance {
+		v.Maintenance = append(v.Maintenance, m.String())
 	}
 	by, _ := accel.Governing(policies, n.Labels)
 	for _, kind := range n.kinds() {

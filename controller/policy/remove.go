@@ -259,7 +259,7 @@ func traces(n *Node) bool {
 func passing(key string) bool {
 	return slices.ContainsFunc([]string{
 		accel.ReportAnnotation, accel.GrantAnnotation, accel.ServedAnnotation, accel.RepairAnnotation,
-		accel.AllowRepairAnnotation, accel.HistoryAnnotation,
+		accel.AllowRepairAnnotation, accel.HistoryAnnotation, drainAnnotation,
 	}, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 

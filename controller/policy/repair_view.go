@@ -76,6 +76,7 @@ func (v view) wards(d *verdict, slots []Slot) (out []ward) {
 		for _, kind := range kinds {
 			w := v.nodes[name].ward(kind, d.policy.Spec.Repair.Domain)
 			w.Skip = v.rivals(v.nodes[name], kind) != ""
+			w.Hindered = v.nodes[name].hindrance(d.policy, kind, accel.RepairWork) != nil
 			out = append(out, w)
 		}
 	}
@@ -166,8 +167,12 @@ func (v view) blockRepairs(d *verdict, b blocks) {
 	for _, key := range slices.SortedFunc(maps.Keys(d.mending.Waits), func(x, y wardKey) int {
 		return cmp.Or(strings.Compare(x.Node, y.Node), strings.Compare(x.Kind, y.Kind))
 	}) {
-		r := v.nodes[key.Node].repairReport(key.Kind)
-		b.add("Repair"+string(d.mending.Waits[key]), key.Node, fmt.Sprintf("%d of %d %s need a reset", r.Ill, r.Devices,
-			key.Kind))
+		n, why := v.nodes[key.Node], d.mending.Waits[key]
+		r := n.repairReport(key.Kind)
+		text := fmt.Sprintf("%d of %d %s need a reset", r.Ill, r.Devices, key.Kind)
+		if m := n.hindrance(d.policy, key.Kind, accel.RepairWork); m != nil && why == UnderMaintenance {
+			text += "; " + m.String()
+		}
+		b.add("Repair"+string(why), key.Node, text)
 	}
 }

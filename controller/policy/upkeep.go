@@ -39,6 +39,9 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 	workqueue.ParallelizeUntil(ctx, together, len(names), func(i int) {
 		n := nodes[names[i]]
 		annotations, spec := keepTaints(n, want[names[i]])
+		if _, marked := n.Annotations[drainAnnotation]; marked && !held[names[i]] {
+			annotations[drainAnnotation] = nil
+		}
 		if err := c.uncordon(ctx, n, held[names[i]], annotations, spec); err != nil {
 			c.failed(ctx, "looking who has cordoned a node", names[i], err)
 			return
@@ -196,7 +199,7 @@ func (c *Controller) undone(p *Policy) bool {
 	nodes, _ := c.nodes.All()
 	for _, n := range nodes {
 		added := n.added()
-		if n.Annotations[cordonAnnotation] == p.Name ||
+		if n.Annotations[cordonAnnotation] == p.Name || n.Annotations[drainAnnotation] != "" ||
 			slices.ContainsFunc(taints, func(t accel.Taint) bool { return slices.Contains(added, t) }) {
 			return false
 		}
@@ -255,10 +258,7 @@ func (c *Controller) clearAway(ctx context.Context, nodes map[string]*Node, agen
 
 // clear cleans up one node. The origin annotation goes last, so that an interrupted cleanup is repeated.
 func (c *Controller) clear(ctx context.Context, n *Node) error {
-	if n.condition(kube.ConditionType).Type != "" {
-		body := kube.StrategicPatch{"status": object{
-			"conditions": []object{{"type": kube.ConditionType, "$patch": "delete"}},
-		}}
+	if body := n.leftConditions(); body != nil {
 		answer := &Node{}
 		if err := c.api.patch(ctx, nodesPath+"/"+n.Name+"/status", body, answer); err != nil {
 			return err

@@ -124,7 +124,8 @@ func (v view) tasks(verdicts []*verdict, held map[string]bool) (all []task, aske
 			for _, kind := range kinds {
 				w, wanted := p.Spec.Validation.Workloads[kind]
 				asked[name+" "+kind] = asked[name+" "+kind] || wanted
-				if wanted && !held[name] && n.up() && n.serves(kind) && !n.upgradeReport(kind).Acts() {
+				if wanted && !held[name] && n.up() && !n.away(p, kind) && n.serves(kind) &&
+					!n.upgradeReport(kind).Acts() {
 					all = append(all, task{n, kind, w, timeout, of(n, kind, w)})
 				}
 			}
