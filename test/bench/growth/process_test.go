@@ -119,6 +119,9 @@ func (r *rig) floor() *server {
 	return &server{name: "decode and encode", url: "https://" + at + "/", http: r.httpClient()}
 }
 
+// lease is the default of the configuration.
+const lease = 15 * time.Second
+
 // controller is a running one.
 type controller struct {
 	*server
@@ -135,8 +138,8 @@ func (r *rig) controller() *controller {
 watched: "off"
 tls: {cert: %q, key: %q, clientCA: %q}
 resources: {prefix: %s, cards: [shares]}
-lease: {seconds: 10}
-`, at, r.cert, r.key, r.cert, fleet.Prefix))
+lease: {seconds: %.0f}
+`, at, r.cert, r.key, r.cert, fleet.Prefix, lease.Seconds()))
 	c := &controller{
 		server: &server{name: "acceld-controller", url: "https://" + at + "/scheduler/", http: r.httpClient()}, r: r,
 		cmd: exec.Command(r.program, "--config="+config, "--kubeconfig="+r.kubeconfig),
@@ -197,6 +200,19 @@ func (c *controller) firstRight(n int) time.Duration {
 		return true
 	}
 	return c.until("the first right answer", func() bool { return ask(some) && ask(upTo(n)) })
+}
+
+// precede runs a controller before those that are measured, so that none of them is the first of its cluster: while nobody
+// has ever led, the first leader waits for as long as a lease lasts.
+func (r *rig) precede() {
+	r.t.Helper()
+	c := r.controller()
+	defer c.stop()
+	took := c.until("an answer of the first controller of the cluster", func() bool {
+		status, _, err := c.ask("filter", question(r.t, middle, []string{}))
+		return err == nil && status == http.StatusOK
+	})
+	r.t.Logf("the first controller of the cluster answers after %.1f s, a lease of %v included", took.Seconds(), lease)
 }
 
 // policed waits until the policy counts n nodes.
