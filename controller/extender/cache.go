@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/acceld/acceld/controller/fit"
 )
@@ -33,6 +34,7 @@ type Cache struct {
 	nodes   map[string]*entry
 	pods    map[string]*held // by UID
 	schemas fit.Schemas
+	kins    map[digest]weak.Pointer[kin] // of the nodes, and of earlier ones until they are swept
 
 	shapesMu sync.Mutex
 	shapes   map[string]*fit.Shape
@@ -52,19 +54,28 @@ type Cache struct {
 type entry struct {
 	mu      sync.Mutex
 	node    *fit.Node // nil: only its pods are known
-	facts   fit.Facts
+	kin     *kin
 	records map[string]*fit.Record
 	// moved is closed when the kubelet has taken a pod or a pod is gone; nil while there are no waiters.
 	moved chan struct{}
 }
 
-// held is a pod on its node.
+// kin are nodes with equal facts. node is one that stands for all of them.
+type kin struct {
+	digest digest
+	node   *fit.Node
+	// listed: an annotation lists the cards.
+	listed bool
+}
+
+// held is a pod on its node. There may be more than a hundred thousand.
 type held struct {
+	record fit.Record
 	node   string
-	record *fit.Record
-	// shown: the API server has shown the pod on this node. Until then, since is when it entered the cache.
+	// since is when the pod entered the cache, in Unix nanoseconds.
+	since int64
+	// shown: the API server has shown the pod on this node.
 	shown bool
-	since time.Time
 	// known: the API server has shown the pod's cards or confirmed the binding. They are final from then on.
 	known bool
 	// disputed: the API server now shows other cards, because somebody has edited the annotations.
@@ -79,7 +90,7 @@ type held struct {
 func NewCache(r *fit.Rules) *Cache {
 	return &Cache{
 		rules: r, nodes: map[string]*entry{}, pods: map[string]*held{}, shapes: map[string]*fit.Shape{},
-		schemas: fit.Schemas{}, complete: make(chan struct{}), room: latest{changed: make(chan struct{}, 1)},
+		schemas: fit.Schemas{}, kins: map[digest]weak.Pointer[kin]{}, complete: make(chan struct{}), room: latest{changed: make(chan struct{}, 1)},
 	}
 }
 
@@ -106,23 +117,34 @@ func (b *Cache) at(node string) *entry {
 }
 
 // SetNode adds or updates a node.
-func (b *Cache) SetNode(facts fit.Facts) {
+func (b *Cache) SetNode(f *Facts) {
 	b.contacted()
+	d := f.digest()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := b.at(facts.Name)
+	e := b.at(f.Name)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.node != nil && sameFacts(e.facts, facts) {
+	if e.node != nil && e.kin.digest == d {
 		return // most updates are heartbeats
 	}
-	e.facts, e.node = facts, fit.NewNode(b.rules, b.schemas, facts, e.records)
-	b.room.set(facts.Name)
+	e.kin = b.kinOf(d, f)
+	e.node = e.kin.node.Like(f.Name, e.records)
+	b.room.set(f.Name)
 }
 
-func sameFacts(a, b fit.Facts) bool {
-	return a.Broken == b.Broken && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Allocatable, b.Allocatable) &&
-		slices.EqualFunc(a.Inventory, b.Inventory, sameCard) && (a.Inventory == nil) == (b.Inventory == nil)
+// kinOf returns the nodes with these facts. mu is held.
+func (b *Cache) kinOf(d digest, f *Facts) *kin {
+	if k := b.kins[d].Value(); k != nil {
+		return k
+	}
+	if len(b.kins) > 2*len(b.nodes) {
+		maps.DeleteFunc(b.kins, func(_ digest, k weak.Pointer[kin]) bool { return k.Value() == nil })
+	}
+	facts := f.read()
+	k := &kin{digest: d, node: fit.NewNode(b.rules, b.schemas, facts, nil), listed: facts.Inventory != nil}
+	b.kins[d] = weak.Make(k)
+	return k
 }
 
 // DropNode removes a node. Its pods stay until they are gone themselves.
@@ -136,7 +158,7 @@ func (b *Cache) DropNode(name string) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.node = nil
+	e.node, e.kin = nil, nil
 	if len(e.records) == 0 {
 		delete(b.nodes, name)
 	}
@@ -209,12 +231,13 @@ func (b *Cache) put(r *fit.Record, node string) {
 	e := b.at(node)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	b.pods[r.UID] = &held{node: node, record: r, since: time.Now()}
+	h := &held{node: node, record: *r, since: time.Now().UnixNano()}
+	b.pods[r.UID] = h
 	if e.node == nil {
-		e.records[r.UID] = r
+		e.records[r.UID] = &h.record
 		return
 	}
-	e.node.Add(r)
+	e.node.Add(&h.record)
 }
 
 // remove is the opposite of put. mu is held.
@@ -235,7 +258,7 @@ func (b *Cache) remove(uid string, h *held) {
 }
 
 // ListNodes makes the cache hold exactly these nodes.
-func (b *Cache) ListNodes(all []fit.Facts) {
+func (b *Cache) ListNodes(all []*Facts) {
 	there := map[string]bool{}
 	for _, f := range all {
 		there[f.Name] = true
@@ -295,7 +318,7 @@ func (b *Cache) Reserve(q *fit.Request, node string) (record *fit.Record, cause 
 	if record, cause = e.place(b.rules, q); record == nil {
 		return nil, cause, nil, nil
 	}
-	if e.facts.Inventory != nil && b.ahead(e, record) {
+	if e.kin.listed && b.ahead(e, record) {
 		if e.moved == nil {
 			e.moved = make(chan struct{})
 		}
@@ -364,7 +387,7 @@ func (b *Cache) Unconfirmed(since time.Duration) map[string]string {
 	defer b.mu.RUnlock()
 	out := map[string]string{}
 	for uid, h := range b.pods {
-		if !h.shown && !h.binding && time.Since(h.since) > since {
+		if !h.shown && !h.binding && time.Since(time.Unix(0, h.since)) > since {
 			out[uid] = h.record.Namespace + "/" + h.record.Name
 		}
 	}

@@ -47,7 +47,6 @@ func (n *Node) Remove(uid string) bool {
 func (n *Node) recount() {
 	n.used, n.wideUsed = make([]int64, len(n.capacity)), make([]int64, len(n.wideCapacity))
 	n.tilesUsed = make([]uint64, len(n.cards))
-	n.empty = n.left(n.used, n.tilesUsed)
 	for _, r := range n.records {
 		n.apply(r)
 	}
