@@ -76,6 +76,8 @@ type Condition struct {
 // Node holds the fields that are read of a node.
 type Node struct {
 	kube.Meta `json:"metadata"`
+	// Labels stand in for those of the metadata.
+	Labels labels     `json:"-"`
 	Spec      nodeSpec   `json:"spec"`
 	Status    nodeStatus `json:"status"`
 }
@@ -111,14 +113,19 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, (*plain)(n)); err != nil {
 		return err
 	}
-	n.Finalizers = nil
-	maps.DeleteFunc(n.Annotations, func(key, _ string) bool {
-		return !strings.HasPrefix(key, kube.Prefix) || key == accel.CardsAnnotation || key == accel.RoomAnnotation
-	})
+	n.Finalizers, n.OwnerReferences = nil, nil
+	n.Labels, n.Meta.Labels = packed(n.Meta.Labels), nil
+	annotations := map[string]string{}
+	for key, text := range n.Annotations {
+		if strings.HasPrefix(key, kube.Prefix) && key != accel.CardsAnnotation && key != accel.RoomAnnotation {
+			annotations[once(key)] = once(text)
+		}
+	}
+	n.Annotations = annotations
 	n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c nodeCondition) bool {
 		return c.Type != "Ready" && c.Type != kube.ConditionType
 	})
-	n.Status.Conditions = slices.Clip(n.Status.Conditions)
+	n.Status.Conditions = slices.Clone(n.Status.Conditions) // without the room of those that are dropped
 	for i := range n.Status.Conditions {
 		c := &n.Status.Conditions[i]
 		if c.Type == "Ready" || c.Status == "True" {
@@ -127,6 +134,7 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 		if c.Message = shorten(c.Message); !accel.Reason(c.Reason).Plain() {
 			c.Reason = "Unclear"
 		}
+		c.Type, c.Status, c.Reason, c.Message = once(c.Type), once(c.Status), once(c.Reason), once(c.Message)
 	}
 	return nil
 }
@@ -135,7 +143,7 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 // report every few minutes, Kubernetes' own controllers write annotations, which UnmarshalJSON drops, and remove
 // their taints by the thousand when a cluster grows.
 func (n *Node) Same(o *Node) bool {
-	return n.UID == o.UID && maps.Equal(n.Labels, o.Labels) && maps.Equal(n.Annotations,
+	return n.UID == o.UID && slices.Equal(n.Labels, o.Labels) && maps.Equal(n.Annotations,
 		o.Annotations) &&
 		n.Spec.Unschedulable == o.Spec.Unschedulable && slices.Equal(chosen(n.Spec.Taints), chosen(o.Spec.Taints)) &&
 		slices.Equal(n.Status.Conditions, o.Status.Conditions)
@@ -170,12 +178,12 @@ func (all conditions) of(kind string) nodeCondition {
 func (n *Node) condition(kind string) nodeCondition { return n.Status.Conditions.of(kind) }
 
 func (n *Node) label(p accel.Published, kind string) string {
-	return n.Labels[kube.Prefix+string(p)+"-"+kind]
+	return n.Labels.get(kube.Prefix + string(p) + "-" + kind)
 }
 
 // has reports whether the node has a kind of accelerator or reports something about one.
 func (n *Node) has(kind string) bool {
-	return n.label(accel.DriverContainer, kind) != "" || n.Labels[kube.Prefix+kind+".count"] != "" ||
+	return n.label(accel.DriverContainer, kind) != "" || n.Labels.get(kube.Prefix+kind+".count") != "" ||
 		n.upgradeReport(kind) != accel.UpgradeReport{}
 }
 
@@ -253,10 +261,10 @@ func (n *Node) up() bool {
 func (n *Node) member(kind, version string, r accel.Rollout) candidate {
 	w := n.upgradeReport(kind)
 	m := candidate{
-		Name: n.Name, Version: n.Labels[kube.Prefix+kind+".driver-version"], Serving: n.serves(kind),
+		Name: n.Name, Version: n.Labels.get(kube.Prefix + kind + ".driver-version"), Serving: n.serves(kind),
 		Ready: n.up(), Phase: w.Phase, For: w.Version,
-		Canary: r.Canary != nil && accel.Has(n.Labels, r.Canary.NodeSelector),
-		Skip:   slices.ContainsFunc(r.SkipLabels, func(key string) bool { return n.Labels[key] == "true" }),
+		Canary: r.Canary != nil && n.Labels.has(r.Canary.NodeSelector),
+		Skip:   slices.ContainsFunc(r.SkipLabels, func(key string) bool { return n.Labels.get(key) == "true" }),
 	}
 	if g := n.granted(kind); g.Version == "" {
 		m.TakenBack = g.Since

@@ -242,7 +242,7 @@ func traces(n *Node) bool {
 			return true
 		}
 	}
-	for key := range n.Labels {
+	for key := range n.Labels.keys(kube.Prefix) {
 		if kube.Ours(key) {
 			return true
 		}

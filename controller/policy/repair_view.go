@@ -66,7 +66,7 @@ const maxDevices = 64
 
 // devices is how many devices of a kind the node says it has.
 func (n *Node) devices(kind string) int {
-	count, _ := strconv.Atoi(n.Labels[kube.Prefix+kind+".count"])
+	count, _ := strconv.Atoi(n.Labels.get(kube.Prefix + kind + ".count"))
 	return max(0, min(count, maxDevices))
 }
 
@@ -107,7 +107,7 @@ func (n *Node) ward(kind, domain string) ward {
 		Node: n.Name, Kind: kind, Report: n.repairReport(kind), Ready: n.condition("Ready").Status == "True",
 	}
 	if domain != "" {
-		w.Domain = n.Labels[domain]
+		w.Domain = n.Labels.get(domain)
 	}
 	if p := n.repairPermit(kind); p.Given {
 		w.Granted = p.Since

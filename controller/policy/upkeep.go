@@ -212,6 +212,17 @@ type agent struct {
 	} `json:"spec"`
 }
 
+// UnmarshalJSON reads an agent and drops what this package does not use: there are as many as nodes.
+func (a *agent) UnmarshalJSON(b []byte) error {
+	type plain agent
+	if err := json.Unmarshal(b, (*plain)(a)); err != nil {
+		return err
+	}
+	m := a.Meta
+	a.Meta = kube.Meta{Name: m.Name, Namespace: once(m.Namespace), UID: m.UID, ResourceVersion: m.ResourceVersion}
+	return nil
+}
+
 // agentSelector selects the pods of agents in their namespace.
 const agentSelector = "app.kubernetes.io/name=acceld"
 
@@ -267,7 +278,7 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 		n = answer
 	}
 	labels := object{}
-	for key := range n.Labels {
+	for key := range n.Labels.keys(kube.Prefix) {
 		if kube.Ours(key) {
 			labels[key] = nil
 		}

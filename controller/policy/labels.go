@@ -1,0 +1,103 @@
+package policy
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"unique"
+)
+
+// labels are the labels of a node. A node has dozens, which it has in common with most others: those of Node Feature
+// Discovery describe a model of processor, acceld's a state. So the labels of each domain, the part of a key before the
+// slash, are one text, and nodes with the same text share it. They never change.
+//
+// A text is the domain, and for each label, sorted, [beforeName] name [beforeValue] value, and [beforeName] at its end.
+// The API server lets neither character into a label.
+type labels []unique.Handle[string]
+
+const beforeName, beforeValue = "\x00", "\x01"
+
+// packed returns labels in this form.
+func packed(all map[string]string) labels {
+	domains := map[string][]string{}
+	for key := range all {
+		domain, _ := parts(key)
+		domains[domain] = append(domains[domain], key)
+	}
+	out := make(labels, 0, len(domains))
+	for _, domain := range slices.Sorted(maps.Keys(domains)) {
+		keys := domains[domain]
+		slices.Sort(keys)
+		var text strings.Builder
+		text.WriteString(domain)
+		for _, key := range keys {
+			_, name := parts(key)
+			text.WriteString(beforeName + name + beforeValue + all[key])
+		}
+		text.WriteString(beforeName)
+		out = append(out, unique.Make(text.String()))
+	}
+	return out
+}
+
+// parts are the domain of a key, with its slash, and its name.
+func parts(key string) (domain, name string) {
+	i := strings.IndexByte(key, '/') + 1
+	return key[:i], key[i:]
+}
+
+// find returns the value of a label, and whether there is one.
+func (l labels) find(key string) (value string, found bool) {
+	domain, name := parts(key)
+	for _, h := range l {
+		rest, same := strings.CutPrefix(h.Value(), domain)
+		if !same || !strings.HasPrefix(rest, beforeName) {
+			continue
+		}
+		_, after, there := strings.Cut(rest, beforeName+name+beforeValue)
+		if !there {
+			return "", false
+		}
+		value, _, _ = strings.Cut(after, beforeName)
+		return value, true
+	}
+	return "", false
+}
+
+// get returns the value of a label; empty if there is none.
+func (l labels) get(key string) string {
+	value, _ := l.find(key)
+	return value
+}
+
+// has reports whether the labels contain all of selector.
+func (l labels) has(selector map[string]string) bool {
+	for key, want := range selector {
+		if value, found := l.find(key); !found || value != want {
+			return false
+		}
+	}
+	return true
+}
+
+// keys are the keys of a domain, such as "acceld.dev/".
+func (l labels) keys(domain string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, h := range l {
+			at, rest, _ := strings.Cut(h.Value(), beforeName)
+			if at != domain {
+				continue
+			}
+			for label := range strings.SplitSeq(strings.TrimSuffix(rest, beforeName), beforeName) {
+				name, _, _ := strings.Cut(label, beforeValue)
+				if !yield(domain + name) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// once keeps one copy of a text that many nodes share.
+func once(s string) string { return unique.Make(s).Value() }
