@@ -193,9 +193,8 @@ func (b *Cache) SetPod(p *Pod) {
 // stands reports whether the cached entry of a pod stays, given that the API server shows the pod on the same node.
 // If the API server has not confirmed the cards chosen here, the first cards that it shows win.
 func (h *held) stands(p *Pod) bool {
-	own, has := h.record.Cards != "" || h.record.InitCards != "", p.Cards != "" || p.InitCards != ""
-	same := h.record.Cards == p.Cards && h.record.InitCards == p.InitCards && h.record.Tiles == p.Tiles &&
-		h.record.InitTiles == p.InitTiles
+	own, has := h.record.Chosen().Placed(), p.Chosen().Placed()
+	same := h.record.Chosen() == p.Chosen()
 	if same || has && !(own && h.known) {
 		h.known, h.disputed = true, false
 		return same
@@ -344,10 +343,10 @@ func (b *Cache) ahead(e *entry, record *fit.Record) bool {
 	defer e.mu.Unlock()
 	for uid, r := range e.node.Records() {
 		h := b.pods[uid]
-		if h == nil || h.taken || r.Cards == "" && r.InitCards == "" {
+		if h == nil || h.taken || !r.Chosen().Placed() {
 			continue
 		}
-		if r.Cards != record.Cards || r.InitCards != record.InitCards {
+		if r.Chosen().Cards != record.Chosen().Cards || r.Chosen().InitCards != record.Chosen().InitCards {
 			return true
 		}
 	}

@@ -103,17 +103,18 @@ func (b *Cache) Trim(p *corev1.Pod) *Pod {
 		return nil
 	}
 	a := &b.rules.Annotations
-	return &Pod{
-		Record: fit.Record{
-			UID: string(p.UID), Namespace: once(p.Namespace), Name: p.Name, Shape: shape,
-			Cards: once(choice(p, a.Cards)), Tiles: choice(p, a.Tiles),
-			InitCards: choice(p, a.InitCards), InitTiles: choice(p, a.InitTiles),
-		},
-		Node: once(p.Spec.NodeName),
+	out := &Pod{
+		Record: fit.Record{UID: string(p.UID), Namespace: once(p.Namespace), Name: p.Name, Shape: shape},
+		Node:   once(p.Spec.NodeName),
 		// the first status comes after admission
 		Taken: p.Status.StartTime != nil || p.Status.Phase == corev1.PodRunning,
 		Over:  p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 	}
+	out.Choose(fit.Choice{
+		Cards: choice(p, a.Cards), Tiles: choice(p, a.Tiles), InitCards: choice(p, a.InitCards),
+		InitTiles: choice(p, a.InitTiles),
+	})
+	return out
 }
 
 // maxChoice is the size in bytes of the longest choice of cards that is read. Whoever creates a pod can write one, and

@@ -54,7 +54,7 @@ func (s *Search) Explain(n *Node) Report {
 	record, cause := s.Place(n)
 	out := Report{Node: n.name, Fits: cause == Fits, Verdict: cause.String(), Problem: n.problem}
 	if record != nil {
-		out.Choice = record.Cards
+		out.Choice = record.Chosen().Cards
 	}
 	needs := map[string]int64{}
 	for _, c := range s.req.Shape.Containers {
@@ -101,7 +101,7 @@ func (s *Search) Explain(n *Node) Report {
 		}
 	}
 	for _, r := range n.sorted() {
-		if r.Cards == "" && r.InitCards == "" && r.Shape.Wants() {
+		if !r.Chosen().Placed() && r.Shape.Wants() {
 			out.Unplaced = append(out.Unplaced, r.Namespace+"/"+r.Name)
 		}
 	}

@@ -5,13 +5,30 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unique"
 )
 
-// Record is a pod that has cards. Cards and tiles are in the form of the annotations, so that a pod read from the API
-// server and a pod that was placed a moment ago look the same.
+// Record is a pod that has cards.
 type Record struct {
 	UID, Namespace, Name string
 	Shape                *Shape
+	choice               unique.Handle[Choice] // few are different in a cluster
+}
+
+// Choose sets what the pod has.
+func (r *Record) Choose(c Choice) { r.choice = unique.Make(c) }
+
+// Chosen returns what the pod has.
+func (r *Record) Chosen() Choice {
+	if r.choice == (unique.Handle[Choice]{}) {
+		return Choice{}
+	}
+	return r.choice.Value()
+}
+
+// Choice is which cards and tiles the containers of a pod have, in the form of the annotations, so that a pod read from
+// the API server and a pod that was placed a moment ago look the same.
+type Choice struct {
 	// Cards are the cards of each app container: "card0,card1||card2", with "|" between containers.
 	Cards string
 	// Tiles are the tiles of each app container: "card0:gt0+gt1,card1:gt0||card2:gt3". Empty if no container asks for
@@ -20,6 +37,9 @@ type Record struct {
 	// InitCards and InitTiles are the same for sidecars and init containers, in this order.
 	InitCards, InitTiles string
 }
+
+// Placed reports whether any card is named.
+func (c Choice) Placed() bool { return c.Cards != "" || c.InitCards != "" }
 
 // Add adds a pod to the node. It replaces a pod with the same UID.
 func (n *Node) Add(r *Record) {
@@ -136,6 +156,7 @@ func (n *Node) charge(load []int64, c *Container, cards []int) {
 // cardsOf returns the cards of each container of the record, as indexes. If the record names no cards for sidecars
 // and init containers, they get the first of the pod's cards.
 func (n *Node) cardsOf(r *Record) [][]int {
+	chosen := r.Chosen()
 	out := make([][]int, len(r.Shape.Containers))
 	var all []int
 	read := func(text string, from, to int) {
@@ -155,9 +176,9 @@ func (n *Node) cardsOf(r *Record) [][]int {
 			}
 		}
 	}
-	read(r.Cards, 0, r.Shape.Apps)
-	read(r.InitCards, r.Shape.Apps, len(out))
-	if r.InitCards == "" {
+	read(chosen.Cards, 0, r.Shape.Apps)
+	read(chosen.InitCards, r.Shape.Apps, len(out))
+	if chosen.InitCards == "" {
 		for i := r.Shape.Apps; i < len(out); i++ {
 			out[i] = all[:min(int64(len(all)), r.Shape.Containers[i].Cards)]
 		}
@@ -168,10 +189,11 @@ func (n *Node) cardsOf(r *Record) [][]int {
 // tilesOf returns the tiles of a record, by card.
 func (n *Node) tilesOf(r *Record) []uint64 {
 	taken := make([]uint64, len(n.cards))
-	if r.Tiles == "" && r.InitTiles == "" {
+	chosen := r.Chosen()
+	if chosen.Tiles == "" && chosen.InitTiles == "" {
 		return taken
 	}
-	for _, part := range strings.FieldsFunc(r.Tiles+"|"+r.InitTiles, func(c rune) bool {
+	for _, part := range strings.FieldsFunc(chosen.Tiles+"|"+chosen.InitTiles, func(c rune) bool {
 		return c == '|' || c == ','
 	}) {
 		name, list, _ := strings.Cut(part, ":")
