@@ -169,7 +169,7 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 	if u.Drain == nil && !s.Repair {
 		c.drains.drop(n.Name, p.Name)
 	}
-	_, before := n.Annotations[cordonAnnotation] // whoever has ended that cordon does not want another one
+	_, before := n.Annotations.find(cordonAnnotation) // whoever has ended that cordon does not want another one
 	if (u.Cordon || u.Drain != nil) && !n.Spec.Unschedulable && !before {
 		answer, err := c.patchNode(ctx, n, object{"annotations": object{cordonAnnotation: p.Name}},
 			object{"unschedulable": true})

@@ -288,7 +288,7 @@ func (v view) team(d *verdict, kind, version string, slots []Slot) []candidate {
 			continue
 		}
 		m := n.member(kind, version, *d.policy.Spec.Upgrade)
-		m.Behind = n.Annotations[accel.ServedAnnotation+kind] != digest
+		m.Behind = n.Annotations.get(accel.ServedAnnotation+kind) != digest
 		m.Skip = m.Skip || !belongs || v.rivals(n, kind) != ""
 		out = append(out, m)
 	}

@@ -99,5 +99,38 @@ func (l labels) keys(domain string) iter.Seq[string] {
 	}
 }
 
+// marks are the annotations of a node that this package reads, sorted by key. A node has a few, and a map takes ten times
+// the memory.
+type marks []mark
+
+type mark struct{ key, text string }
+
+// marked returns the annotations that keep accepts.
+func marked(all map[string]string, keep func(key string) bool) marks {
+	var out marks
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if keep(key) {
+			out = append(out, mark{once(key), once(all[key])})
+		}
+	}
+	return slices.Clone(out) // without room for more
+}
+
+// find returns the text of an annotation, and whether there is one.
+func (m marks) find(key string) (text string, found bool) {
+	for _, x := range m {
+		if x.key == key {
+			return x.text, true
+		}
+	}
+	return "", false
+}
+
+// get returns the text of an annotation; empty if there is none.
+func (m marks) get(key string) string {
+	text, _ := m.find(key)
+	return text
+}
+
 // once keeps one copy of a text that many nodes share.
 func once(s string) string { return unique.Make(s).Value() }

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -76,8 +75,9 @@ type Condition struct {
 // Node holds the fields that are read of a node.
 type Node struct {
 	kube.Meta `json:"metadata"`
-	// Labels stand in for those of the metadata.
-	Labels labels     `json:"-"`
+	// Labels and Annotations stand in for those of the metadata.
+	Labels      labels `json:"-"`
+	Annotations marks  `json:"-"`
 	Spec      nodeSpec   `json:"spec"`
 	Status    nodeStatus `json:"status"`
 }
@@ -115,13 +115,9 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 	}
 	n.Finalizers, n.OwnerReferences = nil, nil
 	n.Labels, n.Meta.Labels = packed(n.Meta.Labels), nil
-	annotations := map[string]string{}
-	for key, text := range n.Annotations {
-		if strings.HasPrefix(key, kube.Prefix) && key != accel.CardsAnnotation && key != accel.RoomAnnotation {
-			annotations[once(key)] = once(text)
-		}
-	}
-	n.Annotations = annotations
+	n.Annotations, n.Meta.Annotations = marked(n.Meta.Annotations, func(key string) bool {
+		return strings.HasPrefix(key, kube.Prefix) && key != accel.CardsAnnotation && key != accel.RoomAnnotation
+	}), nil
 	n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c nodeCondition) bool {
 		return c.Type != "Ready" && c.Type != kube.ConditionType
 	})
@@ -143,7 +139,7 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 // report every few minutes, Kubernetes' own controllers write annotations, which UnmarshalJSON drops, and remove
 // their taints by the thousand when a cluster grows.
 func (n *Node) Same(o *Node) bool {
-	return n.UID == o.UID && slices.Equal(n.Labels, o.Labels) && maps.Equal(n.Annotations,
+	return n.UID == o.UID && slices.Equal(n.Labels, o.Labels) && slices.Equal(n.Annotations,
 		o.Annotations) &&
 		n.Spec.Unschedulable == o.Spec.Unschedulable && slices.Equal(chosen(n.Spec.Taints), chosen(o.Spec.Taints)) &&
 		slices.Equal(n.Status.Conditions, o.Status.Conditions)
@@ -188,11 +184,11 @@ func (n *Node) has(kind string) bool {
 }
 
 func (n *Node) upgradeReport(kind string) accel.UpgradeReport {
-	return accel.ParseUpgradeReport(n.Annotations[accel.ReportAnnotation+kind])
+	return accel.ParseUpgradeReport(n.Annotations.get(accel.ReportAnnotation+kind))
 }
 
 func (n *Node) granted(kind string) accel.Grant {
-	return accel.ParseGrant(n.Annotations[accel.GrantAnnotation+kind])
+	return accel.ParseGrant(n.Annotations.get(accel.GrantAnnotation+kind))
 }
 
 // knows reports whether the node was told of a slot, or of a later one.
@@ -236,8 +232,8 @@ func (n *Node) acts(s Slot) bool {
 
 // actsAnyhow reports whether the node may be replacing the driver of any kind.
 func (n *Node) actsAnyhow() bool {
-	for key, text := range n.Annotations {
-		if strings.HasPrefix(key, accel.ReportAnnotation) && accel.ParseUpgradeReport(text).Acts() {
+	for _, m := range n.Annotations {
+		if strings.HasPrefix(m.key, accel.ReportAnnotation) && accel.ParseUpgradeReport(m.text).Acts() {
 			return true
 		}
 	}
@@ -254,7 +250,7 @@ func (n *Node) serves(kind string) bool {
 // up reports whether the node runs pods and takes new ones. A cordon by acceld does not count.
 func (n *Node) up() bool {
 	return n.condition("Ready").Status == "True" && (!n.Spec.Unschedulable ||
-		n.Annotations[cordonAnnotation] != "")
+		n.Annotations.get(cordonAnnotation) != "")
 }
 
 // member returns the node as a member of the rollout of version.

@@ -89,7 +89,7 @@ func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 	c := n.condition(kube.ConditionType)
 	v := NodeView{
 		Name: n.Name, Up: n.condition("Ready").Status == "True", Cordoned: n.Spec.Unschedulable,
-		CordonedBy: n.Annotations[cordonAnnotation],
+		CordonedBy: n.Annotations.get(cordonAnnotation),
 		Ready:      c.Status, Reason: c.Reason, Message: c.Message,
 	}
 	by, _ := accel.GoverningBy(policies, n.Labels.has)
@@ -128,8 +128,8 @@ func (n *Node) kinds() []string {
 			}
 		}
 	}
-	for key := range n.Annotations {
-		if kind, ok := strings.CutPrefix(key, accel.ReportAnnotation); ok &&
+	for _, m := range n.Annotations {
+		if kind, ok := strings.CutPrefix(m.key, accel.ReportAnnotation); ok &&
 			n.upgradeReport(kind) != (accel.UpgradeReport{}) {
 			found[kind] = true
 		}

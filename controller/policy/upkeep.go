@@ -55,7 +55,7 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 // uncordon adds what ends the cordon of a node whose slot is over. The cordon of somebody else stays: if a node that
 // has a slot is not cordoned any more, somebody has ended acceld's cordon, and the next one is not acceld's.
 func (c *Controller) uncordon(ctx context.Context, n *Node, held bool, annotations, spec object) error {
-	by, marked := n.Annotations[cordonAnnotation]
+	by, marked := n.Annotations.find(cordonAnnotation)
 	switch {
 	case !marked, held && (by == "" || n.Spec.Unschedulable):
 		return nil
@@ -101,7 +101,7 @@ const maxMarks = 16 << 10
 
 // added returns the taints that acceld added to the node. If that cannot be read, there are none: they stay.
 func (n *Node) added() (taints []accel.Taint) {
-	if text := n.Annotations[taintsAnnotation]; len(text) > maxMarks || json.Unmarshal([]byte(text), &taints) != nil {
+	if text := n.Annotations.get(taintsAnnotation); len(text) > maxMarks || json.Unmarshal([]byte(text), &taints) != nil {
 		return nil
 	}
 	return taints
@@ -112,7 +112,7 @@ func (n *Node) added() (taints []accel.Taint) {
 func keepTaints(n *Node, want []accel.Taint) (annotations, spec object) {
 	annotations, spec = object{}, object{}
 	mine := n.added()
-	text, marked := n.Annotations[taintsAnnotation]
+	text, marked := n.Annotations.find(taintsAnnotation)
 	is := func(t accel.Taint) func(taint) bool {
 		return func(x taint) bool { return x.Key == t.Key && x.Effect == t.Effect }
 	}
@@ -196,7 +196,7 @@ func (c *Controller) undone(p *Policy) bool {
 	nodes, _ := c.nodes.All()
 	for _, n := range nodes {
 		added := n.added()
-		if n.Annotations[cordonAnnotation] == p.Name ||
+		if n.Annotations.get(cordonAnnotation) == p.Name ||
 			slices.ContainsFunc(taints, func(t accel.Taint) bool { return slices.Contains(added, t) }) {
 			return false
 		}
@@ -241,7 +241,7 @@ func (c *Controller) clearAway(ctx context.Context, nodes map[string]*Node, agen
 		has[a.Spec.NodeName] = true
 	}
 	for name, n := range nodes {
-		if has[name] || n.Annotations[kube.OriginAnnotation] != kube.OriginPod {
+		if has[name] || n.Annotations.get(kube.OriginAnnotation) != kube.OriginPod {
 			delete(c.missing, name)
 			continue
 		}
@@ -284,7 +284,8 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 		}
 	}
 	annotations := object{kube.OriginAnnotation: nil, accel.CardsAnnotation: nil, accel.RoomAnnotation: nil}
-	for key, text := range n.Annotations {
+	for _, m := range n.Annotations {
+		key, text := m.key, m.text
 		// If the agent vanished during an upgrade, its report stays, and with it the slot: the state of the driver is
 		// unknown.
 		if strings.HasPrefix(key, accel.ReportAnnotation) &&
