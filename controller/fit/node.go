@@ -25,12 +25,14 @@ type Facts struct {
 // Amounts are flat tables with a row for each card and a column for each resource of the node.
 type Node struct {
 	*traits
-	// used and free have len(cards)*len(schema.names) numbers. free is what is left, minus tiles that are off.
-	free, used []int64
-	wideUsed   []int64  // by resource
-	tilesUsed  []uint64 // by card
-	name       string
-	records    map[string]*Record
+	// free has len(cards)*len(schema.names) numbers: what is left, minus tiles that are off. What pods use follows from
+	// it: there are thousands of nodes.
+	free []int64
+	// wideUsed, by resource, and tilesUsed, by card, are the zeros of the traits until a pod uses some.
+	wideUsed  []int64
+	tilesUsed []uint64
+	name      string
+	records   map[string]*Record
 }
 
 // traits are what follows from the facts of a node, except its name. Nodes with equal facts share them, so they never

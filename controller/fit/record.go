@@ -49,8 +49,14 @@ func (n *Node) Add(r *Record) {
 		return
 	}
 	n.records[r.UID] = r
-	n.apply(r)
-	n.free = n.left(n.used, n.tilesUsed)
+	used := make([]int64, len(n.capacity))
+	for c := range n.cards {
+		for i := range n.schema.names {
+			used[n.at(c, i)] = n.used(c, i)
+		}
+	}
+	n.apply(r, used)
+	n.free = n.left(used, n.tilesUsed)
 }
 
 // Remove removes a pod from the node. It reports whether the pod was there.
@@ -65,12 +71,26 @@ func (n *Node) Remove(uid string) bool {
 
 // recount computes the usage from the records. Usage is never subtracted, so a removed pod leaves nothing behind.
 func (n *Node) recount() {
-	n.used, n.wideUsed = make([]int64, len(n.capacity)), make([]int64, len(n.wideCapacity))
-	n.tilesUsed = make([]uint64, len(n.cards))
-	for _, r := range n.records {
-		n.apply(r)
+	n.wideUsed, n.tilesUsed = n.noneUsed, n.noneTiles
+	if len(n.records) == 0 {
+		n.free = n.empty
+		return
 	}
-	n.free = n.left(n.used, n.tilesUsed)
+	used := make([]int64, len(n.capacity))
+	for _, r := range n.records {
+		n.apply(r, used)
+	}
+	n.free = n.left(used, n.tilesUsed)
+}
+
+// used returns what pods use of a card in a column: what [Node.left] was given.
+func (n *Node) used(card, column int) int64 {
+	at := n.at(card, column)
+	used := n.capacity[at] - n.free[at]
+	if column == n.schema.tiles {
+		used -= int64(bits.OnesCount64(n.tilesOff[card] &^ n.tilesUsed[card]))
+	}
+	return used
 }
 
 // left returns what is free. A tile that is both off and used counts once.
@@ -87,20 +107,32 @@ func (n *Node) left(used []int64, tilesUsed []uint64) []int64 {
 	return free
 }
 
-// apply adds the usage of a pod.
-func (n *Node) apply(r *Record) {
+// apply adds the usage of a pod, that of cards to used.
+func (n *Node) apply(r *Record, used []int64) {
 	load, taken := n.load(r)
 	for i, amount := range load {
-		n.used[i] = add(n.used[i], amount)
+		used[i] = add(used[i], amount)
 	}
 	for c := range taken {
-		n.tilesUsed[c] |= taken[c]
+		if taken[c] != 0 {
+			n.tilesUsed = own(n.tilesUsed, n.noneTiles)
+			n.tilesUsed[c] |= taken[c]
+		}
 	}
 	for _, a := range r.Shape.Wide {
 		if i, ok := slices.BinarySearch(n.schema.names, a.Name); ok {
+			n.wideUsed = own(n.wideUsed, n.noneUsed)
 			n.wideUsed[i] = add(n.wideUsed[i], a.Count)
 		}
 	}
+}
+
+// own returns numbers that may be changed: a copy if they are the zeros that nodes share.
+func own[T any](numbers, zeros []T) []T {
+	if &numbers[0] == &zeros[0] {
+		return slices.Clone(numbers)
+	}
+	return numbers
 }
 
 // load returns what a pod uses of each card, and its tiles. The usage is the sum over the containers that run at the
