@@ -15,8 +15,8 @@ import (
 // What the cache may keep of each node with eight cards and of each pod, in bytes: a cluster of 15,000 nodes whose cards
 // are all in use then takes less than 50 MB.
 const (
-	keptNode = 900
-	keptPod  = 270
+	keptNode = 400
+	keptPod  = 300
 )
 
 // TestKept: whatever others write about nodes and pods, the cache keeps little of it.

@@ -13,19 +13,23 @@ import (
 // slash, are one text, and nodes with the same text share it. They never change.
 //
 // A text is the domain, and for each label, sorted, [beforeName] name [beforeValue] value, and [beforeName] at its end.
-// The API server lets neither character into a label.
-type labels []unique.Handle[string]
+// The name of the node, which is a value of its own domain, is [ownName] there. The API server lets none of these
+// characters into a label.
+type labels struct {
+	node    string
+	domains []unique.Handle[string]
+}
 
-const beforeName, beforeValue = "\x00", "\x01"
+const beforeName, beforeValue, ownName = "\x00", "\x01", "\x02"
 
-// packed returns labels in this form.
-func packed(all map[string]string) labels {
+// packed returns the labels of a node in this form.
+func packed(node string, all map[string]string) labels {
 	domains := map[string][]string{}
 	for key := range all {
 		domain, _ := parts(key)
 		domains[domain] = append(domains[domain], key)
 	}
-	out := make(labels, 0, len(domains))
+	out := labels{node, make([]unique.Handle[string], 0, len(domains))}
 	for _, domain := range slices.Sorted(maps.Keys(domains)) {
 		keys := domains[domain]
 		slices.Sort(keys)
@@ -33,10 +37,14 @@ func packed(all map[string]string) labels {
 		text.WriteString(domain)
 		for _, key := range keys {
 			_, name := parts(key)
-			text.WriteString(beforeName + name + beforeValue + all[key])
+			value := all[key]
+			if value == node && node != "" {
+				value = ownName
+			}
+			text.WriteString(beforeName + name + beforeValue + value)
 		}
 		text.WriteString(beforeName)
-		out = append(out, unique.Make(text.String()))
+		out.domains = append(out.domains, unique.Make(text.String()))
 	}
 	return out
 }
@@ -50,7 +58,7 @@ func parts(key string) (domain, name string) {
 // find returns the value of a label, and whether there is one.
 func (l labels) find(key string) (value string, found bool) {
 	domain, name := parts(key)
-	for _, h := range l {
+	for _, h := range l.domains {
 		rest, same := strings.CutPrefix(h.Value(), domain)
 		if !same || !strings.HasPrefix(rest, beforeName) {
 			continue
@@ -59,7 +67,9 @@ func (l labels) find(key string) (value string, found bool) {
 		if !there {
 			return "", false
 		}
-		value, _, _ = strings.Cut(after, beforeName)
+		if value, _, _ = strings.Cut(after, beforeName); value == ownName {
+			value = l.node
+		}
 		return value, true
 	}
 	return "", false
@@ -70,6 +80,9 @@ func (l labels) get(key string) string {
 	value, _ := l.find(key)
 	return value
 }
+
+// same reports whether two versions of a node have the same labels.
+func (l labels) same(o labels) bool { return slices.Equal(l.domains, o.domains) }
 
 // has reports whether the labels contain all of selector.
 func (l labels) has(selector map[string]string) bool {
@@ -84,7 +97,7 @@ func (l labels) has(selector map[string]string) bool {
 // keys are the keys of a domain, such as "acceld.dev/".
 func (l labels) keys(domain string) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for _, h := range l {
+		for _, h := range l.domains {
 			at, rest, _ := strings.Cut(h.Value(), beforeName)
 			if at != domain {
 				continue

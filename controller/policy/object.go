@@ -114,7 +114,7 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	n.Finalizers, n.OwnerReferences = nil, nil
-	n.Labels, n.Meta.Labels = packed(n.Meta.Labels), nil
+	n.Labels, n.Meta.Labels = packed(n.Name, n.Meta.Labels), nil
 	n.Annotations, n.Meta.Annotations = marked(n.Meta.Annotations, func(key string) bool {
 		return strings.HasPrefix(key, kube.Prefix) && key != accel.CardsAnnotation && key != accel.RoomAnnotation
 	}), nil
@@ -139,7 +139,7 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 // report every few minutes, Kubernetes' own controllers write annotations, which UnmarshalJSON drops, and remove
 // their taints by the thousand when a cluster grows.
 func (n *Node) Same(o *Node) bool {
-	return n.UID == o.UID && slices.Equal(n.Labels, o.Labels) && slices.Equal(n.Annotations,
+	return n.UID == o.UID && n.Labels.same(o.Labels) && slices.Equal(n.Annotations,
 		o.Annotations) &&
 		n.Spec.Unschedulable == o.Spec.Unschedulable && slices.Equal(chosen(n.Spec.Taints), chosen(o.Spec.Taints)) &&
 		slices.Equal(n.Status.Conditions, o.Status.Conditions)

@@ -68,7 +68,7 @@ func TestServes(t *testing.T) {
 		{"ready", "pending"}: false, {"unchecked", "failed"}: false, {"pending", "ready"}: false, {"", "ready"}: false,
 	} {
 		var n Node
-		n.Labels = packed(map[string]string{
+		n.Labels = packed("a", map[string]string{
 			kube.Prefix + string(accel.DriverContainer) + "-k-x": phases[0],
 			kube.Prefix + string(accel.DevicePlugin) + "-k-x":    phases[1],
 		})

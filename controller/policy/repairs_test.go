@@ -445,7 +445,7 @@ func TestRepairLimits(t *testing.T) {
 	for i := range 40 {
 		n := &Node{}
 		n.Name = fmt.Sprintf("n%02d", i)
-		n.Labels = packed(map[string]string{
+		n.Labels = packed(n.Name, map[string]string{
 			kube.Prefix + kind + ".count": map[bool]string{true: "4000000000", false: "8"}[i == 0],
 		})
 		v.nodes[n.Name] = n

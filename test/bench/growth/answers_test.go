@@ -168,42 +168,43 @@ func (r *rig) exchange(verb string, nodes []int, millicores int, ours *server) e
 	return x
 }
 
-// time times exchanges that follow each other.
+// time times exchanges that follow each other. The contenders are asked in turns, so that other work on the machine hits
+// all of them.
 func (r *rig) time(name string, all []exchange, ours, least *server) answers {
 	r.t.Helper()
-	const turns, warmup = 4, 10
+	const warmup = 10
 	for _, x := range all {
 		if status, text, err := least.ask("prime/"+x.verb, x.answer); err != nil || status != http.StatusOK {
 			r.t.Fatalf("the floor does not take the answer to %s: %d, %s, %v", x.verb, status, text, err)
 		}
 	}
 	a := answers{name: name}
-	for range turns {
-		for s, into := range map[*server]*series{ours: &a.ours, least: &a.floor} {
-			for i := range *requests/turns + warmup {
-				var took time.Duration
-				for _, x := range all {
-					began := time.Now()
-					status, answer, err := s.ask(x.verb, x.body)
-					took += time.Since(began)
-					if err != nil || status != http.StatusOK || s == ours && !bytes.Equal(answer, x.answer) {
-						r.t.Fatalf("%s, %s: status %d, %v, another answer than at first", s.name, x.verb, status, err)
-					}
-				}
-				if i >= warmup {
-					*into = append(*into, took)
-				}
-			}
+	for i := range *requests + warmup {
+		mine, theirs := r.took(ours, all), r.took(least, all)
+		began := time.Now()
+		for _, x := range all {
+			x.decodeAndEncode(r.t)
 		}
-		for range *requests / turns {
-			began := time.Now()
-			for _, x := range all {
-				x.decodeAndEncode(r.t)
-			}
+		if i >= warmup {
+			a.ours, a.floor = append(a.ours, mine), append(a.floor, theirs)
 			a.alone = append(a.alone, time.Since(began))
 		}
 	}
 	return a
+}
+
+// took is how long a server takes for exchanges that follow each other, until the last byte of each answer.
+func (r *rig) took(s *server, all []exchange) (sum time.Duration) {
+	r.t.Helper()
+	for _, x := range all {
+		began := time.Now()
+		status, answer, err := s.ask(x.verb, x.body)
+		sum += time.Since(began)
+		if err != nil || status != http.StatusOK || s.name == program && !bytes.Equal(answer, x.answer) {
+			r.t.Fatalf("%s, %s: status %d, %v, another answer than at first", s.name, x.verb, status, err)
+		}
+	}
+	return sum
 }
 
 // decodeAndEncode decodes the request and encodes the answer, and does nothing else.

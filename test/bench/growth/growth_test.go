@@ -52,8 +52,9 @@ type figures struct {
 	made          time.Duration // how long it took to make what this size adds
 	first, policy time.Duration // from the start to the first right answer, and to the policy's status
 	answers       []answers
-	// In MB: when the first right answer was there, when all answers were timed, after the heartbeats, and at most.
-	memoryFirst, memoryAnswers, memorySteady, memoryPeak float64
+	// In MB: when the first right answer was there, when all answers were timed, after the heartbeats, of that pages of the
+	// program's file, and at most.
+	memoryFirst, memoryAnswers, memorySteady, memoryFile, memoryPeak float64
 	// Requests of the controller at the start and while nothing but heartbeats happens; leases apart.
 	startAll, startWrites, steadyAll, steadyWrites, leases int
 	heartbeats                                             int
@@ -114,6 +115,7 @@ func (r *rig) measure(n int, least *server) figures {
 	f.steadyAll, f.steadyWrites, f.leases = calm.All, calm.Writes, calm.Leases
 	r.t.Logf("in %.0f s with %d heartbeats: %v", time.Since(began).Seconds(), f.heartbeats, calm.ByKind)
 	f.memorySteady, f.memoryPeak = c.memory()
+	f.memoryFile = c.file()
 	return f
 }
 
@@ -174,6 +176,7 @@ func table(all []figures) string {
 	row("resident memory at the first right answer", func(f figures) string { return megabytes(f.memoryFirst) })
 	row("  after the requests", func(f figures) string { return megabytes(f.memoryAnswers) })
 	row("  after the heartbeats", func(f figures) string { return megabytes(f.memorySteady) })
+	row("    of which pages of the program's file", func(f figures) string { return megabytes(f.memoryFile) })
 	row("  at most", func(f figures) string { return megabytes(f.memoryPeak) })
 	row(fmt.Sprintf("  at most %.0f MB", limitMemory), func(f figures) string { return met(f.memoryPeak <= limitMemory) })
 	row("requests at the start, of which writes", func(f figures) string {

@@ -119,6 +119,9 @@ func (r *rig) floor() *server {
 	return &server{name: "decode and encode", url: "https://" + at + "/", http: r.httpClient()}
 }
 
+// program is the controller's name.
+const program = "acceld-controller"
+
 // lease is the default of the configuration.
 const lease = 15 * time.Second
 
@@ -141,7 +144,7 @@ resources: {prefix: %s, cards: [shares]}
 lease: {seconds: %.0f}
 `, at, r.cert, r.key, r.cert, fleet.Prefix, lease.Seconds()))
 	c := &controller{
-		server: &server{name: "acceld-controller", url: "https://" + at + "/scheduler/", http: r.httpClient()}, r: r,
+		server: &server{name: program, url: "https://" + at + "/scheduler/", http: r.httpClient()}, r: r,
 		cmd: exec.Command(r.program, "--config="+config, "--kubeconfig="+r.kubeconfig),
 	}
 	c.began = time.Now()
@@ -155,6 +158,14 @@ func (c *controller) memory() (now, most float64) {
 	now, most, err := usage.Memory(c.cmd.Process.Pid)
 	check(c.r.t, err)
 	return now / 1e6, most / 1e6
+}
+
+// file is the part of memory that holds pages of the program, in MB.
+func (c *controller) file() float64 {
+	c.r.t.Helper()
+	mb, err := usage.FileMemory(c.cmd.Process.Pid)
+	check(c.r.t, err)
+	return mb / 1e6
 }
 
 func (c *controller) processor() time.Duration {
