@@ -90,7 +90,8 @@ type held struct {
 func NewCache(r *fit.Rules) *Cache {
 	return &Cache{
 		rules: r, nodes: map[string]*entry{}, pods: map[string]*held{}, shapes: map[string]*fit.Shape{},
-		schemas: fit.Schemas{}, kins: map[digest]weak.Pointer[kin]{}, complete: make(chan struct{}), room: latest{changed: make(chan struct{}, 1)},
+		schemas: fit.Schemas{}, kins: map[digest]weak.Pointer[kin]{}, complete: make(chan struct{}),
+		room: latest{changed: make(chan struct{}, 1)},
 	}
 }
 

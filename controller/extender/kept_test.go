@@ -12,8 +12,8 @@ import (
 	"github.com/acceld/acceld/test/fleet"
 )
 
-// What the cache may keep of each node with eight cards and of each pod, in bytes: a cluster of 15,000 nodes whose cards
-// are all in use then takes less than 50 MB.
+// What the cache may keep of each node with eight cards and of each pod, in bytes: a cluster of 15,000 nodes whose
+// cards are all in use then takes less than 50 MB.
 const (
 	keptNode = 400
 	keptPod  = 300
@@ -63,8 +63,8 @@ func TestKept(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// TestKin: nodes with equal facts share what follows from them and not their pods; a change of one is not a change of the
-// other; and what nobody has any more is not kept.
+// TestKin: nodes with equal facts share what follows from them and not their pods; a change of one is not a change of
+// the other; and what nobody has any more is not kept.
 func TestKin(t *testing.T) {
 	l := leading(t)
 	node := func(name, cards string) *corev1.Node {
@@ -72,7 +72,9 @@ func TestKin(t *testing.T) {
 		n.Annotations = map[string]string{fit.InventoryAnnotation: cards}
 		return n
 	}
-	card := func(memory string) string { return `[{"name":"card0","has":{"shares":"10","memory":"` + memory + `"}}]` }
+	card := func(memory string) string {
+		return `[{"name":"card0","has":{"shares":"10","memory":"` + memory + `"}}]`
+	}
 	fits := func(name string) (fit.Cause, int) {
 		q := l.requestFor(five("q"))
 		cause, pods := fit.UnknownNode, 0

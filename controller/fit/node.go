@@ -51,7 +51,7 @@ type traits struct {
 	noneUsed        []int64 // zeros
 
 	rules                   *Rules
-	problem                 string // problem says what is broken, for people
+	problem                 string   // problem says what is broken, for people
 	preferred               int      // index of a card, or -1
 	tilesOff                []uint64 // by card
 	noneTiles               []uint64 // zeros
@@ -114,8 +114,8 @@ func NewNode(r *Rules, schemas Schemas, facts Facts, records map[string]*Record)
 	return n.Like(facts.Name, records)
 }
 
-// Like returns a node with the same facts, but for its name, and with these records. The two share what follows from the
-// facts, and nothing else.
+// Like returns a node with the same facts, but for its name, and with these records. The two share what follows from
+// the facts, and nothing else.
 func (n *Node) Like(name string, records map[string]*Record) *Node {
 	other := &Node{traits: n.traits, name: name, records: records}
 	if records == nil {

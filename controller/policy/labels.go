@@ -112,8 +112,8 @@ func (l labels) keys(domain string) iter.Seq[string] {
 	}
 }
 
-// marks are the annotations of a node that this package reads, sorted by key. A node has a few, and a map takes ten times
-// the memory.
+// marks are the annotations of a node that this package reads, sorted by key. A node has a few, and a map takes ten
+// times the memory.
 type marks []mark
 
 type mark struct{ key, text string }

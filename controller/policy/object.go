@@ -76,10 +76,10 @@ type Condition struct {
 type Node struct {
 	kube.Meta `json:"metadata"`
 	// Labels and Annotations stand in for those of the metadata.
-	Labels      labels `json:"-"`
-	Annotations marks  `json:"-"`
-	Spec      nodeSpec   `json:"spec"`
-	Status    nodeStatus `json:"status"`
+	Labels      labels     `json:"-"`
+	Annotations marks      `json:"-"`
+	Spec        nodeSpec   `json:"spec"`
+	Status      nodeStatus `json:"status"`
 }
 
 type nodeSpec struct {
@@ -184,11 +184,11 @@ func (n *Node) has(kind string) bool {
 }
 
 func (n *Node) upgradeReport(kind string) accel.UpgradeReport {
-	return accel.ParseUpgradeReport(n.Annotations.get(accel.ReportAnnotation+kind))
+	return accel.ParseUpgradeReport(n.Annotations.get(accel.ReportAnnotation + kind))
 }
 
 func (n *Node) granted(kind string) accel.Grant {
-	return accel.ParseGrant(n.Annotations.get(accel.GrantAnnotation+kind))
+	return accel.ParseGrant(n.Annotations.get(accel.GrantAnnotation + kind))
 }
 
 // knows reports whether the node was told of a slot, or of a later one.

@@ -91,14 +91,14 @@ func (v view) wards(d *verdict, slots []Slot) (out []ward) {
 
 // repairReport is what the node says about repairs of a kind.
 func (n *Node) repairReport(kind string) accel.RepairReport {
-	r := accel.ParseRepairReport(n.Annotations.get(accel.RepairAnnotation+kind))
+	r := accel.ParseRepairReport(n.Annotations.get(accel.RepairAnnotation + kind))
 	r.Ill = min(r.Ill, maxDevices)
 	return r
 }
 
 // repairPermit is what the node was told about repairs of a kind.
 func (n *Node) repairPermit(kind string) accel.RepairPermit {
-	return accel.ParseRepairPermit(n.Annotations.get(accel.AllowRepairAnnotation+kind))
+	return accel.ParseRepairPermit(n.Annotations.get(accel.AllowRepairAnnotation + kind))
 }
 
 // ward returns a kind of the node.

@@ -101,7 +101,8 @@ const maxMarks = 16 << 10
 
 // added returns the taints that acceld added to the node. If that cannot be read, there are none: they stay.
 func (n *Node) added() (taints []accel.Taint) {
-	if text := n.Annotations.get(taintsAnnotation); len(text) > maxMarks || json.Unmarshal([]byte(text), &taints) != nil {
+	text := n.Annotations.get(taintsAnnotation)
+	if len(text) > maxMarks || json.Unmarshal([]byte(text), &taints) != nil {
 		return nil
 	}
 	return taints

@@ -60,7 +60,7 @@ type validated struct {
 }
 
 func (n *Node) validated(kind string) (v validated) {
-	text := n.Annotations.get(validationAnnotation+kind)
+	text := n.Annotations.get(validationAnnotation + kind)
 	if len(text) > maxMarks || json.Unmarshal([]byte(text), &v) != nil {
 		return validated{} // the node is validated again
 	}

@@ -31,8 +31,8 @@ func WholeName(i int) string { return fmt.Sprintf("node-%05d.cluster.example", i
 // WholeCard is the name of a card of a whole node.
 func WholeCard(c int) string { return fmt.Sprintf("0000-%02x-00.0", c+1) }
 
-// WholeNode makes node i with all that others write about it: some 25 KB of JSON. Each of its eight cards has 10 shares,
-// 1000 millicores and 64 GiB, as the agent's annotation says.
+// WholeNode makes node i with all that others write about it, as JSON some 17 KB. Each of its eight cards has 10
+// shares, 1000 millicores and 64 GiB, as the agent's annotation says.
 func WholeNode(i int) *corev1.Node {
 	total := Amounts{"shares": "80", "millicores": "8000", "memory": "512Gi"}.list()
 	for name, amount := range map[corev1.ResourceName]string{
@@ -46,7 +46,8 @@ func WholeNode(i int) *corev1.Node {
 		Status: corev1.NodeStatus{
 			Capacity: total, Allocatable: total, Conditions: WholeConditions(time.Now()), Images: images(),
 			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: wholeAddress(i)}, {Type: corev1.NodeHostName, Address: WholeName(i)},
+				{Type: corev1.NodeInternalIP, Address: wholeAddress(i)},
+				{Type: corev1.NodeHostName, Address: WholeName(i)},
 			},
 			NodeInfo: corev1.NodeSystemInfo{
 				MachineID: fmt.Sprintf("%032x", i), SystemUUID: fmt.Sprintf("%036x", i), BootID: fmt.Sprintf("%036x", i),
@@ -63,11 +64,11 @@ func wholeLabels(i int) map[string]string {
 	labels := map[string]string{
 		"kubernetes.io/hostname": WholeName(i), "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux",
 		"node.kubernetes.io/instance-type": "eight-cards", "topology.kubernetes.io/region": "example-1",
-		"topology.kubernetes.io/zone":           fmt.Sprint("example-1", string(rune('a'+i%wholeZones))),
-		"acceld.dev/" + wholeKind + ".count":    "8",
+		"topology.kubernetes.io/zone":                 fmt.Sprint("example-1", string(rune('a'+i%wholeZones))),
+		"acceld.dev/" + wholeKind + ".count":          "8",
 		"acceld.dev/" + wholeKind + ".driver-version": "1",
-		"acceld.dev/host.vendor":                "Example",
-		"acceld.dev/host.product":               "Eight",
+		"acceld.dev/host.vendor":                      "Example",
+		"acceld.dev/host.product":                     "Eight",
 	}
 	for _, state := range []string{
 		"driver-container", "runtime-enablement", "device-plugin", "device-monitoring", "feature-discovery",

@@ -168,8 +168,8 @@ func (r *rig) exchange(verb string, nodes []int, millicores int, ours *server) e
 	return x
 }
 
-// time times exchanges that follow each other. The contenders are asked in turns, so that other work on the machine hits
-// all of them.
+// time times exchanges that follow each other. The contenders are asked in turns, so that other work on the machine
+// hits all of them.
 func (r *rig) time(name string, all []exchange, ours, least *server) answers {
 	r.t.Helper()
 	const warmup = 10

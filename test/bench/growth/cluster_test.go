@@ -221,8 +221,8 @@ func (r *rig) heartbeats(n int, d time.Duration) int {
 					"conditions": fleet.WholeConditions(time.Now()),
 				}})
 				if err == nil {
-					_, err = r.client.CoreV1().Nodes().Patch(r.t.Context(), fleet.WholeName(i), types.StrategicMergePatchType,
-						body, metav1.PatchOptions{}, "status")
+					_, err = r.client.CoreV1().Nodes().Patch(r.t.Context(), fleet.WholeName(i),
+						types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 				}
 				if err != nil {
 					r.t.Errorf("cannot report node %d: %v", i, err)

@@ -24,7 +24,7 @@ var (
 	sizes    = flag.String("sizes", "5000,10000,15000", "how many nodes the cluster has, one after the other")
 	podsEach = flag.Int("pods", 8, "how many pods with a card a node has, at most one for each card")
 	requests = flag.Int("requests", 200, "how many requests of each kind are timed")
-	steady   = flag.Duration("steady", time.Minute, "how long the controller is watched while nothing but heartbeats happens")
+	steady   = flag.Duration("steady", time.Minute, "how long nothing but heartbeats happens")
 	patience = flag.Duration("patience", 15*time.Minute, "how long it may take to make the nodes and pods of one size")
 )
 
@@ -34,8 +34,8 @@ const (
 	limitAnswer = 8 * time.Millisecond
 	// limitMemory is for the resident memory of the controller, in MB.
 	limitMemory = 100.0
-	// judgedFrom is the size from which answers are compared with decoding and encoding: of fewer nodes, an answer takes as
-	// long as a round trip of TLS.
+	// judgedFrom is the size from which answers are compared with decoding and encoding: about fewer nodes, an answer
+	// takes as long as a round trip of TLS.
 	judgedFrom = 1000
 )
 
@@ -52,8 +52,8 @@ type figures struct {
 	made          time.Duration // how long it took to make what this size adds
 	first, policy time.Duration // from the start to the first right answer, and to the policy's status
 	answers       []answers
-	// In MB: when the first right answer was there, when all answers were timed, after the heartbeats, of that pages of the
-	// program's file, and at most.
+	// In MB: when the first right answer was there, when all answers were timed, after the heartbeats, of that pages of
+	// the program's file, and at most.
 	memoryFirst, memoryAnswers, memorySteady, memoryFile, memoryPeak float64
 	// Requests of the controller at the start and while nothing but heartbeats happens; leases apart.
 	startAll, startWrites, steadyAll, steadyWrites, leases int
@@ -109,7 +109,9 @@ func (r *rig) measure(n int, least *server) figures {
 	from = r.counts(start.End).End
 	before := c.processor()
 	began = time.Now()
+	stop := c.scraped()
 	f.heartbeats = r.heartbeats(n, *steady)
+	stop()
 	f.processor = 100 * (c.processor() - before).Seconds() / time.Since(began).Seconds()
 	calm := r.counts(from)
 	f.steadyAll, f.steadyWrites, f.leases = calm.All, calm.Writes, calm.Leases
@@ -182,7 +184,7 @@ func table(all []figures) string {
 	row("requests at the start, of which writes", func(f figures) string {
 		return fmt.Sprintf("%d, %d", f.startAll, f.startWrites)
 	})
-	row(fmt.Sprintf("heartbeats of nodes in %v", *steady), func(f figures) string { return strconv.Itoa(f.heartbeats) })
+	row(fmt.Sprintf("heartbeats in %v, metrics read each %v", *steady, scraping), func(f figures) string { return strconv.Itoa(f.heartbeats) })
 	row("  requests meanwhile, of which writes", func(f figures) string {
 		return fmt.Sprintf("%d, %d", f.steadyAll, f.steadyWrites)
 	})

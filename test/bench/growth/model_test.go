@@ -6,8 +6,8 @@ import (
 	"github.com/acceld/acceld/test/fleet"
 )
 
-// The model says what the right answers are, without the code that is measured: each card has 1000 millicores, used says
-// how many of them a pod has, and a request fits on a node if a card has so many left.
+// The model says what the right answers are, without the code that is measured: each card has 1000 millicores, used
+// says how many of them a pod has, and a request fits on a node if a card has so many left.
 const (
 	perCard = 1000
 	little  = 600 // leaves room for small and middle
@@ -17,8 +17,8 @@ const (
 	large   = 500
 )
 
-// used is how many millicores the pod on card c of node i has. Of three nodes, one has room for middle on each card, one
-// on none, and one on one card.
+// used is how many millicores the pod on card c of node i has. Of three nodes, one has room for middle on each card,
+// one on none, and one on one card.
 func used(i, c int) int {
 	if i%3 == 0 || i%3 == 2 && c == i%fleet.WholeCards {
 		return little

@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -128,24 +130,26 @@ const lease = 15 * time.Second
 // controller is a running one.
 type controller struct {
 	*server
-	r     *rig
-	cmd   *exec.Cmd
-	began time.Time
-	stop  func()
+	r       *rig
+	cmd     *exec.Cmd
+	metrics string // the URL of its metrics
+	began   time.Time
+	stop    func()
 }
 
 func (r *rig) controller() *controller {
 	r.t.Helper()
-	at := r.address()
+	at, watched := r.address(), r.address()
 	config := r.write("controller.yaml", fmt.Sprintf(`listen: %q
-watched: "off"
+watched: %q
 tls: {cert: %q, key: %q, clientCA: %q}
 resources: {prefix: %s, cards: [shares]}
 lease: {seconds: %.0f}
-`, at, r.cert, r.key, r.cert, fleet.Prefix, lease.Seconds()))
+`, at, watched, r.cert, r.key, r.cert, fleet.Prefix, lease.Seconds()))
 	c := &controller{
 		server: &server{name: program, url: "https://" + at + "/scheduler/", http: r.httpClient()}, r: r,
-		cmd: exec.Command(r.program, "--config="+config, "--kubeconfig="+r.kubeconfig),
+		cmd:     exec.Command(r.program, "--config="+config, "--kubeconfig="+r.kubeconfig),
+		metrics: "http://" + watched + "/metrics",
 	}
 	c.began = time.Now()
 	c.stop = r.begin(c.cmd)
@@ -173,6 +177,41 @@ func (c *controller) processor() time.Duration {
 	used, err := usage.Processor(c.cmd.Process.Pid)
 	check(c.r.t, err)
 	return used
+}
+
+// scraping is how often Prometheus reads the metrics.
+const scraping = 15 * time.Second
+
+// scraped reads the metrics as Prometheus does, until the returned function is called.
+func (c *controller) scraped() (stop func()) {
+	c.r.t.Helper()
+	ctx, cancel := context.WithCancel(c.r.t.Context())
+	done := make(chan error, 1)
+	go func() {
+		for {
+			answer, err := http.Get(c.metrics)
+			if err == nil {
+				_, err = io.Copy(io.Discard, answer.Body)
+				err = errors.Join(err, answer.Body.Close())
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+			select {
+			case <-time.After(scraping):
+			case <-ctx.Done():
+				done <- nil
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			c.r.t.Errorf("cannot read the metrics: %v", err)
+		}
+	}
 }
 
 // until waits for something that happens within minutes of the start, and returns how long after the start it did.
@@ -213,8 +252,8 @@ func (c *controller) firstRight(n int) time.Duration {
 	return c.until("the first right answer", func() bool { return ask(some) && ask(upTo(n)) })
 }
 
-// precede runs a controller before those that are measured, so that none of them is the first of its cluster: while nobody
-// has ever led, the first leader waits for as long as a lease lasts.
+// precede runs a controller before those that are measured, so that none of them is the first of its cluster: while
+// nobody has ever led, the first leader waits for as long as a lease lasts.
 func (r *rig) precede() {
 	r.t.Helper()
 	c := r.controller()
