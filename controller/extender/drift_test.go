@@ -228,7 +228,7 @@ func (d *drifting) knows(p *corev1.Pod) bool {
 	d.cache.mu.RLock()
 	defer d.cache.mu.RUnlock()
 	h := d.cache.pods[string(p.UID)]
-	return h != nil && h.known && h.record.Chosen().Cards != ""
+	return h != nil && h.known && h.Chosen().Cards != ""
 }
 
 // sum is the content of a cache: the amounts of each node, and its pods with their cards.

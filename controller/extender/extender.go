@@ -414,7 +414,7 @@ func (e *Extender) podOf(ctx context.Context, a bindingArgs) (*corev1.Pod, error
 }
 
 func (e *Extender) requestFor(p *corev1.Pod) fit.Request {
-	return fit.NewRequest(e.rules, string(p.UID), p.Namespace, p.Name, p.Annotations,
+	return fit.NewRequest(e.rules, uid(string(p.UID)), p.Namespace, p.Name, p.Annotations,
 		asks(e.rules, p.Spec.InitContainers, p.Spec.Containers))
 }
 

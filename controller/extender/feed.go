@@ -131,15 +131,15 @@ const (
 // was lost, or the pod was gone before the watch saw it.
 func (b *Cache) check(ctx context.Context, api API, failed func(error)) {
 	for pace.Sleep(ctx, checkEvery) == nil {
-		for uid, name := range b.Unconfirmed(unconfirmedAfter) {
+		for id, name := range b.Unconfirmed(unconfirmedAfter) {
 			p, err := api.pod(ctx, name)
 			if err != nil {
 				failed(fmt.Errorf("cannot look at pod %s: %w", name, err))
 				continue
 			}
-			if p == nil || string(p.UID) != uid || p.Spec.NodeName == "" {
+			if p == nil || uid(string(p.UID)) != id || p.Spec.NodeName == "" {
 				b.corrections.Add(1)
-				b.DropPod(uid)
+				b.DropPod(id)
 			} else if trimmed := b.Trim(p); trimmed != nil {
 				b.SetPod(trimmed)
 			}

@@ -2,6 +2,7 @@ package extender
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -104,7 +105,7 @@ func (b *Cache) Trim(p *corev1.Pod) *Pod {
 	}
 	a := &b.rules.Annotations
 	out := &Pod{
-		Record: fit.Record{UID: string(p.UID), Namespace: once(p.Namespace), Name: p.Name, Shape: shape},
+		Record: fit.Record{UID: uid(string(p.UID)), Namespace: once(p.Namespace), Name: p.Name, Shape: shape},
 		Node:   once(p.Spec.NodeName),
 		// the first status comes after admission
 		Taken: p.Status.StartTime != nil || p.Status.Phase == corev1.PodRunning,
@@ -127,6 +128,24 @@ func choice(p *corev1.Pod, key string) string {
 		return text
 	}
 	return ""
+}
+
+// uid returns a UID in the form in which pods are known here: a UUID, as the API server makes them, in 16 bytes instead
+// of 36 characters. No two UIDs have the same form.
+func uid(text string) string {
+	const short, long = 16, 36
+	if len(text) < short {
+		return text
+	}
+	if len(text) == long {
+		if b, err := hex.DecodeString(text[:8] + text[9:13] + text[14:18] + text[19:23] + text[24:]); err == nil {
+			x := hex.EncodeToString(b)
+			if text == x[:8]+"-"+x[8:12]+"-"+x[12:16]+"-"+x[16:20]+"-"+x[20:] {
+				return string(b)
+			}
+		}
+	}
+	return text + "?" // it is longer than the short form of another one
 }
 
 // once keeps one copy of a string that many pods share.

@@ -41,9 +41,9 @@ import (
 )
 
 // gcPercent is the share of garbage, relative to live memory, that triggers a collection. Live memory hardly changes,
-// so collecting four times as often as by default costs little: most of what is read of a node is garbage, and nodes
+// so collecting seven times as often as by default costs little: most of what is read of a node is garbage, and nodes
 // are read at the start and every five minutes.
-const gcPercent = 25
+const gcPercent = 15
 
 // Replica is one process of the controller, the leader or not.
 type Replica struct {

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/acceld/acceld/test/bench/usage"
 	"github.com/acceld/acceld/test/fleet"
 )
 
@@ -39,6 +40,7 @@ type (
 // server answers requests of the scheduler.
 type server struct {
 	name, url string // the URL without the verb
+	pid       int
 	http      *http.Client
 	room      bytes.Buffer
 }
@@ -99,6 +101,8 @@ func (s series) at(q float64) time.Duration {
 type answers struct {
 	name               string
 	ours, floor, alone series
+	// oursCPU and floorCPU are the processor time of a server for each request.
+	oursCPU, floorCPU time.Duration
 }
 
 // exchange is a request with its right answer.
@@ -172,25 +176,46 @@ func (r *rig) exchange(verb string, nodes []int, millicores int, ours *server) e
 // hits all of them.
 func (r *rig) time(name string, all []exchange, ours, least *server) answers {
 	r.t.Helper()
-	const warmup = 10
+	const warmup, block = 10, 10
 	for _, x := range all {
 		if status, text, err := least.ask("prime/"+x.verb, x.answer); err != nil || status != http.StatusOK {
 			r.t.Fatalf("the floor does not take the answer to %s: %d, %s, %v", x.verb, status, text, err)
 		}
 	}
 	a := answers{name: name}
-	for i := range *requests + warmup {
-		mine, theirs := r.took(ours, all), r.took(least, all)
+	timed := func(s *server, n int, into *series, cpu *time.Duration) {
+		before := s.processor(r.t)
+		for range n {
+			*into = append(*into, r.took(s, all))
+		}
+		*cpu += s.processor(r.t) - before
+	}
+	var before series
+	var beforeCPU time.Duration
+	timed(ours, warmup, &before, &beforeCPU)
+	timed(least, warmup, &before, &beforeCPU)
+	blocks := max(1, *requests/block)
+	for range blocks {
+		timed(ours, block, &a.ours, &a.oursCPU)
+		timed(least, block, &a.floor, &a.floorCPU)
+	}
+	a.oursCPU, a.floorCPU = a.oursCPU/time.Duration(blocks*block), a.floorCPU/time.Duration(blocks*block)
+	for range *requests {
 		began := time.Now()
 		for _, x := range all {
 			x.decodeAndEncode(r.t)
 		}
-		if i >= warmup {
-			a.ours, a.floor = append(a.ours, mine), append(a.floor, theirs)
-			a.alone = append(a.alone, time.Since(began))
-		}
+		a.alone = append(a.alone, time.Since(began))
 	}
 	return a
+}
+
+// processor is the time that the server has run.
+func (s *server) processor(t *testing.T) time.Duration {
+	t.Helper()
+	used, err := usage.Processor(s.pid)
+	check(t, err)
+	return used
 }
 
 // took is how long a server takes for exchanges that follow each other, until the last byte of each answer.

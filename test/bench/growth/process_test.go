@@ -118,7 +118,7 @@ func (r *rig) floor() *server {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "ACCELD_FLOOR="+at, "ACCELD_FLOOR_CERT="+r.cert, "ACCELD_FLOOR_KEY="+r.key)
 	r.begin(cmd)
-	return &server{name: "decode and encode", url: "https://" + at + "/", http: r.httpClient()}
+	return &server{name: "decode and encode", url: "https://" + at + "/", pid: cmd.Process.Pid, http: r.httpClient()}
 }
 
 // program is the controller's name.
@@ -153,13 +153,14 @@ lease: {seconds: %.0f}
 	}
 	c.began = time.Now()
 	c.stop = r.begin(c.cmd)
+	c.pid = c.cmd.Process.Pid
 	return c
 }
 
 // memory is what is resident and was at most, in MB.
 func (c *controller) memory() (now, most float64) {
 	c.r.t.Helper()
-	now, most, err := usage.Memory(c.cmd.Process.Pid)
+	now, most, err := usage.Memory(c.pid)
 	check(c.r.t, err)
 	return now / 1e6, most / 1e6
 }
@@ -167,16 +168,9 @@ func (c *controller) memory() (now, most float64) {
 // file is the part of memory that holds pages of the program, in MB.
 func (c *controller) file() float64 {
 	c.r.t.Helper()
-	mb, err := usage.FileMemory(c.cmd.Process.Pid)
+	mb, err := usage.FileMemory(c.pid)
 	check(c.r.t, err)
 	return mb / 1e6
-}
-
-func (c *controller) processor() time.Duration {
-	c.r.t.Helper()
-	used, err := usage.Processor(c.cmd.Process.Pid)
-	check(c.r.t, err)
-	return used
 }
 
 // scraping is how often Prometheus reads the metrics.
