@@ -52,6 +52,7 @@ type figures struct {
 	nodes, pods   int
 	made          time.Duration // how long it took to make what this size adds
 	first, policy time.Duration // from the start to the first right answer, and to the policy's status
+	reading       time.Duration // how long the processor has run until then
 	answers       []answers
 	// In MB: when the first right answer was there, when all answers were timed, after the heartbeats, of that pages of
 	// the program's file, and at most.
@@ -101,6 +102,7 @@ func (r *rig) measure(n int, least *server) figures {
 	f.first = c.firstRight(n)
 	f.memoryFirst, _ = c.memory()
 	f.policy = c.policed(n)
+	f.reading = c.processor(r.t)
 	start := r.counts(from)
 	f.startAll, f.startWrites = start.All, start.Writes
 	r.t.Logf("at the start: %v", start.ByKind)
@@ -163,6 +165,7 @@ func table(all []figures) string {
 	row("pods", func(f figures) string { return strconv.Itoa(f.pods) })
 	row("start to first right answer", func(f figures) string { return seconds(f.first) })
 	row("start to status of the policy", func(f figures) string { return seconds(f.policy) })
+	row("  processor until then", func(f figures) string { return seconds(f.reading) })
 	for i := range all[0].answers {
 		name := all[0].answers[i].name
 		row(name+": p50, p99", func(f figures) string {
