@@ -169,7 +169,7 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 	if u.Drain == nil && !s.Repair {
 		c.drains.drop(n.Name, p.Name)
 	}
-	_, before := n.Annotations[cordonAnnotation] // whoever has ended that cordon does not want another one
+	_, before := n.Annotations.find(cordonAnnotation) // whoever has ended that cordon does not want another one
 	if (u.Cordon || u.Drain != nil) && !n.Spec.Unschedulable && !before {
 		answer, err := c.patchNode(ctx, n, object{"annotations": object{cordonAnnotation: p.Name}},
 			object{"unschedulable": true})
@@ -185,7 +185,7 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 		return // the end of the drain requests a pass
 	}
 	notes := s.notice(true)
-	if n.Annotations[drainAnnotation] == string(accel.Draining) && !s.Repair {
+	if n.Annotations.get(drainAnnotation) == string(accel.Draining) && !s.Repair {
 		notes[drainAnnotation] = string(accel.DrainDone)
 	}
 	if _, err := c.patchNode(ctx, n, object{"annotations": notes}, nil); err != nil {

@@ -582,7 +582,7 @@ func TestOldReading(t *testing.T) {
 	c.grant(t.Context(), old, slot, p)
 	granted := read()
 	if !granted.granted(kind).Since.Equal(slot.Since) {
-		t.Fatalf("not granted: %v", granted.Meta.Annotations)
+		t.Fatalf("not granted: %v", granted.Annotations)
 	}
 	s.edit(nodePath("a"), annotate(wordKey, "upgrading 2"))
 	if c.takeBack(t.Context(), granted, slot, p) || annotation(s.get(nodePath("a")), grantKey) == "" {

@@ -42,9 +42,9 @@ func deviceReports(policies []accel.Policy, nodes map[string]*Node) devices.Repo
 	}
 	for name, n := range nodes {
 		x := devices.Node{Up: n.condition("Ready").Status == "True"}
-		by, _ := accel.Governing(policies, n.Labels)
+		by, _ := accel.GoverningBy(policies, n.Labels.has)
 		for _, kind := range slices.Sorted(maps.Keys(by)) {
-			text, there := n.Annotations[accel.HistoryAnnotation+kind]
+			text, there := n.Annotations.find(accel.HistoryAnnotation + kind)
 			if !there || by[kind].Spec.History == nil {
 				continue
 			}

@@ -28,10 +28,10 @@ func TestDeviceReports(t *testing.T) {
 		return p
 	}
 	node := func(ready string, annotations ...string) *Node {
-		n := &Node{Meta: kube.Meta{Annotations: map[string]string{}}}
+		n := &Node{}
 		n.Status.Conditions = conditions{{Type: "Ready", Status: ready}}
 		for _, kind := range annotations {
-			n.Annotations[accel.HistoryAnnotation+kind] = "of " + kind
+			n.Annotations = append(n.Annotations, mark{accel.HistoryAnnotation + kind, "of " + kind})
 		}
 		return n
 	}

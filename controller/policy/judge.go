@@ -110,7 +110,7 @@ func ordered(policies map[string]*Policy) []*Policy {
 func (v view) assign(policies []accel.Policy, verdicts map[string]*verdict) {
 	for _, name := range slices.Sorted(maps.Keys(v.nodes)) {
 		n := v.nodes[name]
-		by, conflicts := accel.Governing(policies, n.Labels)
+		by, conflicts := accel.GoverningBy(policies, n.Labels.has)
 		for _, kind := range slices.Sorted(maps.Keys(by)) {
 			if d := verdicts[by[kind].Name]; d != nil && n.has(kind) {
 				d.members[name] = append(d.members[name], kind)
@@ -288,7 +288,7 @@ func (v view) team(d *verdict, kind, version string, slots []Slot) []candidate {
 			continue
 		}
 		m := n.member(kind, version, *d.policy.Spec.Upgrade)
-		m.Behind = n.Annotations[accel.ServedAnnotation+kind] != digest
+		m.Behind = n.Annotations.get(accel.ServedAnnotation+kind) != digest
 		m.Skip = m.Skip || !belongs || v.rivals(n, kind) != ""
 		m.Hindered, m.Away = n.hindrance(d.policy, kind, accel.UpgradeWork) != nil, n.away(d.policy, kind)
 		out = append(out, m)

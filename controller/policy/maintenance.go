@@ -46,7 +46,7 @@ func (n *Node) away(p *Policy, kind string) bool {
 
 // markDrain notes on the node that pods are made to leave it.
 func (c *Controller) markDrain(ctx context.Context, n *Node) {
-	if n.Annotations[drainAnnotation] == string(accel.Draining) {
+	if n.Annotations.get(drainAnnotation) == string(accel.Draining) {
 		return
 	}
 	changes := object{"annotations": object{drainAnnotation: string(accel.Draining)}}

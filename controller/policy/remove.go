@@ -237,16 +237,16 @@ func notTaken(set *purgeSet, pods map[string]*pod) (left []string) {
 // traces reports whether a node has leftovers of agents or grants. If the agent of a node runs as a systemd unit, the
 // node is left to that agent.
 func traces(n *Node) bool {
-	origin := n.Annotations[kube.OriginAnnotation]
+	origin := n.Annotations.get(kube.OriginAnnotation)
 	if origin == kube.OriginUnit {
 		return false
 	}
-	for key := range n.Annotations {
-		if passing(key) {
+	for _, m := range n.Annotations {
+		if passing(m.key) {
 			return true
 		}
 	}
-	for key := range n.Labels {
+	for key := range n.Labels.keys(kube.Prefix) {
 		if kube.Ours(key) {
 			return true
 		}

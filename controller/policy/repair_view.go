@@ -66,7 +66,7 @@ const maxDevices = 64
 
 // devices is how many devices of a kind the node says it has.
 func (n *Node) devices(kind string) int {
-	count, _ := strconv.Atoi(n.Labels[kube.Prefix+kind+".count"])
+	count, _ := strconv.Atoi(n.Labels.get(kube.Prefix + kind + ".count"))
 	return max(0, min(count, maxDevices))
 }
 
@@ -92,14 +92,14 @@ func (v view) wards(d *verdict, slots []Slot) (out []ward) {
 
 // repairReport is what the node says about repairs of a kind.
 func (n *Node) repairReport(kind string) accel.RepairReport {
-	r := accel.ParseRepairReport(n.Annotations[accel.RepairAnnotation+kind])
+	r := accel.ParseRepairReport(n.Annotations.get(accel.RepairAnnotation + kind))
 	r.Ill = min(r.Ill, maxDevices)
 	return r
 }
 
 // repairPermit is what the node was told about repairs of a kind.
 func (n *Node) repairPermit(kind string) accel.RepairPermit {
-	return accel.ParseRepairPermit(n.Annotations[accel.AllowRepairAnnotation+kind])
+	return accel.ParseRepairPermit(n.Annotations.get(accel.AllowRepairAnnotation + kind))
 }
 
 // ward returns a kind of the node.
@@ -108,7 +108,7 @@ func (n *Node) ward(kind, domain string) ward {
 		Node: n.Name, Kind: kind, Report: n.repairReport(kind), Ready: n.condition("Ready").Status == "True",
 	}
 	if domain != "" {
-		w.Domain = n.Labels[domain]
+		w.Domain = n.Labels.get(domain)
 	}
 	if p := n.repairPermit(kind); p.Given {
 		w.Granted = p.Since

@@ -60,7 +60,7 @@ type validated struct {
 }
 
 func (n *Node) validated(kind string) (v validated) {
-	text := n.Annotations[validationAnnotation+kind]
+	text := n.Annotations.get(validationAnnotation + kind)
 	if len(text) > maxMarks || json.Unmarshal([]byte(text), &v) != nil {
 		return validated{} // the node is validated again
 	}
@@ -100,7 +100,7 @@ func of(n *Node, kind string, w accel.Workload) string {
 		return ""
 	}
 	sum := sha256.Sum256(b)
-	return cmp.Or(n.Labels[kube.Prefix+kind+".driver-version"], "unknown") + " " + hex.EncodeToString(sum[:4])
+	return cmp.Or(n.Labels.get(kube.Prefix+kind+".driver-version"), "unknown") + " " + hex.EncodeToString(sum[:4])
 }
 
 // tasks returns what to validate now: the kinds for which policies ask for validation, on nodes where they serve.
@@ -190,7 +190,7 @@ func (c *Controller) forget(ctx context.Context, v view, asked map[string]bool) 
 			continue // it has come since asked was found out
 		}
 		n, labels, annotations := nodes[name], object{}, object{}
-		for key := range n.Labels {
+		for key := range n.Labels.keys(kube.Prefix) {
 			if kind, is := strings.CutPrefix(key, validationLabel); is && !asked[name+" "+kind] {
 				labels[key], annotations[validationAnnotation+kind] = nil, nil
 			}
