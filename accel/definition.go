@@ -72,6 +72,8 @@ type Definition struct {
 	Repair *Repair `json:"repair,omitempty"`
 	// Settings are what can be set on a device, in the order in which it is set.
 	Settings []Setting `json:"settings,omitempty"`
+	// Functions says which virtual functions acceld makes of each device; nil if it makes none.
+	Functions *Functions `json:"functions,omitempty" privileged:"makes virtual functions"`
 	// Unrequested says which processes are reported that use a device although nobody gave it to them; nil reports all.
 	Unrequested *Unrequested `json:"unrequested,omitempty"`
 	// Health lists attributes that show the health of a device.
@@ -338,7 +340,7 @@ type Runtime struct {
 // NodeSource finds device nodes of an accelerator, by Glob in sysfs or by Make.
 type NodeSource struct {
 	// Glob is relative to the PCI function's sysfs directory, such as "accel/edu*", or begins with "/sys/". Every
-	// directory that it matches and that has a "dev" file is one device node, named by DEVNAME in its uevent file. In it
+	// directory that it matches and that has a "dev" file is one device node, named by DEVNAME in its uevent file.
 	// {{.Address}} is the function's address, and {{.IOMMUGroup}} the number of its IOMMU group, or that of the
 	// partition's own function.
 	Glob string `json:"glob,omitempty" template:"node" privileged:"gives out nodes of other devices" unless:"own"`

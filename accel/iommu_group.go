@@ -101,8 +101,8 @@ func (g SharedGroup) Problem() *Problem {
 		strings.Join(quoted(g.Others), ", "))
 }
 
-// WithholdGroups returns accs with the devices withheld for whose IOMMU group another one is offered, or whose group the
-// kernel gives to nobody. A device that is already withheld keeps its reason.
+// WithholdGroups returns accs with the devices withheld for whose IOMMU group another one is offered, or whose group
+// the kernel gives to nobody. A device that is already withheld keeps its reason.
 func WithholdGroups(groups []SharedGroup, accs []Accelerator) []Accelerator {
 	if len(groups) == 0 {
 		return accs

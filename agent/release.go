@@ -48,8 +48,9 @@ func (a *Agent) giveBack(ctx context.Context) error {
 }
 
 // forceKnown reports whether it is known which kinds are in force: the host was read, the policies of the cluster are
-// known, and no definition is left out for an error in it.
+// known, and no definition or policy is left out for an error in it.
 func forceKnown(m accel.Machine) bool {
 	return !m.Taken.IsZero() && !m.Want.PoliciesUnknown &&
-		(m.Want.Problem == nil || m.Want.Problem.Reason != accel.DefinitionInvalid)
+		(m.Want.Problem == nil || m.Want.Problem.Reason != accel.DefinitionInvalid &&
+			m.Want.Problem.Reason != accel.PolicyInvalid)
 }

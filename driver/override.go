@@ -15,8 +15,8 @@ import (
 
 // A driver that knows no device by its ids is bound by driver_override (driver.override): the kernel then binds the
 // function to the named driver and to no other one. Each device is recorded like a takeover, from no driver if it had
-// none, so that a failed load, an unload and a purge restore it. The additional note says for which kind it was, so that
-// it is also restored when the kind is no longer in force.
+// none, so that a failed load, an unload and a purge restore it. The additional note says for which kind it was, so
+// that it is also restored when the kind is no longer in force.
 
 // overrideText is the text of a NoteOverride.
 func overrideText(def *accel.Definition) string { return def.Kind + " " + def.Driver.Binds }
@@ -40,9 +40,9 @@ func (t takeover) reserve(def *accel.Definition, accs []accel.Accelerator) *acce
 }
 
 // held says which processes have a device open, apart from this one; nil if none has.
-func (d *Driver) held(id string) *accel.Problem {
-	who := slices.DeleteFunc(d.devices.Processes(d.devices.ForeignNodes(id)), func(h accel.Holder) bool {
-		return h.PID == os.Getpid() || d.o.Ours != nil && d.o.Ours(h.PID)
+func (t takeover) held(id string) *accel.Problem {
+	who := slices.DeleteFunc(t.devices.Processes(t.devices.ForeignNodes(id)), func(h accel.Holder) bool {
+		return h.PID == os.Getpid() || t.o.Ours != nil && t.o.Ours(h.PID)
 	})
 	return accel.InUseProblem(fmt.Sprintf("device %q", id), who)
 }

@@ -247,8 +247,8 @@ func TestReleaseOfATakenDevice(t *testing.T) {
 	}
 }
 
-// TestOverrideKilledAtEveryPoint: whatever a process that was killed has left of a kind, the next one gives it back when
-// the kind is no longer in force.
+// TestOverrideKilledAtEveryPoint: whatever a process that was killed has left of a kind, the next one gives it back
+// when the kind is no longer in force.
 func TestOverrideKilledAtEveryPoint(t *testing.T) {
 	for n := 0; ; n++ {
 		m, def := unknown(t)

@@ -111,7 +111,7 @@ func (l *loader) users(def *accel.Definition, accs []accel.Accelerator, modules 
 	for _, id := range l.devices.Others(names, accs) {
 		who = append(who, accel.Holder{Other: "device " + id + ", which is not of this kind"})
 	}
-	return who
+	return append(who, Functions{l.Driver}.holders(accs)...)
 }
 
 // strangers are the users apart from the kind's own companions, which are stopped before an unload.

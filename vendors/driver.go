@@ -39,7 +39,7 @@ func (c *checker) driver(def *accel.Definition) {
 	}
 	c.matches("driver.binds", d.Binds, driverForm)
 	if d.Override {
-		c.override(def)
+		override(c, def)
 	}
 	for i, name := range d.Conflicts {
 		c.matches(at("driver.conflicts", i), name, driverForm)
@@ -76,7 +76,7 @@ func (c *checker) driver(def *accel.Definition) {
 }
 
 // override rejects rows by which a device would no longer be of the kind once its driver is bound.
-func (c *checker) override(def *accel.Definition) {
+func override(c *checker, def *accel.Definition) {
 	for i, m := range def.Match {
 		if m.Driver != "" && m.Driver != def.Driver.Binds {
 			c.bad(at("match", i)+".driver", "with driver.override a device that is bound to %q would not be recognised",

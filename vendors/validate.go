@@ -120,6 +120,9 @@ func Validate(def *accel.Definition) []Fault {
 		c.problems("repair", def.Repair.Problems())
 	}
 	settings(c, def)
+	if def.Functions != nil {
+		c.problems("functions", def.Functions.Problems())
+	}
 	if def.Unrequested != nil {
 		c.problems("unrequested", def.Unrequested.Problems())
 	}

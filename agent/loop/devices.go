@@ -38,8 +38,8 @@ func (l *Loop) accelerators(k *kind, now time.Time, look depth) []accel.Accelera
 	return accel.WithholdGroups(l.groups, l.remember(k, found, now))
 }
 
-// findRivals decides which kind has a device that several recognise, and reports new cases. It also decides which device
-// is offered for an IOMMU group.
+// findRivals decides which kind has a device that several recognise, and reports new cases. It also decides which
+// device is offered for an IOMMU group.
 func (l *Loop) findRivals() {
 	before := l.rivals
 	l.rivals = accel.Rivalries(l.want.Kinds, l.facts.PCI)

@@ -29,11 +29,11 @@ func (v Device) Works(def *accel.Definition) bool {
 
 // Device is the current state of one accelerator and its driver.
 type Device struct {
-	ID      string
-	Bound   string // the PCI driver
-	Kept    string // the only PCI driver that may bind it, by driver_override
-	Below   *Child // what the driver has put below it, and nobody serves; nil if there is nothing of the sort
-	Nodes   []accel.DeviceNode
+	ID    string
+	Bound string // the PCI driver
+	Kept  string // the only PCI driver that may bind it, by driver_override
+	Below *Child // what the driver has put below it, and nobody serves; nil if there is nothing of the sort
+	Nodes []accel.DeviceNode
 	// Barred says why the device must not be bound by driver_override, although it is free; empty if it may.
 	Barred string
 	// NoGroup is true for a device in no IOMMU group of a kind whose containers get the node of the group.
