@@ -39,27 +39,34 @@ func TestSharedGroups(t *testing.T) {
 		"groups of their own": {[]*Definition{vfio("a-x", "0001")}, []PCIDevice{first, function("2", "0001", "", 8)}, nil, nil},
 		"no IOMMU": {
 			[]*Definition{vfio("a-x", "0001")},
-			[]PCIDevice{function("1", "0001", "", -1), function("2", "0001", "", -1)}, nil, nil,
+			[]PCIDevice{function("1", "0001", "", -1), function("2", "0001", "", -1)},
+			nil, nil,
 		},
 		"one kind":  {[]*Definition{vfio("a-x", "0001")}, []PCIDevice{second, first}, nil, shared},
 		"two kinds": {[]*Definition{vfio("a-x", "0001"), cdev}, []PCIDevice{first, function("2", "0002", "vfio-pci", 7)}, nil, shared},
 		"the owner stays": {
-			[]*Definition{vfio("a-x", "0001")}, []PCIDevice{first, second},
+			[]*Definition{vfio("a-x", "0001")},
+			[]PCIDevice{first, second},
 			[]SharedGroup{{Group: 7, Owner: second.Address}},
 			[]SharedGroup{{Group: 7, Owner: second.Address, Others: []string{first.Address}}},
 		},
 		"the owner went": {
-			[]*Definition{vfio("a-x", "0001")}, []PCIDevice{first, second},
-			[]SharedGroup{{Group: 7, Owner: "0000:01:00.0"}}, shared,
+			[]*Definition{vfio("a-x", "0001")},
+			[]PCIDevice{first, second},
+			[]SharedGroup{{Group: 7, Owner: "0000:01:00.0"}},
+			shared,
 		},
 		"a bridge": {[]*Definition{vfio("a-x", "0001")}, []PCIDevice{bridge, first}, nil, nil},
 		"a driver of the host": {
-			[]*Definition{vfio("a-x", "0001")}, []PCIDevice{first, function("3", "0003", "snd", 7), function("2", "0003", "igb", 7)}, nil,
+			[]*Definition{vfio("a-x", "0001")},
+			[]PCIDevice{first, function("3", "0003", "snd", 7), function("2", "0003", "igb", 7)},
+			nil,
 			[]SharedGroup{{Group: 7, Owner: first.Address, Others: []string{}, Foreign: "0000:01:02.0", Driver: "igb"}},
 		},
 		"drivers for virtual machines": {
 			[]*Definition{vfio("a-x", "0001")},
-			[]PCIDevice{first, function("3", "0003", "pci-stub", 7), function("4", "0003", "mlx5_vfio_pci", 7)}, nil, nil,
+			[]PCIDevice{first, function("3", "0003", "pci-stub", 7), function("4", "0003", "mlx5_vfio_pci", 7)},
+			nil, nil,
 		},
 		"kinds that give no group": {[]*Definition{other}, []PCIDevice{first, second}, nil, nil},
 	} {
@@ -76,9 +83,12 @@ func TestSharedGroups(t *testing.T) {
 func TestWithholdGroups(t *testing.T) {
 	well := Health{State: Healthy}
 	accs := []Accelerator{
-		{ID: "a", Health: well}, {ID: "b", Health: well, Partitions: []Accelerator{{ID: "b-v", Parent: "b", Health: well}}},
-		{ID: "c", Health: well}, {ID: "d", Health: Health{State: Gone}},
-		{ID: "e", Health: well, Withheld: &Withheld{By: ByReset}}, {ID: "f", Health: well},
+		{ID: "a", Health: well},
+		{ID: "b", Health: well, Partitions: []Accelerator{{ID: "b-v", Parent: "b", Health: well}}},
+		{ID: "c", Health: well},
+		{ID: "d", Health: Health{State: Gone}},
+		{ID: "e", Health: well, Withheld: &Withheld{By: ByReset}},
+		{ID: "f", Health: well},
 	}
 	got := WithholdGroups([]SharedGroup{
 		{Group: 1, Owner: "a", Others: []string{"b", "d", "e"}}, {Group: 2, Owner: "f", Foreign: "x", Driver: "snd"},

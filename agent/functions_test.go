@@ -16,7 +16,8 @@ func TestFunctionDevices(t *testing.T) {
 		Have: map[string]accel.Have{
 			"a-x": {Accelerators: []accel.Accelerator{{ID: "0000:01:00.0", Health: well}}},
 			"b-x": {Accelerators: []accel.Accelerator{
-				{ID: "0000:01:00.1", Health: well}, {ID: "0000:01:00.2", Health: accel.Health{State: accel.Gone}},
+				{ID: "0000:01:00.1", Health: well},
+				{ID: "0000:01:00.2", Health: accel.Health{State: accel.Gone}},
 				{ID: "0000:01:00.3", Health: well},
 			}},
 			"c-x": {Accelerators: []accel.Accelerator{{ID: "0000:01:00.1", Health: well}}}, // no longer configured

@@ -156,8 +156,8 @@ func TestNoIOMMUGroup(t *testing.T) {
 	m, def := unknown(t)
 	def.Nodes = append(def.Nodes, accel.NodeSource{Glob: "/sys/class/vfio/{{.IOMMUGroup}}"})
 	_, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
-	if problem == nil || problem.Reason != accel.NoIOMMUGroup {
-		t.Error(problem)
+	if problem == nil || problem.Reason != accel.NoIOMMUGroup || len(m.loads) > 0 || m.kept(ko.Device) {
+		t.Error(problem, m.loads)
 	}
 	m, def = unknown(t)
 	def.Nodes = append(def.Nodes, accel.NodeSource{Glob: "/sys/class/vfio/{{.IOMMUGroup}}"})

@@ -104,7 +104,9 @@ func (d Devices) sourceNodes(base, address string, s accel.NodeSource) (nodes []
 }
 
 // Group returns the number of the IOMMU group of the function at address; empty if it is in none.
-func (d Devices) Group(address string) string { return d.group(path.Join(pciDevices, address), address) }
+func (d Devices) Group(address string) string {
+	return d.group(path.Join(pciDevices, address), address)
+}
 
 // group returns the number of the IOMMU group of a part of a function that is a function itself, as virtual functions
 // are, or else of the function.

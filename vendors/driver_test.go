@@ -27,6 +27,21 @@ func TestOverrideFaults(t *testing.T) {
 	if why := accel.PolicyTrustData.Definition(def, true); !strings.Contains(why, "driver.override") {
 		t.Errorf("the host takes it from a policy: %q", why)
 	}
+	if def, faults := Read([]byte(good + "functions: {count: 4, autoprobe: false}\n")); len(faults) > 0 ||
+		def.Functions.Count != 4 || *def.Functions.Autoprobe {
+		t.Error(faults)
+	}
+	for text, want := range map[string]string{
+		"{count: -1}":          "functions.count: -1 is not from 0 to 65535",
+		"{count: many}":        "functions.count: ",
+		"4":                    "functions: ",
+		"{count: 1, probe: x}": "functions",
+	} {
+		if _, faults := Read([]byte(good + "functions: " + text + "\n")); len(faults) == 0 ||
+			!strings.HasPrefix(faults[0].String(), want) {
+			t.Errorf("functions: %s: %v", text, faults)
+		}
+	}
 	for _, c := range []struct{ old, new, want string }{
 		{"override: true", "override: vfio-pci", `driver.override: `},
 		{"    device: \"0100\"", "    device: \"0100\"\n    driver: igb", `match[0].driver: with driver.override a device`},

@@ -91,14 +91,14 @@ func Problem(def *accel.Definition, devices []Device, live bool) *accel.Problem 
 				def.Driver.Binds, v.Barred)
 		}
 	}
-	if !live {
-		return nil
-	}
 	for _, v := range devices {
 		if v.NoGroup {
 			return accel.Problemf(accel.NoIOMMUGroup, "device %q is in no IOMMU group, and containers of kind %q are to get"+
 				" the node of the group", v.ID, def.Kind)
 		}
+	}
+	if !live {
+		return nil
 	}
 	for _, v := range devices {
 		if v.Bound == "" {
