@@ -36,7 +36,8 @@ const (
 	SettingNeedsFunctions SettingNeeds = "functions"
 )
 
-// settings returns the settings that make the functions, in order: the kernel probes functions when they are made.
+// settings returns the settings that make the functions, in order: the kernel probes functions when they are made. They
+// are the same values each time, without pointers, because whoever keeps them compares.
 func (f Functions) settings() (all []Setting) {
 	if f.Autoprobe != nil {
 		value := SettingValue("off")

@@ -41,7 +41,8 @@ func TestFunctionSettings(t *testing.T) {
 
 func TestFunctionProblems(t *testing.T) {
 	for count, want := range map[int]string{0: "", 65535: "", -1: "count: -1 is not from 0 to 65535", 65536: "count: 65536"} {
-		if got := strings.Join((Functions{Count: count}).Problems(), "; "); !strings.HasPrefix(got, want) || want == "" && got != "" {
+		got := strings.Join((Functions{Count: count}).Problems(), "; ")
+		if !strings.HasPrefix(got, want) || want == "" && got != "" {
 			t.Errorf("%d: %q", count, got)
 		}
 	}
@@ -53,7 +54,8 @@ func TestFunctionProblems(t *testing.T) {
 	if !slices.Contains(all, `settings[0].name: "functions" is what the field functions sets`) {
 		t.Errorf("%q", all)
 	}
-	needs := SettingProblems([]Setting{{Name: "x", File: "x", Values: map[string]string{"a": "b"}, Needs: SettingNeedsFunctions}}, false)
+	own := Setting{Name: "x", File: "x", Values: map[string]string{"a": "b"}, Needs: SettingNeedsFunctions}
+	needs := SettingProblems([]Setting{own}, false)
 	if !slices.Contains(needs, `settings[0].needs: "functions" is not one of idle, reset`) {
 		t.Errorf("%q", needs)
 	}

@@ -10,6 +10,7 @@ import (
 // TestForceKnown: nothing is given back before it is known which kinds are in force.
 func TestForceKnown(t *testing.T) {
 	now := time.Now()
+	problem := func(r accel.Reason) accel.Want { return accel.Want{Problem: &accel.Problem{Reason: r}} }
 	for name, c := range map[string]struct {
 		machine accel.Machine
 		want    bool
@@ -18,13 +19,13 @@ func TestForceKnown(t *testing.T) {
 		"not read yet": {accel.Machine{}, false},
 		"policies":     {accel.Machine{Taken: now, Want: accel.Want{PoliciesUnknown: true}}, false},
 		"an error in a file": {
-			accel.Machine{Taken: now, Want: accel.Want{Problem: &accel.Problem{Reason: accel.DefinitionInvalid}}}, false,
+			accel.Machine{Taken: now, Want: problem(accel.DefinitionInvalid)}, false,
 		},
 		"an error in a policy": {
-			accel.Machine{Taken: now, Want: accel.Want{Problem: &accel.Problem{Reason: accel.PolicyInvalid}}}, false,
+			accel.Machine{Taken: now, Want: problem(accel.PolicyInvalid)}, false,
 		},
 		"a policy that is refused": {
-			accel.Machine{Taken: now, Want: accel.Want{Problem: &accel.Problem{Reason: accel.PolicyRefused}}}, true,
+			accel.Machine{Taken: now, Want: problem(accel.PolicyRefused)}, true,
 		},
 	} {
 		if got := forceKnown(c.machine); got != c.want {

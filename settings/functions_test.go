@@ -72,8 +72,8 @@ func (b *bed) used(users ...string) {
 	b.users = users
 }
 
-// TestFunctions: a device that is divided into its virtual functions is withheld until it has them. Their number changes
-// only when nobody has one, by way of 0, and is as before when it is no longer configured.
+// TestFunctions: a device that is divided into its virtual functions is withheld until it has them. Their number
+// changes only when nobody has one, by way of 0, and is as before when it is no longer configured.
 func TestFunctions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := functional(t, 4)

@@ -62,8 +62,8 @@ container:
   nodes: [/dev/vfio/vfio]
 `
 
-// TestFunctions: devices are bound to a driver that knows no ids, and divided into virtual functions, by data alone; and
-// everything is as before when it is no longer configured, or after a purge.
+// TestFunctions: devices are bound to a driver that knows no ids, and divided into virtual functions, by data alone;
+// and everything is as before when it is no longer configured, or after a purge.
 func TestFunctions(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{NoKubernetes: true, Devices: []string{
 		"-device", "pci-testdev",
