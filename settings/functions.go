@@ -11,6 +11,9 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
+// none is the number of virtual functions of a device without any.
+const none = "0"
+
 // errNoFunctions says that a driver cannot make virtual functions.
 var errNoFunctions = errors.New("its driver makes no virtual functions")
 
@@ -41,7 +44,6 @@ func writeFile(h *host.Host, write func(name, text string) error, address string
 	if err != nil {
 		return err
 	}
-	const none = "0"
 	if s.Needs == accel.SettingNeedsFunctions && !accel.SameSetting(now, none) && !accel.SameSetting(text, none) {
 		err = write(name, none)
 	}

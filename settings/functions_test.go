@@ -243,6 +243,18 @@ func TestFunctionsRefused(t *testing.T) {
 	}
 }
 
+// TestNoFunctions: a device that cannot have virtual functions has none, as configured.
+func TestNoFunctions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.def.Functions = &accel.Functions{}
+		k := b.keeper()
+		defer b.run(k)()
+		b.shows(k, accel.SettingApplied, "0", false)
+		b.wrote()
+	})
+}
+
 // TestFunctionsAutoprobe: whether the kernel looks for drivers is set before there are functions. A virtual function
 // gets neither.
 func TestFunctionsAutoprobe(t *testing.T) {
