@@ -27,6 +27,8 @@ type KindConfig struct {
 	Repair *Repair `json:"repair,omitempty"`
 	// Settings are what is set on every device of the kind, by the names of the definition's Settings.
 	Settings map[string]SettingValue `json:"settings,omitempty"`
+	// Functions replaces the definition's Functions.
+	Functions *Functions `json:"functions,omitempty" privileged:"makes virtual functions"`
 	// Unrequested replaces the definition's Unrequested.
 	Unrequested *Unrequested `json:"unrequested,omitempty"`
 	// IgnoreConditions replaces the definition's IgnoreConditions.
@@ -76,6 +78,11 @@ func (k KindConfig) Problems() []string {
 		}
 	}
 	out = append(out, k.settingProblems()...)
+	if k.Functions != nil {
+		for _, text := range k.Functions.Problems() {
+			out = append(out, "functions."+text)
+		}
+	}
 	if k.Unrequested != nil {
 		for _, text := range k.Unrequested.Problems() {
 			out = append(out, "unrequested."+text)
@@ -152,6 +159,7 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	d.Sharing = cmp.Or(k.Sharing, d.Sharing)
 	d.Handover = cmp.Or(k.Handover, d.Handover)
 	d.Repair = cmp.Or(k.Repair, d.Repair)
+	d.Functions = cmp.Or(k.Functions, d.Functions)
 	d.Unrequested = cmp.Or(k.Unrequested, d.Unrequested)
 	if k.IgnoreConditions != nil {
 		d.IgnoreConditions = k.IgnoreConditions

@@ -131,6 +131,8 @@ type Loop struct {
 	kinds   map[string]*kind // owned by Run
 	// rivals are the devices that several kinds recognise; owned by Run.
 	rivals []accel.Rivalry
+	// groups are the IOMMU groups that devices share; owned by Run.
+	groups []accel.SharedGroup
 	facts  accel.Facts // owned by Run
 	known  bool        // facts have been read; owned by Run
 	want   accel.Want  // owned by Run
