@@ -123,18 +123,24 @@ func (r *hotRestart) tell() {
 	}
 }
 
-// registered reports whether the kubelet has all kinds that it can have now.
+// registered reports whether the kubelet has all kinds that it can have now. A kind whose driver does not come is not
+// waited for. A problem of the registration is: while it lasts, the previous agent still has the devices.
 func registered(m accel.Machine) bool {
+	if m.Taken.IsZero() { // nothing has been looked at
+		return false
+	}
 	if !m.Want.Kubernetes {
 		return true
 	}
 	for kind := range m.Want.Kinds {
 		status, known := m.Status[kind]
 		switch status.Next {
-		case accel.StepDriver, accel.StepUpgrade, accel.StepProve, accel.StepRuntime, accel.StepRegister:
+		case accel.StepDriver, accel.StepUpgrade, accel.StepProve, accel.StepRuntime:
 			if status.Blocked == nil {
 				return false
 			}
+		case accel.StepRegister:
+			return false
 		default:
 			if !known {
 				return false

@@ -25,7 +25,7 @@ func member(t *testing.T, h *host.Host, group string) *hotRestart {
 
 // serves is a machine whose kind the kubelet has, or waits for.
 func serves(next accel.Step) accel.Machine {
-	var m accel.Machine
+	m := accel.Machine{Taken: time.Unix(1, 0)}
 	m.Want.Kubernetes = true
 	m.Want.Kinds = map[string]*accel.Definition{"a": {Kind: "a"}}
 	m.Status = map[string]accel.Status{"a": {Next: next}}
@@ -248,6 +248,8 @@ func TestFinish(t *testing.T) {
 func TestRegistered(t *testing.T) {
 	blocked := serves(accel.StepRegister)
 	blocked.Status["a"] = accel.Status{Next: accel.StepDriver, Blocked: &accel.Failure{}}
+	held := serves(accel.StepRegister)
+	held.Status["a"] = accel.Status{Next: accel.StepRegister, Blocked: &accel.Failure{}}
 	unknown := serves(accel.StepNone)
 	delete(unknown.Status, "a")
 	off := serves(accel.StepRegister)
@@ -256,9 +258,11 @@ func TestRegistered(t *testing.T) {
 		m    accel.Machine
 		want bool
 	}{
+		"nothing is known":  {accel.Machine{}, false},
 		"ready":             {serves(accel.StepNone), true},
 		"kubelet counts":    {serves(accel.StepAwait), true},
 		"not registered":    {serves(accel.StepRegister), false},
+		"kubelet asked":     {held, false},
 		"driver loads":      {serves(accel.StepDriver), false},
 		"blocked":           {blocked, true},
 		"not looked at":     {unknown, false},

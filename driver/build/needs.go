@@ -149,11 +149,15 @@ func (n needed) binds() (out []host.Bind) {
 func (b *Builder) linkHeaders(j *job) (host.Bind, error) {
 	dir, modules := path.Join(j.Dir, "modules"), "/lib/modules/"+j.facts.Kernel.Release
 	source := j.headers
-	if name := path.Join(modules, "source"); j.headersIn.Exists(name) { // Debian's, in two parts
+	for _, name := range []string{modules + "/source", "/usr" + modules + "/source"} { // Debian's, in two parts
+		if !j.headersIn.Exists(name) {
+			continue
+		}
 		var err error
 		if source, err = j.headersIn.Follow(name); err != nil {
 			return host.Bind{}, err
 		}
+		break
 	}
 	err := errors.Join(b.h.MkdirAll(dir, 0o755), b.h.Symlink(j.headers, path.Join(dir, "build")),
 		b.h.Symlink(source, path.Join(dir, "source")))

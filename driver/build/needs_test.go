@@ -108,14 +108,15 @@ func TestNeededFirmware(t *testing.T) {
 // TestLinkedHeaders: a build that has its headers from packages finds them behind the usual links, too.
 func TestLinkedHeaders(t *testing.T) {
 	const root, release = "/state/needs/k/root", "6.1.0-9-amd64"
-	for _, c := range []struct{ name, to, source string }{
-		{"in two parts", "/usr/src/linux-headers-6.1.0-9-common", "/usr/src/linux-headers-6.1.0-9-common"},
-		{"in one part", "", "/usr/src/linux-headers-" + release},
+	const common = "/usr/src/linux-headers-6.1.0-9-common"
+	for _, c := range []struct{ name, modules, to, source string }{
+		{"in two parts", "/lib/modules/", common, common},
+		{"in two parts below /usr, since Debian 13", "/usr/lib/modules/", "../../../src/linux-headers-6.1.0-9-common", common},
+		{"in one part", "/lib/modules/", "", "/usr/src/linux-headers-" + release},
 	} {
-		b, j := site(t, "state/needs/k/root/usr/src/linux-headers-6.1.0-9-common/Makefile",
-			"state/needs/k/root/lib/modules/"+release+"/.keep", "job/.keep")
+		b, j := site(t, "state/needs/k/root"+common+"/Makefile", "state/needs/k/root"+c.modules+release+"/.keep", "job/.keep")
 		if c.to != "" {
-			if err := b.h.Symlink(c.to, root+"/lib/modules/"+release+"/source"); err != nil {
+			if err := b.h.Symlink(c.to, root+c.modules+release+"/source"); err != nil {
 				t.Fatal(err)
 			}
 		}

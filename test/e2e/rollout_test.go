@@ -74,10 +74,15 @@ func roll(t *testing.T, n *bed.Node, pod func(name string) []byte) {
 	defer s.end()
 	for range times {
 		timed(t, "rollout restarted -> complete", func() {
-			before := now(t, n)
+			before, failed := now(t, n), t.Failed()
 			daemonSet(t, n, "restart")
 			follows(t, n, "the next agent", before)
+			log, err := n.Kubectl(stage.Within(t, soon), nil, "-n", agents, "logs", "-l", "app.kubernetes.io/name=acceld",
+				"--prefix", "--tail=200")
 			daemonSet(t, n, "status", "--timeout=3m")
+			if t.Failed() && !failed {
+				t.Logf("both agents say (%v):\n%s", err, log)
+			}
 		})
 	}
 	s.end()

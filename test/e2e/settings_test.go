@@ -41,10 +41,17 @@ func limitsOf(t *testing.T, g *bed.Guest) string {
 	return sh(t, g, `for d in /sys/bus/pci/drivers/edu/0*; do cat $d/limit; done | tr '\n' ' '`)
 }
 
-// applied waits until every device is set, and is offered.
+// applied waits until every device is set, and the agent says so and offers it.
 func applied(t *testing.T, g *bed.Guest, what string) accel.Machine {
 	t.Helper()
 	begin := time.Now()
+	for got := limitsOf(t, g); strings.TrimSpace(got) != "80 80"; got = limitsOf(t, g) {
+		if time.Since(begin) > soon {
+			t.Fatalf("%s: the attributes say %q", what, got)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	// The agent may not have seen yet what has changed.
 	m, err := stage.WaitMachine(stage.Within(t, 5*time.Minute), g, what, func(m accel.Machine) bool {
 		accs := m.Have[stage.Kind].Accelerators
 		return m.Status[stage.Kind].State == accel.Ready && len(accs) == 2 &&

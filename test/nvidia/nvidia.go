@@ -115,6 +115,10 @@ func Root(ctx context.Context, c cache.Dir, log *progress.Log) (string, error) {
 	return filepath.Join(dir, "root"), err
 }
 
+// pack puts what compiles into an archive: no kernels, no headers.
+const pack = `cd "$1"
+tar -cf "$2" --exclude=usr/lib/modules --exclude='usr/lib/linux-kbuild-*' bin lib lib64 etc/alternatives usr/bin usr/lib usr/lib64 usr/libexec usr/include`
+
 // Builder pushes the programs and libraries of [Root], without kernels and headers, to a registry as the builder image
 // that the definition of nvidia-gpu names.
 func Builder(ctx context.Context, c cache.Dir, log *progress.Log, r *image.Registry) error {
@@ -122,8 +126,6 @@ func Builder(ctx context.Context, c cache.Dir, log *progress.Log, r *image.Regis
 	if err != nil {
 		return err
 	}
-	const pack = `cd "$1"
-tar -cf "$2" --exclude=usr/lib/modules --exclude='usr/lib/linux-kbuild-*' bin lib lib64 etc/alternatives usr/bin usr/lib usr/lib64 usr/include`
 	dir, err := c.Entry(ctx, "nvidia-builder", cache.NewKey(recipe, pack, filepath.Base(filepath.Dir(root))),
 		func(tmp string) error {
 			return run(ctx, "sh", "-euc", pack, "sh", root, filepath.Join(tmp, "builder.tar"))
@@ -134,33 +136,70 @@ tar -cf "$2" --exclude=usr/lib/modules --exclude='usr/lib/linux-kbuild-*' bin li
 	return r.PushLayer(ctx, "library/buildpack-deps:bookworm", filepath.Join(dir, "builder.tar"))
 }
 
-// Newest is the version of the driver in Debian's security updates.
-func Newest(ctx context.Context) (string, error) {
-	mirror, err := hostpkg.Mirror(ctx, "bookworm-security")
+// Next installs Debian 13 with its newest kernel and a compiler below dir, which must be empty, pushes the builder
+// image that the definition names for it, and returns the root and the kernel's release. It is not kept: the archive
+// drops a kernel and its headers when it gets the next.
+func Next(ctx context.Context, dir string, log *progress.Log, r *image.Registry) (root, release string, err error) {
+	root = filepath.Join(dir, "root")
+	err = log.Do("installing Debian 13", func() error {
+		return run(ctx, "mmdebstrap", "--variant=minbase", "--include=gcc,libc6-dev,make,kmod,linux-image-amd64",
+			"--dpkgopt=path-exclude=/usr/share/doc/*", "trixie", root)
+	})
+	if err != nil {
+		return "", "", err
+	}
+	kernels, err := os.ReadDir(filepath.Join(root, "usr/lib/modules"))
+	if err != nil || len(kernels) != 1 {
+		return "", "", fmt.Errorf("want one kernel in Debian 13, got %v (%v)", kernels, err)
+	}
+	archive := filepath.Join(dir, "builder.tar")
+	if err := run(ctx, "sh", "-euc", pack, "sh", root, archive); err != nil {
+		return "", "", err
+	}
+	return root, kernels[0].Name(), r.PushLayer(ctx, "library/buildpack-deps:trixie", archive)
+}
+
+// Newest is the upstream version of a package in a suite's component of the archive, such as "bookworm-security" and
+// "non-free".
+func Newest(ctx context.Context, suite, component, name string) (string, error) {
+	mirror, err := mirrorOf(ctx, suite)
 	if err != nil {
 		return "", err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		strings.TrimSuffix(mirror, "/")+"/dists/bookworm-security/non-free/binary-amd64/Packages.xz", http.NoBody)
+	text, err := index(ctx, strings.TrimSuffix(mirror, "/")+"/dists/"+suite+"/"+component+"/binary-amd64/Packages.xz")
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("cannot read the index of Debian's %s: %w", suite, err)
+	}
+	version := regexp.MustCompile(`(?m)^Package: ` + regexp.QuoteMeta(name) + `\n(?:.+\n)*?Version: ([0-9.]+)-`)
+	m := version.FindSubmatch(text)
+	if m == nil {
+		return "", fmt.Errorf("the index of Debian's %s has no %s", suite, name)
+	}
+	return string(m[1]), nil
+}
+
+// mirrorOf is the mirror of a suite: a mirror of Debian 12 has Debian 13, too.
+func mirrorOf(ctx context.Context, suite string) (string, error) {
+	return hostpkg.Mirror(ctx, strings.Replace(suite, "trixie", "bookworm", 1))
+}
+
+// index downloads and unpacks an index of the archive.
+func index(ctx context.Context, url string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
 	}
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return "", fmt.Errorf("cannot read the index of Debian's security updates: %w", err)
+		return nil, err
 	}
 	defer answer.Body.Close()
 	in, closed, err := unpack.Decompress(answer.Body)
 	defer closed()
 	if err != nil {
-		return "", fmt.Errorf("cannot read the index of Debian's security updates: %w", err)
+		return nil, err
 	}
-	text, err := io.ReadAll(in)
-	m := regexp.MustCompile(`(?m)^Package: nvidia-kernel-dkms\n(?:.+\n)*?Version: ([0-9.]+)-`).FindSubmatch(text)
-	if err != nil || m == nil {
-		return "", fmt.Errorf("the index of Debian's security updates has no nvidia-kernel-dkms (%v)", err)
-	}
-	return string(m[1]), nil
+	return io.ReadAll(in)
 }
 
 func run(ctx context.Context, argv ...string) error {

@@ -25,16 +25,22 @@ func TestRealUserSpace(t *testing.T) {
 	if os.Getenv("ACCELD_TESTBED") != "1" {
 		t.Skip("downloads 80 MB from Debian's archive: needs ACCELD_TESTBED=1, root, apt and the network")
 	}
-	newest, err := Newest(t.Context())
+	newest, err := Newest(t.Context(), "bookworm-security", "non-free", "nvidia-kernel-dkms")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, version := range []string{Version, newest} {
-		t.Run(version, func(t *testing.T) { realUserSpace(t, version) })
+	next, err := Newest(t.Context(), "trixie", "non-free", "libcuda1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ release, version string }{
+		{"debian12", Version}, {"debian12", newest}, {"debian13", next},
+	} {
+		t.Run(c.release+" "+c.version, func(t *testing.T) { realUserSpace(t, c.release, c.version) })
 	}
 }
 
-func realUserSpace(t *testing.T, version string) {
+func realUserSpace(t *testing.T, release, version string) {
 	t.Helper()
 	const keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
 	root := t.TempDir()
@@ -61,8 +67,8 @@ func realUserSpace(t *testing.T, version string) {
 	}
 	def := distribution(t)
 	def.Driver.UserSpace = &accel.UserSpace{}
-	repositories, _ := mirrors(t)
-	def = repositories.Of(def.On("debian12"))
+	repositories, _ := mirrors(t, release)
+	def = repositories.Of(def.On(release))
 	d := driver.New(h, driver.Options{Log: slog.New(slog.DiscardHandler)})
 	facts := accel.Facts{Kernel: accel.Kernel{Arch: "x86_64", Release: "6.1.0-47-amd64"}}
 	began := time.Now()
