@@ -16,7 +16,7 @@ import (
 
 // What is kept of a node and of the pod of its agent, in bytes. A node is read in 18 KB.
 const (
-	keptNode  = 620
+	keptNode  = 640
 	keptAgent = 300
 )
 
