@@ -9,7 +9,8 @@ import (
 // Definition describes one kind of accelerator as data. The built-in definitions are YAML files under vendors/; a
 // user adds one as a file in /etc/acceld/definitions.d. Fields with the tag `template:"runtime"` are Go templates
 // over [Runtime]. In fields with `template:"device"` only `{{.Address}}` and `{{.Number}}` are replaced, by the
-// device's own values; in fields with `template:"partition"` only `{{.Address}}`, `{{.Name}}` and `{{.Profile}}`.
+// device's own values; in fields with `template:"partition"` only `{{.Address}}`, `{{.Name}}` and `{{.Profile}}`; in
+// fields with `template:"node"` only `{{.Address}}` and `{{.IOMMUGroup}}`.
 type Definition struct {
 	// Kind is "<vendor>-<hardware>", such as "qemu-edu": lower-case letters, digits and one or more dashes.
 	Kind string `json:"kind"`
@@ -71,8 +72,13 @@ type Definition struct {
 	Repair *Repair `json:"repair,omitempty"`
 	// Settings are what can be set on a device, in the order in which it is set.
 	Settings []Setting `json:"settings,omitempty"`
+	// Functions says which virtual functions acceld makes of each device; nil if it makes none.
+	Functions *Functions `json:"functions,omitempty" privileged:"makes virtual functions"`
 	// Unrequested says which processes are reported that use a device although nobody gave it to them; nil reports all.
 	Unrequested *Unrequested `json:"unrequested,omitempty"`
+	// IgnoreConditions are conditions of a node that keep no upgrade and no repair from beginning, although they say
+	// that somebody else works on the node.
+	IgnoreConditions []MaintenanceCondition `json:"ignoreConditions,omitempty"`
 	// Health lists attributes that show the health of a device.
 	Health []HealthSource `json:"health,omitempty"`
 	// Log lists rules for the kernel log: which lines say something about a device.
@@ -135,6 +141,11 @@ type DriverDefinition struct {
 	// Takeover allows acceld to take devices from the drivers in Conflicts: it unbinds them and sets driver_override.
 	// Without it acceld only reports them.
 	Takeover bool `json:"takeover,omitempty" privileged:"takes devices from other drivers"`
+	// Override has acceld bind every device to Binds by the function's driver_override, for a driver that knows no
+	// device by its ids, such as vfio-pci, uio_pci_generic or pci-stub. What was there before is restored when the kind
+	// is no longer in force, and by a purge. A device that another driver has is taken only as Conflicts and Takeover
+	// allow.
+	Override bool `json:"override,omitempty" privileged:"binds devices to a driver that does not know them"`
 	// KABI is "weak" to accept installed modules of another kernel release if the version of every symbol that they
 	// need is the running kernel's (RHEL's weak-updates). Empty: the release must be the running one.
 	KABI string `json:"kabi,omitempty"`
@@ -333,7 +344,9 @@ type Runtime struct {
 type NodeSource struct {
 	// Glob is relative to the PCI function's sysfs directory, such as "accel/edu*", or begins with "/sys/". Every
 	// directory that it matches and that has a "dev" file is one device node, named by DEVNAME in its uevent file.
-	Glob string `json:"glob,omitempty" privileged:"gives out nodes of other devices" unless:"own"`
+	// {{.Address}} is the function's address, and {{.IOMMUGroup}} the number of its IOMMU group, or that of the
+	// partition's own function.
+	Glob string `json:"glob,omitempty" template:"node" privileged:"gives out nodes of other devices" unless:"own"`
 	// Siblings are the sysfs directories of further nodes of the same device that are not below the device, such as
 	// "/sys/class/accel/accel_controlD{{.Number}}". The number is the trailing number of the name that Glob matched.
 	Siblings []string `json:"siblings,omitempty" template:"device" privileged:"gives out nodes of other devices" unless:"numbered"`

@@ -14,13 +14,16 @@ type Facts struct {
 	Modules []LoadedModule  `json:"modules,omitempty"`
 	Runtime ContainerEngine `json:"runtime"`
 	Kubelet Kubelet         `json:"kubelet"`
-	// Cluster is the Kubernetes cluster; zero on a host without one. It is the only field that does not come from the
-	// host.
+	// Cluster is the Kubernetes cluster; zero on a host without one. It and Maintenance do not come from the host.
 	Cluster Cluster `json:"cluster,omitzero"`
 	// Inventory is the host's hardware; zero before it has been read, and in a copy of a machine.
 	Inventory Inventory `json:"inventory,omitzero"`
 	// Network are the PCI functions of network controllers, ordered by address.
 	Network []NetworkFunction `json:"network,omitempty"`
+	// Maintenance says who else works on the node, from the node's conditions. MaintenanceUnknown is true until the API
+	// server has been asked for the first time.
+	Maintenance        []Maintenance `json:"maintenance,omitempty"`
+	MaintenanceUnknown bool          `json:"maintenanceUnknown,omitempty"`
 	// Problems are sentences about what could not be read, each naming the file.
 	Problems []string `json:"problems,omitempty"`
 	// Notes are sentences about what was seen and is ignored because it is not the host's own, such as a process in a

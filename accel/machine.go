@@ -50,6 +50,8 @@ type Have struct {
 	Probe *ProbeHave `json:"probe,omitempty"`
 	// Contested says which devices other kinds recognise too, and who has them; nil if there are none.
 	Contested *Problem `json:"contested,omitempty"`
+	// SharedNode says which devices resolve to the same device node; nil if there are none.
+	SharedNode *Problem `json:"sharedNode,omitempty"`
 	// Failure is the last failed step that has not succeeded since; nil when none.
 	Failure *Failure `json:"failure,omitempty"`
 	// UpgradeReport is the node's report about an upgrade that a cluster policy orders. While it is unknown, the last

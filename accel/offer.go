@@ -33,6 +33,8 @@ const (
 	ByRepair Withholder = "repair"
 	// BySettings: what is configured about the device is not set yet, or waits until nobody has the device.
 	BySettings Withholder = "settings"
+	// ByGroup: another device is offered for the IOMMU group that it is in, or the host itself uses the group.
+	ByGroup Withholder = "group"
 )
 
 // Withheld says why a device is not offered. It is independent of the device's health, which may be perfect.
@@ -54,7 +56,7 @@ func (a Accelerator) WithheldBy(all ...Withholder) bool {
 // WithheldAlone reports whether the device is withheld for a reason of its own. All other reasons concern the whole
 // kind, whose status reports them once for all its devices.
 func (a Accelerator) WithheldAlone() bool {
-	return a.WithheldBy(ByReset, ByPartitioning, ByHandover, ByRepair, BySettings)
+	return a.WithheldBy(ByReset, ByPartitioning, ByHandover, ByRepair, BySettings, ByGroup)
 }
 
 // AwaitsReport reports whether the device is withheld for a moment: until the program of its kind says how it is

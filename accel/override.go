@@ -27,8 +27,12 @@ type KindConfig struct {
 	Repair *Repair `json:"repair,omitempty"`
 	// Settings are what is set on every device of the kind, by the names of the definition's Settings.
 	Settings map[string]SettingValue `json:"settings,omitempty"`
+	// Functions replaces the definition's Functions.
+	Functions *Functions `json:"functions,omitempty" privileged:"makes virtual functions"`
 	// Unrequested replaces the definition's Unrequested.
 	Unrequested *Unrequested `json:"unrequested,omitempty"`
+	// IgnoreConditions replaces the definition's IgnoreConditions.
+	IgnoreConditions []MaintenanceCondition `json:"ignoreConditions,omitempty"`
 	// Layout replaces the layout in the definition's Partitions.
 	Layout []Layout `json:"layout,omitempty"`
 }
@@ -74,11 +78,17 @@ func (k KindConfig) Problems() []string {
 		}
 	}
 	out = append(out, k.settingProblems()...)
+	if k.Functions != nil {
+		for _, text := range k.Functions.Problems() {
+			out = append(out, "functions."+text)
+		}
+	}
 	if k.Unrequested != nil {
 		for _, text := range k.Unrequested.Problems() {
 			out = append(out, "unrequested."+text)
 		}
 	}
+	out = append(out, IgnoreProblems(k.IgnoreConditions)...)
 	out = append(out, k.amounts()...)
 	for _, text := range BranchProblems(k.Driver.Branch, k.Driver.Version) {
 		out = append(out, "driver."+text)
@@ -149,7 +159,11 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	d.Sharing = cmp.Or(k.Sharing, d.Sharing)
 	d.Handover = cmp.Or(k.Handover, d.Handover)
 	d.Repair = cmp.Or(k.Repair, d.Repair)
+	d.Functions = cmp.Or(k.Functions, d.Functions)
 	d.Unrequested = cmp.Or(k.Unrequested, d.Unrequested)
+	if k.IgnoreConditions != nil {
+		d.IgnoreConditions = k.IgnoreConditions
+	}
 	d.Capacity = k.capacity(def.Capacity)
 	if d.Settings, misfit = k.settings(def); misfit != "" {
 		return nil, misfit

@@ -47,6 +47,8 @@ type PolicySpec struct {
 	Validation *Validation `json:"validation,omitempty"`
 	// Repair limits how nodes repair devices of Kinds; without it each node repairs as its definitions say.
 	Repair *RepairBudget `json:"repair,omitempty"`
+	// History keeps what devices of Kinds have been through in the cluster; without it only hosts do.
+	History *DeviceHistory `json:"history,omitempty"`
 	// DryRun changes nothing; the status says what would change.
 	DryRun bool `json:"dryRun,omitempty"`
 }
@@ -285,9 +287,16 @@ type PolicyConflict struct {
 // node and name the kind, it is the one with the highest priority, of equals the oldest, and then the first by name.
 // Dry runs never apply.
 func Governing(policies []Policy, labels map[string]string) (by map[string]*Policy, conflicts []PolicyConflict) {
+	return GoverningBy(policies, func(selector map[string]string) bool { return Has(labels, selector) })
+}
+
+// GoverningBy does the same for a node that says whether it has what a selector asks for.
+func GoverningBy(policies []Policy, has func(selector map[string]string) bool) (by map[string]*Policy,
+	conflicts []PolicyConflict,
+) {
 	by = map[string]*Policy{}
 	for _, p := range Precedence(policies) {
-		if p.Spec.DryRun || !p.Spec.Selects(labels) {
+		if p.Spec.DryRun || !has(p.Spec.NodeSelector) {
 			continue
 		}
 		for _, kind := range slices.Sorted(maps.Keys(p.Spec.Kinds)) {
@@ -335,6 +344,11 @@ func (s PolicySpec) Problems() []string {
 	if s.Repair != nil {
 		for _, text := range s.Repair.problems() {
 			out = append(out, "repair."+text)
+		}
+	}
+	if s.History != nil {
+		for _, text := range s.History.problems() {
+			out = append(out, "history."+text)
 		}
 	}
 	if s.Partition != nil {

@@ -204,8 +204,8 @@ func TestEveryFieldIsDecided(t *testing.T) {
 	undecided(got, rules, reflect.TypeFor[Definition]())
 	undecided(got, rules, reflect.TypeFor[KindConfig]())
 	want := map[string]int{
-		"Belonging": 2, "Capacity": 4, "CustomStep": 6, "Definition": 29, "DriverDefinition": 7,
-		"Edits": 3, "Handover": 3, "HealthSource": 5, "KindConfig": 11, "KindDriverOverride": 4, "Layout": 2,
+		"Belonging": 2, "Capacity": 4, "CustomStep": 6, "Definition": 30, "DriverDefinition": 7,
+		"Edits": 3, "Handover": 3, "HealthSource": 5, "KindConfig": 12, "KindDriverOverride": 4, "Layout": 2,
 		"Libraries": 3, "Limit": 7, "LogRule": 4, "LogStep": 2, "Match": 4, "MetricSource": 7,
 		"Module": 6, "NodeSource": 2, "Partitions": 11, "Profile": 5, "Programs": 2, "Repair": 6, "Setting": 11,
 		"Share": 4, "ShareOf": 4, "Sharing": 4,

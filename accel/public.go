@@ -14,7 +14,8 @@ func (m Machine) Public() Machine {
 			Kind: def.Kind, Title: def.Title, Enabled: def.Enabled, Vendor: def.Vendor, Resource: def.Resource,
 			Rename: def.Rename, After: def.After, Match: def.Match, Except: def.Except, Allocation: def.Allocation,
 			Sharing: def.Sharing, Repair: def.Repair, Unrequested: reportOnly(def.Unrequested),
-			Driver: DriverDefinition{Version: def.Driver.Version, Binds: def.Driver.Binds},
+			IgnoreConditions: def.IgnoreConditions,
+			Driver:           DriverDefinition{Version: def.Driver.Version, Binds: def.Driver.Binds},
 		}
 		if h := def.Handover; h != nil { // what it runs and writes is nobody's business
 			m.Want.Kinds[kind].Handover = &Handover{Leftovers: h.Leftovers, Scrub: h.Scrub, Timeout: h.Timeout}

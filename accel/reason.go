@@ -100,6 +100,9 @@ const (
 	DeviceUnreachable    Reason = "DeviceUnreachable"
 	BusErrors            Reason = "BusErrors"
 	DeviceContested      Reason = "DeviceContested"
+	GroupShared          Reason = "GroupShared"
+	NodeShared           Reason = "NodeShared"
+	NoIOMMUGroup         Reason = "NoIOMMUGroup"
 	LinkDegraded         Reason = "LinkDegraded"
 	LimitExceeded        Reason = "LimitExceeded"
 	Unstable             Reason = "Unstable"
@@ -114,6 +117,10 @@ const (
 	SettingPending       Reason = "SettingPending"
 	SettingFailed        Reason = "SettingFailed"
 	SettingContested     Reason = "SettingContested"
+	FunctionsUnsupported Reason = "FunctionsUnsupported"
+	FunctionsRefused     Reason = "FunctionsRefused"
+	FunctionsFewer       Reason = "FunctionsFewer"
+	FunctionsInUse       Reason = "FunctionsInUse"
 	UnrequestedUse       Reason = "UnrequestedUse"
 	ArtifactNotFound     Reason = "ArtifactNotFound"
 	ArtifactInvalid      Reason = "ArtifactInvalid"
@@ -147,6 +154,7 @@ const (
 	DevicePartitioned    Reason = "DevicePartitioned"
 	PartitionAbsent      Reason = "PartitionAbsent"
 	WaitingForSlot       Reason = "WaitingForSlot"
+	UnderMaintenance     Reason = "UnderMaintenance"
 	NotProven            Reason = "NotProven"
 	DriverChanging       Reason = "DriverChanging"
 	SpecPending          Reason = "SpecPending"
@@ -206,7 +214,8 @@ func driverReasons() []ReasonDoc {
 		{OtherModuleLoaded, "A module with the right name but different content is loaded.", ActorOperator, "Unload it when it is not in use (`acceld driver unload`); acceld does not touch a driver it did not choose.", true},
 		{InUse, "The driver, or the device, is in use by the named processes.", ActorOperator, "End the named processes or pods, then try again.", false},
 		{ConflictDriver, "Another driver owns the device.", ActorOperator, "Do what the message says: allow `driver.takeover`, unbind the named driver or blacklist it.", true},
-		{ProbeFailed, "The module was loaded but refused a device.", ActorVendor, "The message quotes the kernel; check the device.", true},
+		{ProbeFailed, "The module was loaded but refused a device.", ActorVendor, "The message quotes the kernel if it said anything; check the device. A driver that knows no devices by their ids, such as those for virtual machines, needs `driver.override` in the definition.", true},
+		{NoIOMMUGroup, "A device is in no IOMMU group, and containers of its kind are to get the node of the group.", ActorOperator, "Switch the IOMMU on: in the firmware, and on the kernel's command line if it is off there. In a virtual machine, give it an IOMMU.", true},
 		{NodeMissing, "The driver is bound but a device node is missing.", ActorOperator, "Check devtmpfs and udev on the host.", false},
 		{LoadTimeout, "The module did not finish its initialisation in time.", ActorVendor, "The load continues in the kernel; a reboot may be needed.", true},
 		{LoadFailed, "The kernel refused the module for a reason that acceld has no code for.", ActorVendor, "The message has the error number and quotes the kernel.", true},
@@ -251,6 +260,10 @@ func nodeReasons() []ReasonDoc {
 		{SettingPending, "What is configured about a device is not set yet.", ActorAgent, "None: the message says what it waits for. acceld offers the device as soon as it is set.", false},
 		{SettingFailed, "A device does not have a setting that is configured.", ActorOperator, "Correct `settings` of the kind as the message says, or leave the setting out. The device is offered as it is.", false},
 		{SettingContested, "Something else keeps changing a setting of a device, and acceld has stopped writing it.", ActorOperator, "Find what else sets it, such as a vendor's agent or a script at boot, and stop that, or leave the setting out. acceld begins again when the configuration changes.", false},
+		{FunctionsUnsupported, "A device cannot have virtual functions: it has none (SR-IOV), or its driver makes none.", ActorOperator, "Leave `functions` out, or use a driver that makes them. The device may have to be told to in its firmware, with its vendor's tool.", false},
+		{FunctionsRefused, "The driver of a device, or the kernel, refused to make the configured virtual functions.", ActorOperator, "The message quotes the kernel; its log says more. Often the machine's firmware lacks SR-IOV or memory for the functions (`pci=realloc`), or somebody has a function.", false},
+		{FunctionsFewer, "More virtual functions are configured than a device, or its driver, allows.", ActorOperator, "Lower `functions.count` to what the message says. The device is as it was.", false},
+		{FunctionsInUse, "The number of virtual functions of a device changes as soon as nobody has one of them.", ActorAgent, "None: the message says who has them. acceld gives out none of them meanwhile.", false},
 		{UnrequestedUse, "A process uses a device although nobody gave it the device.", ActorCluster, "Let it request the device, or end it. If it may use every device, name its service or its namespace in `unrequested.beside` of the kind.", false},
 	}
 }
@@ -268,6 +281,8 @@ func claimReasons() []ReasonDoc {
 		{DevicePartitioned, "A device is divided into partitions and is not given out whole.", ActorAgent, "None: acceld offers its partitions, and the whole device as soon as it is no longer divided.", false},
 		{PartitionAbsent, "A device is not divided into this partition, although it could be.", ActorOperator, "Divide the device with its vendor's tools if you want the partition.", false},
 		{DeviceContested, "Several kinds recognise the same device; only the one that the message names has it.", ActorOperator, "Add an `except` row to one of the definitions, say in `after` which kind adds to which, or disable a kind.", false},
+		{GroupShared, "A device shares its IOMMU group with another one, and the kernel gives a group to one owner.", ActorOperator, "None if that is intended: whoever has the device that the message names has the whole group. Otherwise put the cards into slots with groups of their own, or unbind the driver of the host that the message names.", false},
+		{NodeShared, "Several devices of a kind resolve to the same device node.", ActorOperator, "Correct `nodes` of the definition, so that each device has its own. A node that all devices share belongs into `container.nodes`.", true},
 	}
 }
 
@@ -289,6 +304,7 @@ func changeReasons() []ReasonDoc {
 		{RolledBack, "The new driver failed, and acceld rolled back to the previous one.", ActorVendor, "The message says what failed; acceld does not try the new driver again until it, the kernel or the configuration changes.", true},
 		{RollbackFailed, "The new driver failed, and the previous one could not be loaded either: no driver serves.", ActorOperator, "The message says why both failed; acceld tries the previous driver again by itself. Check the kernel log; reboot if modules are stuck.", false},
 		{WaitingForSlot, "The new driver is ready, and the cluster's controller has not let this node continue yet.", ActorCluster, "None while the policy's limits withhold a slot; `kubectl get acceleratorpolicies` says what the node waits for. Without the controller the upgrade does not continue.", false},
+		{UnderMaintenance, "Somebody else works on the node, or will: acceld does not begin to replace a driver that works.", ActorCluster, "None: acceld begins when the condition that the message names is no longer True. If nobody works on the node any more, set that condition to False, or name it in `ignoreConditions` of the kind.", false},
 		{PolicyInvalid, "A policy of the cluster cannot be used on this node.", ActorCluster, "Correct the named field of the AcceleratorPolicy; what was in force stays in force.", true},
 		{PolicyRefused, "A policy of the cluster brings what this host does not take from the cluster.", ActorOperator, "Put the named part into the host's own files, or set `policies.definitions` in the agent's configuration; the rest of the policy is in force.", true},
 		{EvictionRefused, "The API server refuses to evict a pod that uses the driver.", ActorCluster, "Check the pod's disruption budget; acceld tries the eviction again by itself.", false},

@@ -141,6 +141,8 @@ type RepairHave struct {
 	Common bool `json:"common,omitempty"`
 	// Would is whether the dry run would reset it now.
 	Would bool `json:"would,omitempty"`
+	// Evicts is whether acceld has begun to evict the pods that have the device.
+	Evicts bool `json:"evicts,omitempty"`
 	// Asks is whether the device waits for, or uses, the permission of the policy that limits repairs.
 	Asks bool `json:"asks,omitempty"`
 }

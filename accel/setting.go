@@ -109,7 +109,7 @@ func (def *Definition) Setting(name string) (s Setting, found bool) {
 
 // Sets reports whether something is to be set on the devices of the kind.
 func (def *Definition) Sets() bool {
-	return slices.ContainsFunc(def.Settings, func(s Setting) bool { return s.Value != "" })
+	return slices.ContainsFunc(def.AllSettings(), func(s Setting) bool { return s.Value != "" })
 }
 
 // numeric reports whether a number can be configured.
@@ -221,6 +221,9 @@ func (s Setting) problems(program bool) (out []string) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if !SettingName(s.Name) {
 		bad("name: %.80q is not a name such as powerLimitWatts", s.Name)
+	}
+	if s.OfFunctions() {
+		bad("name: %q is what the field functions sets", s.Name)
 	}
 	if s.File == "" && !program {
 		bad("file: is needed, because the kind has no probe program")

@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -28,13 +29,15 @@ type SettingHave struct {
 	Message string       `json:"message,omitempty"`
 	// Drifts is how often the value was found changed by something else since the agent started.
 	Drifts int `json:"drifts,omitempty"`
+	// Cause is the reason, if it is none that all settings have in common.
+	Cause Reason `json:"reason,omitempty"`
 }
 
 // Reason returns the reason of a setting that is not as configured and does not wait; empty for others.
 func (h SettingHave) Reason() Reason {
 	switch h.State {
 	case SettingRefused, SettingUnsupported:
-		return SettingFailed
+		return cmp.Or(h.Cause, SettingFailed)
 	case SettingGivenUp:
 		return SettingContested
 	}

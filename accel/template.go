@@ -16,6 +16,7 @@ const (
 	DeviceTemplate  TemplateKind = "device"  // {{.Address}} and {{.Number}}
 	// PartitionTemplate: {{.Address}}, {{.Name}} and {{.Profile}}
 	PartitionTemplate TemplateKind = "partition"
+	NodeTemplate      TemplateKind = "node" // {{.Address}} and {{.IOMMUGroup}}
 )
 
 // Templates calls visit for every text of def that may be a template, with the path of its field, such as
@@ -67,6 +68,18 @@ func joinField(a, b string) string {
 		return b
 	}
 	return a + "." + b
+}
+
+// GroupTemplate is what a text has where the number of the device's IOMMU group goes.
+const GroupTemplate = "{{.IOMMUGroup}}"
+
+// NodeText fills a template of the kind [NodeTemplate]. An empty group is not filled in: there is none.
+func NodeText(text, address, group string) string {
+	text = strings.ReplaceAll(text, AddressTemplate, address)
+	if group != "" {
+		text = strings.ReplaceAll(text, GroupTemplate, group)
+	}
+	return text
 }
 
 // AddressTemplate is what a text has where the address of a device goes.

@@ -15,6 +15,8 @@ type Want struct {
 	// PoliciesUnknown is true while the cluster's policies should be read but never have been. Until then no driver in
 	// use is replaced.
 	PoliciesUnknown bool `json:"policiesUnknown,omitempty"`
+	// InCluster are the kinds whose devices have their history kept in the cluster too, sorted.
+	InCluster []string `json:"inCluster,omitempty"`
 	// Problem says why the configuration on disk is unusable; the previous one then stays in effect.
 	Problem *Problem `json:"problem,omitempty"`
 }

@@ -306,7 +306,11 @@ func (a *Agent) loopOptions(want accel.Want, node string) loop.Options {
 	if a.kube != nil {
 		o.KubeSync = func() loop.Sync {
 			s := a.kube.State()
-			return loop.Sync{Labelled: s.Labelled, Problem: s.Problem, Handshakes: loop.Handshakes(s.NodeAnnotations)}
+			return loop.Sync{
+				Labelled: s.Labelled, Problem: s.Problem, Handshakes: loop.Handshakes(s.NodeAnnotations),
+				Maintenance: s.Maintenance, MaintenanceUnknown: !s.Asked,
+				Drained: s.NodeAnnotations[accel.DrainAnnotation] != "",
+			}
 		}
 	}
 	return o

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"os"
 	"regexp"
+	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
@@ -30,7 +31,10 @@ func (a *Agent) connect(node string) (connected bool, problem *accel.Problem) {
 	if os.Getenv("POD_NAMESPACE") != "" {
 		origin = kube.OriginPod
 	}
-	a.kube = kube.New(kube.Config{Client: client, Node: node, Log: a.Log, Origin: origin, OnChange: a.nodeChanged})
+	a.kube = kube.New(kube.Config{
+		Client: client, Node: node, Log: a.Log, Origin: origin, OnChange: a.nodeChanged, Quiet: !a.Config.Maintenance,
+		Past: func(kind string, x accel.Accelerator) (accel.Past, bool) { return a.history.Past(kind, x, time.Now()) },
+	})
 	return true, nil
 }
 

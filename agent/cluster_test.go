@@ -32,7 +32,8 @@ func apiServer(t *testing.T, version *atomic.Pointer[string]) (kubeconfig string
 			<-r.Context().Done()
 		case strings.HasPrefix(r.URL.Path, "/api/v1/nodes/"):
 			fmt.Fprint(w,
-				`{"kind":"Node","apiVersion":"v1","metadata":{"name":"node-a","uid":"u","resourceVersion":"1"}}`)
+				`{"kind":"Node","apiVersion":"v1","metadata":{"name":"node-a","uid":"u","resourceVersion":"1"},
+				"status":{"conditions":[{"type":"MaintenancePlanned","status":"True","reason":"Fan"}]}}`)
 		default:
 			w.WriteHeader(http.StatusNotFound)
 		}
@@ -99,6 +100,10 @@ func TestClusterVersion(t *testing.T) {
 	}
 	if got := a.loop.Machine().Facts.Cluster; got != (accel.Cluster{Version: "1.37"}) {
 		t.Errorf("%+v", got)
+	}
+	if got := a.loop.Machine().Facts; len(got.Maintenance) != 1 || got.Maintenance[0].Reason != "Fan" ||
+		got.MaintenanceUnknown {
+		t.Errorf("who else works on the node: %v, unknown %v", got.Maintenance, got.MaintenanceUnknown)
 	}
 }
 

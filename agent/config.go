@@ -30,6 +30,8 @@ type Config struct {
 	Kubernetes string
 	// Policies tells whether the agent reads the cluster's policies if it has credentials.
 	Policies bool
+	// Maintenance tells whether the agent says on its node that it works on it.
+	Maintenance bool
 	// PolicyTrust is what definitions and overrides of policies may contain.
 	PolicyTrust accel.PolicyTrust
 	// Allocation is how pods get devices if neither the kind's own options nor its definition say it. Empty means the
@@ -98,10 +100,11 @@ func (b BuildConfig) MemoryBytes(total int64) int64 {
 type rawConfig struct {
 	Node       string `json:"node,omitempty"`
 	Kubernetes struct {
-		Enabled    string           `json:"enabled,omitempty"`
-		Kubeconfig string           `json:"kubeconfig,omitempty"`
-		Allocation accel.Allocation `json:"allocation,omitempty"`
-		Policies   string           `json:"policies,omitempty"`
+		Enabled     string           `json:"enabled,omitempty"`
+		Kubeconfig  string           `json:"kubeconfig,omitempty"`
+		Allocation  accel.Allocation `json:"allocation,omitempty"`
+		Policies    string           `json:"policies,omitempty"`
+		Maintenance string           `json:"maintenance,omitempty"`
 	} `json:"kubernetes,omitzero"`
 	Policies struct {
 		Definitions accel.PolicyTrust `json:"definitions,omitempty"`
@@ -158,6 +161,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		LogLevel: cmp.Or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Trust: raw.Trust, Kinds: raw.Kinds,
 		Mirrors:     raw.Mirrors,
 		Policies:    switched(raw.Kubernetes.Policies) != "off",
+		Maintenance: switched(raw.Kubernetes.Maintenance) != "off",
 		PolicyTrust: accel.PolicyTrust(switched(string(cmp.Or(raw.Policies.Definitions, accel.PolicyTrustData)))),
 		Compatible:  raw.Endpoint.Compatible, Hosts: raw.Endpoint.Hosts, Remote: raw.Endpoint.Remote,
 	}
@@ -175,7 +179,8 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		}
 	}
 	var errs []error
-	errs = append(errs, oneOf("kubernetes.policies", cmp.Or(switched(raw.Kubernetes.Policies), "on"), "on, off"))
+	errs = append(errs, oneOf("kubernetes.policies", cmp.Or(switched(raw.Kubernetes.Policies), "on"), "on, off"),
+		oneOf("kubernetes.maintenance", cmp.Or(switched(raw.Kubernetes.Maintenance), "on"), "on, off"))
 	for _, d := range []struct {
 		field, text, otherwise string
 		into                   *time.Duration

@@ -123,6 +123,10 @@ func TestConfigSwitch(t *testing.T) {
 		if problem != nil || c.Policies != want {
 			t.Errorf("policies %s: %v, %v", written, c.Policies, problem)
 		}
+		c, problem = ParseConfig("it", []byte("kubernetes: {maintenance: "+written+"}"))
+		if problem != nil || c.Maintenance != want {
+			t.Errorf("maintenance %s: %v, %v", written, c.Maintenance, problem)
+		}
 	}
 }
 
@@ -171,6 +175,8 @@ func TestConfigRefusals(t *testing.T) {
 			"kinds.a.sharing: is for allocation devicePlugin",
 		},
 		{"policies", "kubernetes: {policies: maybe}", "not one of on, off"},
+		{"maintenance", "kubernetes: {maintenance: maybe}", "kubernetes.maintenance: \"maybe\" is not one of on, off"},
+		{"condition", "kinds: {a: {ignoreConditions: [Ready]}}", `kinds.a.ignoreConditions[0]: "Ready" is not one of`},
 		{"switch", "kubernetes: {enabled: maybe}", "not one of auto, on, off"},
 		{"memory", "build: {memory: 90}", `build.memory: "90" is neither a share`},
 		{"memory share", "build: {memory: 120%}", `build.memory: "120%" is not from`},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -113,7 +114,29 @@ func (u *users) of(
 	holders := u.others(u.driver.Holders(def, accs))
 	held, silent := u.held(ctx, def)
 	claims, unread := u.claimed(ctx, def)
-	return NameClaimants(nameHolders(holders, held, accs), claims), cmp.Or(silent, unread)
+	all, problem := NameClaimants(nameHolders(holders, held, accs), claims), cmp.Or(silent, unread)
+	more, unknown := u.onFunctions(ctx, accs)
+	return append(all, more...), cmp.Or(problem, unknown)
+}
+
+// onFunctions returns the pods that were given a virtual function of one of the devices as a device of another kind:
+// the functions vanish with the driver of the devices. It returns a problem if there may be more.
+func (u *users) onFunctions(ctx context.Context, accs []accel.Accelerator) ([]accel.Holder, *accel.Problem) {
+	var ids []string
+	for _, a := range accs {
+		ids = append(ids, driver.NewFunctions(u.driver).Of(a.ID)...)
+	}
+	var out []accel.Holder
+	var problem *accel.Problem
+	for _, f := range functionDevices(u.machine(), ids) {
+		held, silent := u.held(ctx, f.def)
+		maps.DeleteFunc(held, func(id string, _ []deviceplugin.PodRef) bool { return id != f.device.ID })
+		claims, unread := u.claimed(ctx, f.def)
+		claims = slices.DeleteFunc(slices.Clone(claims), func(h dra.Holder) bool { return h.Device != f.device.ID })
+		out = append(out, NameClaimants(nameHolders(nil, held, []accel.Accelerator{f.device}), claims)...)
+		problem = cmp.Or(problem, silent, unread)
+	}
+	return out, problem
 }
 
 // podsOn names the pods that were given a device or a part of it, or have a process on it. If that is unknown, it

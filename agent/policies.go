@@ -143,6 +143,17 @@ func (p Policies) Apply(defs map[string]*accel.Definition, trust accel.PolicyTru
 	return out, problems
 }
 
+// InCluster returns the kinds whose devices have their history kept in the cluster, sorted.
+func (p Policies) InCluster() (kinds []string) {
+	by, _ := accel.Governing(p.All, p.Labels)
+	for _, kind := range slices.Sorted(maps.Keys(by)) {
+		if by[kind].Spec.History != nil {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
 // Order returns the definitions with the name of the policy that orders their upgrades, and what it asks of the driver.
 // Call it after all overrides.
 func (p Policies) Order(defs map[string]*accel.Definition) map[string]*accel.Definition {

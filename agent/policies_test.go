@@ -174,3 +174,29 @@ func TestPolicyTrust(t *testing.T) {
 		t.Errorf("%v", problem)
 	}
 }
+
+// TestInCluster: the history of a kind is kept in the cluster if the policy that governs it says so.
+func TestInCluster(t *testing.T) {
+	kept := &accel.DeviceHistory{}
+	kinds := func(names ...string) map[string]accel.KindConfig {
+		all := map[string]accel.KindConfig{}
+		for _, name := range names {
+			all[name] = accel.KindConfig{}
+		}
+		return all
+	}
+	p := Policies{Labels: map[string]string{"pool": "a"}, All: []accel.Policy{
+		{Name: "strong", Spec: accel.PolicySpec{Priority: 1, Kinds: kinds("k-x")}},
+		{Name: "weak", Spec: accel.PolicySpec{Kinds: kinds("k-x", "k-z", "k-y"), History: kept}},
+		{Name: "dry", Spec: accel.PolicySpec{Kinds: kinds("k-d"), History: kept, DryRun: true}},
+		{Name: "other", Spec: accel.PolicySpec{
+			Kinds: kinds("k-o"), History: kept, NodeSelector: map[string]string{"pool": "b"},
+		}},
+	}}
+	if got := p.InCluster(); !slices.Equal(got, []string{"k-y", "k-z"}) {
+		t.Errorf("%v", got)
+	}
+	if got := (Policies{}).InCluster(); got != nil {
+		t.Errorf("%v", got)
+	}
+}

@@ -107,6 +107,7 @@ func (r *reloader) reread(ctx context.Context) {
 		r.Log.Warn("configuration not taken over yet", "reason", pending.Reason, "message", pending.Message)
 	}
 	r.want.Problem, r.want.PoliciesUnknown = cmp.Or(pending, firstProblem(s.Unfit)), s.PoliciesUnknown
+	r.want.InCluster = s.Policies.InCluster()
 	if p := r.want.Problem; pending == nil && p != nil && differs(shown, p) {
 		r.Log.Warn("policy left out", "reason", p.Reason, "message", p.Message)
 	}

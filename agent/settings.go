@@ -10,6 +10,7 @@ func (a *Agent) newSettings() *settings.Keeper {
 	return settings.New(settings.Options{
 		Host: a.Host, Ledger: a.Ledger, Log: a.Log, Every: a.Config.SampleEvery,
 		Follow: func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
-		Users:  repairs{a}.usersOf, Told: a.programs.Settings, Set: a.programs.Set, Changed: a.changed,
+		Users:  repairs{a}.usersOf, FunctionUsers: a.functionUsers, Told: a.programs.Settings, Set: a.programs.Set,
+		Changed: a.changed,
 	})
 }

@@ -285,7 +285,7 @@ func (s *Setup) Runtime(facts accel.Facts) *runtime.Runtime {
 func (s *Setup) Want() accel.Want {
 	return accel.Want{
 		Hook: s.Config.Hook && HookProgram() != "", CDI: s.Config.CDI, Kinds: s.Kinds,
-		PoliciesUnknown: s.PoliciesUnknown,
+		PoliciesUnknown: s.PoliciesUnknown, InCluster: s.Policies.InCluster(),
 	}
 }
 

@@ -101,6 +101,7 @@ func (a *Agent) list(node string) ([]Task, error) {
 		newTask("device handover", a.handover.Run),
 		newTask("device repair", a.repair.Run),
 		newTask("device settings", a.settings.Run),
+		newTask("devices given back", a.giveBack),
 		newTask("use without a request", a.usage.Run),
 		newTask("hooks", a.serveHooks),
 		newTask("configuration", a.reloader.run),

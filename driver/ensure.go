@@ -187,6 +187,9 @@ func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.
 	if d.look(def, accs).missing {
 		return accel.DriverHave{}, nil
 	}
+	if problem := d.takeover.reserve(def, accs); problem != nil {
+		return accel.DriverHave{}, problem
+	}
 	d.devices.MakeNodes(def, accs, true)
 	for _, v := range d.devices.Observe(def, accs) {
 		d.reprobe(ctx, v)

@@ -22,6 +22,10 @@ const (
 	// NoteTakeover is a PCI function that acceld took from another driver. Its name is the PCI address and its text
 	// the name of the driver, empty if it had none.
 	NoteTakeover = "takeover"
+	// NoteOverride is a PCI function that acceld bound by driver_override for a kind whose driver knows no ids
+	// (driver.override). Its name is the PCI address and its text the kind and the driver. What was there before is in
+	// a NoteTakeover.
+	NoteOverride = "override"
 )
 
 // PurgeOptions choose what a purge does.
@@ -200,17 +204,25 @@ func (t takeover) giveBackAll(ctx context.Context, o PurgeOptions) ([]ledger.Out
 	if err != nil {
 		return nil, accel.ProblemOf(err, "cannot know which devices acceld took")
 	}
+	overrides, err := t.ledger.Notes(NoteOverride)
+	if err != nil {
+		return nil, accel.ProblemOf(err, "cannot know which devices acceld has bound")
+	}
 	var out []ledger.Outcome
 	for _, n := range slices.Backward(notes) {
 		result := ledger.Outcome{Path: devices.Dir(n.Name), Action: ledger.Restored, Detail: t.returned(n)}
 		if o.KeepDrivers {
 			result.Action, result.Detail = ledger.Kept, "the device stays with its driver"
+		} else if other := t.reboundTo(n.Name, overrides); other != "" {
+			result.Action, result.Detail = ledger.Kept, fmt.Sprintf("somebody else has bound it to %q", other)
 		} else if problem := t.giveBackDevice(ctx, n, o.DryRun); problem != nil {
 			result = leftBecause(result.Path, problem)
 		}
 		if result.Action != ledger.Left && !o.DryRun {
-			if err := t.ledger.Forget(NoteTakeover, n.Name); err != nil {
-				return out, accel.ProblemOf(err, "cannot forget the takeover of %q", n.Name)
+			for _, note := range []string{NoteTakeover, NoteOverride} {
+				if err := t.ledger.Forget(note, n.Name); err != nil {
+					return out, accel.ProblemOf(err, "cannot forget the takeover of %q", n.Name)
+				}
 			}
 		}
 		out = append(out, result)
@@ -232,12 +244,17 @@ func (t takeover) returned(n ledger.Note) string {
 // giveBackDevice returns a device to the driver that it had.
 func (t takeover) giveBackDevice(ctx context.Context, n ledger.Note, dry bool) *accel.Problem {
 	dir := devices.Dir(n.Name)
-	bound := ""
-	if link, err := t.h.Readlink(path.Join(dir, "driver")); err == nil {
-		bound = path.Base(link)
-	}
-	if !t.h.Exists(dir) || bound == n.Text || dry {
+	bound := t.bound(n.Name)
+	if !t.h.Exists(dir) || bound == n.Text {
 		return nil // the device is gone, or somebody else has already returned it
+	}
+	if bound != "" {
+		if problem := t.held(n.Name); problem != nil {
+			return problem
+		}
+	}
+	if dry {
+		return nil
 	}
 	if bound != "" {
 		if err := t.operate(ctx, "unbind", n.Name, path.Join(dir, "driver/unbind")); err != nil {

@@ -101,7 +101,7 @@ func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devi
 	if i := slices.IndexFunc(facts.PCI, func(f accel.PCIDevice) bool { return f.Address == id }); i >= 0 &&
 		facts.PCI[i].SRIOV.NumVFs > 0 {
 		return accel.Problemf(accel.ResetShared,
-			"device %q has %d virtual functions, which would go with it: write 0 to its sriov_numvfs first", id,
+			"device %q has %d virtual functions, which would go with it: write 0 to its sriov_numvfs first, or leave functions out of the configuration", id,
 			facts.PCI[i].SRIOV.NumVFs)
 	}
 	named := func(other string) bool {

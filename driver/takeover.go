@@ -75,6 +75,8 @@ func (t takeover) mayTake(def *accel.Definition, v devices.Device) *accel.Proble
 		return accel.Problemf(accel.ConflictDriver, "%s: set driver.takeover, or use %s", is, blacklist)
 	case v.Kept != "" && v.Kept != def.Driver.Binds:
 		return accel.Problemf(accel.ConflictDriver, "%s, and kept for driver %q by driver_override", is, v.Kept)
+	case def.Driver.Override && t.devices.Bridge(v.ID):
+		return accel.Problemf(accel.ConflictDriver, "%s, and is a bridge, which leads to other devices", is)
 	case t.devices.ShowsConsole(v.ID):
 		return accel.Problemf(accel.ConflictDriver, "%s, and shows the machine's console, which would be lost: use %s",
 			is, blacklist)
@@ -203,9 +205,12 @@ func (t takeover) take(ctx context.Context, def *accel.Definition, accs []accel.
 ) *accel.Problem {
 	taken, problem := t.wanted(def, accs)
 	if problem != nil && t.devices.AnyFree(def, accs) {
-		return nil // the free devices are served; Probe names the others
+		return t.reserve(def, accs) // the free devices are served; Probe names the others
 	}
 	if problem != nil {
+		return problem
+	}
+	if problem := t.reserve(def, accs); problem != nil {
 		return problem
 	}
 	if len(taken) > 0 {
@@ -213,20 +218,33 @@ func (t takeover) take(ctx context.Context, def *accel.Definition, accs []accel.
 	}
 	for _, v := range taken {
 		dir := devices.Dir(v.ID)
-		if err := t.ledger.Note(NoteTakeover, v.ID, v.Bound); err != nil {
-			return accel.ProblemOf(err, "cannot take device %q from driver %q", v.ID, v.Bound)
+		if problem := t.keep(def, v); problem != nil {
+			return problem
 		}
-		t.point("takeover noted")
-		if err := t.ledger.Attribute(path.Join(dir, "driver_override"), def.Driver.Binds); err != nil {
-			return accel.ProblemOf(err, "cannot keep device %q for driver %q", v.ID, def.Driver.Binds)
-		}
-		t.point("device kept")
 		if err := t.operate(ctx, "unbind", v.ID, path.Join(dir, "driver/unbind")); err != nil {
 			return accel.ProblemOf(err, "cannot take device %q from driver %q", v.ID, v.Bound)
 		}
 		t.point("device unbound")
 		t.log.Info("device taken over", "kind", def.Kind, "device", v.ID, "from", v.Bound)
 	}
+	return nil
+}
+
+// keep records which driver has a device, and keeps the device for ours by driver_override.
+func (t takeover) keep(def *accel.Definition, v devices.Device) *accel.Problem {
+	if def.Driver.Override {
+		if err := t.ledger.Note(NoteOverride, v.ID, overrideText(def)); err != nil {
+			return accel.ProblemOf(err, "cannot keep device %q for driver %q", v.ID, def.Driver.Binds)
+		}
+	}
+	if err := t.ledger.Note(NoteTakeover, v.ID, v.Bound); err != nil {
+		return accel.ProblemOf(err, "cannot take device %q from driver %q", v.ID, v.Bound)
+	}
+	t.point("takeover noted")
+	if err := t.ledger.Attribute(path.Join(devices.Dir(v.ID), "driver_override"), def.Driver.Binds); err != nil {
+		return accel.ProblemOf(err, "cannot keep device %q for driver %q", v.ID, def.Driver.Binds)
+	}
+	t.point("device kept")
 	return nil
 }
 
@@ -270,11 +288,7 @@ func (t takeover) giveBack(ctx context.Context, def *accel.Definition, accs []ac
 		if i < 0 || seen[i].Bound == def.Driver.Binds {
 			continue
 		}
-		// The ledger records the path with links resolved, below /sys/devices.
-		override := func(p string) bool { return strings.HasSuffix(p, "/"+n.Name+"/driver_override") }
-		if _, err := t.ledger.Undo(ledger.UndoOptions{Only: override}); err != nil {
-			t.log.Warn("cannot clear what keeps a device for a driver", "device", n.Name, "error", err)
-		}
+		t.unkeep(n.Name)
 		if seen[i].Bound == "" {
 			if problem := t.giveBackDevice(ctx, n, false); problem != nil {
 				t.log.Warn("a device cannot be given back", "device", n.Name, "driver", n.Text, "problem", problem)
@@ -282,8 +296,24 @@ func (t takeover) giveBack(ctx context.Context, def *accel.Definition, accs []ac
 			}
 			t.log.Info("device given back", "kind", def.Kind, "device", n.Name, "to", n.Text)
 		}
-		if err := t.ledger.Forget(NoteTakeover, n.Name); err != nil {
-			t.log.Warn("a device that was given back is still on record", "device", n.Name, "error", err)
+		t.forget(n.Name)
+	}
+}
+
+// unkeep restores driver_override of a device.
+func (t takeover) unkeep(id string) {
+	// The ledger records the path with links resolved, below /sys/devices.
+	override := func(p string) bool { return strings.HasSuffix(p, "/"+id+"/driver_override") }
+	if _, err := t.ledger.Undo(ledger.UndoOptions{Only: override}); err != nil {
+		t.log.Warn("cannot clear what keeps a device for a driver", "device", id, "error", err)
+	}
+}
+
+// forget removes what is on record about a device that was given back.
+func (t takeover) forget(id string) {
+	for _, note := range []string{NoteTakeover, NoteOverride} {
+		if err := t.ledger.Forget(note, id); err != nil {
+			t.log.Warn("a device that was given back is still on record", "device", id, "error", err)
 		}
 	}
 }

@@ -111,7 +111,7 @@ func (l *loader) users(def *accel.Definition, accs []accel.Accelerator, modules 
 	for _, id := range l.devices.Others(names, accs) {
 		who = append(who, accel.Holder{Other: "device " + id + ", which is not of this kind"})
 	}
-	return who
+	return Functions{l.Driver}.add(who, accs)
 }
 
 // strangers are the users apart from the kind's own companions, which are stopped before an unload.
@@ -122,7 +122,9 @@ func (l *loader) strangers(def *accel.Definition, accs []accel.Accelerator,
 }
 
 // Holders returns who uses the driver of the kind: processes that have a device node open or mapped, except its
-// companions, and other modules. A use that the kernel counts but that nobody can be named for is one holder.
+// companions, other modules, and whoever has a virtual function of a device. A use that the kernel counts but that
+// nobody can be named for is one holder.
 func (d *Driver) Holders(def *accel.Definition, accs []accel.Accelerator) []accel.Holder {
-	return d.companions.Without(def.Kind, d.devices.Users(def, accs, d.look(def, accs).modules))
+	who := d.companions.Without(def.Kind, d.devices.Users(def, accs, d.look(def, accs).modules))
+	return Functions{d}.add(who, accs)
 }

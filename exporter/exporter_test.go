@@ -69,6 +69,7 @@ func TestScrapeHasNoLint(t *testing.T) {
 	m.Have["qemu-edu"] = have
 	m.Agent.Problems = []accel.PartProblem{{Part: "local port", Problem: accel.Problem{Reason: accel.EndpointUnavailable}}}
 	m.Facts.PCI[0].SRIOV = accel.SRIOV{TotalVFs: 8, NumVFs: 2}
+	m.Facts.Maintenance = []accel.Maintenance{{Condition: accel.Drained}}
 	e := example(func(o *Options) { o.Machine = func() accel.Machine { return m } })
 	_, body := get(t, e.Handler(), "/metrics")
 	problems, err := promlint.New(strings.NewReader(body)).Lint()
@@ -92,7 +93,16 @@ func TestSaidOnThePages(t *testing.T) {
 		{Part: "local port", Problem: accel.Problem{Reason: accel.EndpointUnavailable, Message: "port 9480 is taken"}},
 	}
 	m.Facts.Notes = []string{"process 7 in a container calls itself kubelet"}
+	m.Facts.Maintenance = []accel.Maintenance{{Condition: accel.Drained, Reason: "Fan"}}
 	e := example(func(o *Options) { o.Machine = func() accel.Machine { return m } })
+	if _, body := get(t, e.Handler(), "/"); !strings.Contains(body,
+		"maintenance: node is under maintenance: reason Fan by condition Drained") {
+		t.Error("the page does not say who else works on the node")
+	}
+	if _, body := get(t, e.Handler(), "/metrics"); !strings.Contains(body,
+		`acceld_node_maintenance{condition="Drained"} 1`) {
+		t.Error("no metric says that somebody else works on the node")
+	}
 	for path, want := range map[string]string{
 		"/":        m.Facts.Notes[0],
 		"/healthz": "agent: local port: EndpointUnavailable: port 9480 is taken\n",

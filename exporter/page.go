@@ -33,6 +33,9 @@ func document(v view, now time.Time) page.Document {
 			page.Ago(now, v.Agent.Started),
 			page.Text(" · host read "), page.Ago(now, v.Taken)),
 	)
+	for _, m := range v.Facts.Maintenance {
+		d.Header.Add(page.El("p", page.Class("meta"), page.Text("maintenance: "+m.String())))
+	}
 	var idle []string
 	for _, k := range v.kinds() {
 		if absent(v, k) {

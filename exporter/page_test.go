@@ -87,6 +87,7 @@ func TestPageEscapes(t *testing.T) {
 	m.Have["qemu-edu"] = have
 	m.Facts.OS.Pretty = hostile
 	m.Facts.Problems = []string{hostile}
+	m.Facts.Maintenance = []accel.Maintenance{{Condition: accel.Drained, Reason: hostile, Message: hostile}}
 	m.Agent.Node = hostile
 	st := m.Status["example-npu"]
 	st.Blocked.Message, st.Sentence = hostile, hostile

@@ -131,6 +131,16 @@ func upgradeRows() []row {
 			},
 		},
 		{
+			name:   "acceld_node_maintenance",
+			help:   "1 for each condition of the node by which somebody else says that they work on it, or will.",
+			labels: []string{"condition"},
+			collect: func(v view, emit emit) {
+				for _, m := range v.Facts.Maintenance {
+					emit(1, string(m.Condition))
+				}
+			},
+		},
+		{
 			name:    "acceld_configuration_valid",
 			help:    "1 when the configuration on the disk is in force, 0 when it cannot be used and the one before stays in force, or waits for the next start of the agent.",
 			collect: func(v view, emit emit) { emit(truth(v.Want.Problem == nil)) },

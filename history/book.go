@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -33,9 +34,19 @@ type Book struct {
 	noted   map[string]bool               // files of the devices of which that is on record already
 	changed map[string]bool               // files to write, or to remove if there is no record any more
 	seen    map[string]bool               // files of the devices that this book has seen under their own serial numbers
+	shown   map[string]shown              // what was last shown of a record in short, by file
 	loaded  bool
 	last    accel.Machine // what was seen last before the records were read
 }
+
+// shown is a record in short, and since when it is shown.
+type shown struct {
+	past accel.Past
+	at   time.Time
+}
+
+// publish is how long it is shown at least.
+const publish = time.Minute
 
 // together is how long a change waits for others, so that a device that flaps causes few writes; again is how long a
 // write that failed waits.
@@ -49,7 +60,7 @@ func New(o Options) *Book {
 	return &Book{
 		o: o, dirty: make(chan struct{}, 1), records: map[string]*Record{}, changed: map[string]bool{},
 		passed: map[string]accel.HandoverHave{}, resets: map[string]bool{}, noted: map[string]bool{},
-		seen: map[string]bool{},
+		seen: map[string]bool{}, shown: map[string]shown{},
 	}
 }
 
@@ -172,27 +183,53 @@ func (b *Book) Enrich(kind string, accs []accel.Accelerator) []accel.Accelerator
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range accs {
-		if r := b.records[file(b.o.Dir, kind, identity(accs[i]))]; r != nil {
+		if _, r := b.known(kind, accs[i]); r != nil {
 			accs[i].Recorded = r.Count()
 		}
 	}
 	return accs
 }
 
+// Past returns in short what a device has been through on this host; false if nothing is on record. It changes at most
+// once in a while: a device that flaps causes few writes of whatever it is published in.
+func (b *Book) Past(kind string, a accel.Accelerator, now time.Time) (p accel.Past, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	name, r := b.known(kind, a)
+	if r == nil {
+		return accel.Past{}, false
+	}
+	fresh, last := r.past(), b.shown[name]
+	if age := now.Sub(last.at); last.past.Serial == fresh.Serial && age >= 0 && age < publish {
+		return last.past, true
+	}
+	if !reflect.DeepEqual(last.past, fresh) {
+		b.shown[name] = shown{fresh, now}
+	}
+	return fresh, true
+}
+
+// known returns the record of a device and its file, as [Book.find] does, and changes nothing.
+func (b *Book) known(kind string, a accel.Accelerator) (name string, r *Record) {
+	id := identity(a)
+	name = file(b.o.Dir, kind, id)
+	if r = b.records[name]; r != nil || id != a.ID {
+		return name, r
+	}
+	for other, x := range b.records {
+		if x.Kind == kind && x.Address == a.ID && b.seen[other] {
+			return other, x
+		}
+	}
+	return name, nil
+}
+
 // find returns the record of a device and its file. A device whose serial number is not known now, because its driver
 // is not loaded or it is gone, is the one that this book has seen at its address. A record that was begun without a
 // serial number goes on under it.
 func (b *Book) find(kind string, a accel.Accelerator) (name string, r *Record) {
-	id := identity(a)
-	name = file(b.o.Dir, kind, id)
-	switch r = b.records[name]; {
-	case id == a.ID && r == nil:
-		for other, x := range b.records {
-			if x.Kind == kind && x.Address == a.ID && b.seen[other] {
-				return other, x
-			}
-		}
-	case id != a.ID:
+	name, r = b.known(kind, a)
+	if id := identity(a); id != a.ID {
 		b.seen[name] = true
 		for _, before := range []string{a.UUID, a.ID} { // a serial number may be known later than those
 			bare := file(b.o.Dir, kind, cut(before))
@@ -246,6 +283,7 @@ func (b *Book) forget() {
 			}
 		}
 		delete(b.records, oldest)
+		delete(b.shown, oldest)
 		b.changed[oldest] = true
 	}
 }

@@ -64,6 +64,9 @@ type Record struct {
 	Last  time.Time `json:"last"`
 	// Faults counts faults by reason, also those whose entries were dropped.
 	Faults map[accel.Reason]int `json:"faults,omitempty"`
+	// Resets and Proofs count resets and the drivers with which it passed its self-test, as Faults does.
+	Resets int `json:"resets,omitempty"`
+	Proofs int `json:"proofs,omitempty"`
 	// Entries are what happened, oldest first.
 	Entries []Entry `json:"entries"`
 }
@@ -151,6 +154,7 @@ func (r *Record) add(e Entry) {
 			r.Faults[e.Reason]++
 		}
 	}
+	r.count(e.What, 1)
 	const flap = 2 // a fault and its end
 	for i := len(r.Entries) - 1; i >= max(0, len(r.Entries)-flap); i-- {
 		if r.Entries[i].again(e) {
@@ -164,6 +168,42 @@ func (r *Record) add(e Entry) {
 	if over := len(r.Entries) - maxEntries; over > 0 {
 		r.Entries = slices.Delete(r.Entries, 0, over)
 	}
+}
+
+// count counts what is not counted by reason.
+func (r *Record) count(what What, times int) {
+	switch what {
+	case Reset:
+		r.Resets += times
+	case Proven:
+		r.Proofs += times
+	default:
+	}
+}
+
+// lastFault returns the last fault that is on record; nil if there is none.
+func (r *Record) lastFault() *accel.PastFault {
+	for _, e := range slices.Backward(r.Entries) {
+		if e.What == Fault {
+			at := e.At
+			if e.Last.After(at) {
+				at = e.Last
+			}
+			return &accel.PastFault{At: at, Reason: e.Reason, Message: e.Message}
+		}
+	}
+	return nil
+}
+
+// past is the record in short. A device that is known by its address alone has no serial number.
+func (r *Record) past() accel.Past {
+	p := accel.Past{
+		Serial: r.ID, Since: r.First, Faults: r.Count(), Resets: r.Resets, Proofs: r.Proofs, LastFault: r.lastFault(),
+	}
+	if r.ID == r.Address {
+		p.Serial = ""
+	}
+	return p
 }
 
 // merge adds the entries that another record of the same device has and this one lacks.
@@ -258,6 +298,11 @@ func read(h *host.Host, name string) (r Record, err error) {
 		return r, fmt.Errorf("it is not that of the device that it names")
 	case len(r.Entries) > maxEntries || len(r.Faults) > maxReasons:
 		return r, fmt.Errorf("it has more entries than are kept")
+	}
+	if r.Resets == 0 && r.Proofs == 0 { // of an earlier version, which did not count them
+		for _, e := range r.Entries {
+			r.count(e.What, max(e.Times, 1))
+		}
 	}
 	return r, nil
 }

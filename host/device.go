@@ -70,7 +70,10 @@ func (d Devices) sourceNodes(base, address string, s accel.NodeSource) (nodes []
 	if s.Make != nil {
 		return d.madeNodes(base, address, []accel.MadeNode{*s.Make})
 	}
-	dir, pattern := base, s.Glob
+	dir, pattern := base, accel.NodeText(s.Glob, address, d.group(base, address))
+	if strings.Contains(pattern, accel.GroupTemplate) {
+		return nil, []string{s.Glob + " (it is in no IOMMU group)"}
+	}
 	if path.IsAbs(pattern) {
 		dir, pattern = "/sys", strings.TrimPrefix(pattern, "/sys/")
 	}
@@ -95,9 +98,29 @@ func (d Devices) sourceNodes(base, address string, s accel.NodeSource) (nodes []
 		}
 	}
 	if len(nodes) == 0 {
-		missing = append(missing, s.Glob)
+		missing = append(missing, accel.NodeText(s.Glob, address, d.group(base, address)))
 	}
 	return nodes, missing
+}
+
+// Group returns the number of the IOMMU group of the function at address; empty if it is in none.
+func (d Devices) Group(address string) string {
+	return d.group(path.Join(pciDevices, address), address)
+}
+
+// group returns the number of the IOMMU group of a part of a function that is a function itself, as virtual functions
+// are, or else of the function.
+func (d Devices) group(base, address string) string {
+	for _, dir := range []string{base, path.Join(pciDevices, address)} {
+		to, err := d.h.Readlink(path.Join(dir, "iommu_group"))
+		if n, bad := strconv.ParseUint(path.Base(to), 10, 31); err == nil && bad == nil {
+			return strconv.FormatUint(n, 10)
+		}
+		if d.h.Exists(path.Join(dir, "vendor")) {
+			break // a function in no group: that of another one is not its own
+		}
+	}
+	return ""
 }
 
 // endNumber returns the decimal number at the end of a name, or -1 if there is none.

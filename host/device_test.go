@@ -180,3 +180,49 @@ func ldCache(pairs [][2]string) string {
 	head = binary.NativeEndian.AppendUint32(head, uint32(len(text)))
 	return string(append(head, make([]byte, 48-len(head))...)) + string(entries) + string(text)
 }
+
+// TestGroupNodes: the node of the IOMMU group is that of the function, or of the virtual function that is a part of it.
+func TestGroupNodes(t *testing.T) {
+	m := deviceMachine(t)
+	const group = "/sys/class/vfio/{{.IOMMUGroup}}"
+	for _, n := range []string{"1", "12"} {
+		m.File("/sys/class/vfio/"+n+"/dev", "241:"+n+"\n")
+		m.File("/sys/class/vfio/"+n+"/uevent", "DEVNAME=vfio/"+n+"\n")
+	}
+	look := func(base string) (string, []string) {
+		nodes, missing := m.Host.Devices().NodesAt(base, address, []accel.NodeSource{{Glob: group}})
+		if len(nodes) != 1 {
+			return "", missing
+		}
+		return nodes[0].Path, missing
+	}
+	function := "/sys/bus/pci/devices/" + address
+	if got, missing := look(function); got != "" || len(missing) != 1 || missing[0] != group+" (it is in no IOMMU group)" {
+		t.Errorf("without a group: %q, %q", got, missing)
+	}
+	dir, err := m.Host.Follow(function)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Link(dir+"/iommu_group", "../../../kernel/iommu_groups/1")
+	if got, missing := look(function); got != "/dev/vfio/1" || len(missing) > 0 {
+		t.Errorf("%q, %q", got, missing)
+	}
+	m.File(dir+"/instances/i0/size", "half\n")
+	if got, _ := look(dir + "/instances/i0"); got != "/dev/vfio/1" {
+		t.Errorf("a part that is no function: %q", got)
+	}
+	m.File(dir+"/virtfn0/vendor", "0xffff\n")
+	if got, _ := look(dir + "/virtfn0"); got != "" {
+		t.Errorf("a virtual function in no group: %q", got)
+	}
+	m.Link(dir+"/virtfn0/iommu_group", "../../../../kernel/iommu_groups/12")
+	if got, _ := look(dir + "/virtfn0"); got != "/dev/vfio/12" {
+		t.Errorf("a virtual function: %q", got)
+	}
+	m.Remove(dir + "/iommu_group")
+	m.Link(dir+"/iommu_group", "../../../kernel/iommu_groups/../../x")
+	if got, _ := look(function); got != "" {
+		t.Errorf("a group without a number: %q", got)
+	}
+}

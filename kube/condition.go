@@ -73,6 +73,9 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 		c.Status, c.Reason = corev1.ConditionTrue, reasonIdle
 		ready = []string{"no accelerator on this host"}
 	}
+	for _, x := range m.Facts.Maintenance {
+		ready = append(ready, x.String())
+	}
 	c.Message = shorten(strings.Join(slices.Concat(blocked, ill, moving, worn, ready), "; "))
 	return c
 }

@@ -91,7 +91,7 @@ type Reflector[T any, P Object[T]] struct {
 }
 
 // page is how many objects are read at a time: a node takes 10 to 30 KB of JSON.
-const page = 250
+const page = 100
 
 // absent is how often an unknown resource is requested: its definition may be installed later, with the program that
 // reads it.

@@ -23,8 +23,13 @@ type Config struct {
 	OnChange func()
 	// Now is the clock for times that are written; nil means time.Now.
 	Now func() time.Time
+	// Quiet keeps acceld from saying on the node that it works on it; what an earlier agent said is removed.
+	Quiet bool
 	// Origin is written to [OriginAnnotation] unless it is empty.
 	Origin string
+	// Past returns in short what a device has been through; false if that is not known. It is called for each new
+	// machine and must be quick; nil if nobody knows.
+	Past func(kind string, a accel.Accelerator) (accel.Past, bool)
 	// TaintOnRegression restores the startup taint when a kind that was ready no longer is. Without it, a regression
 	// shows only in labels, condition and events, and the kubelet refuses pods that it cannot serve.
 	TaintOnRegression bool
@@ -43,6 +48,10 @@ type Sync struct {
 	NodeFound bool
 	// NodeLabels and NodeAnnotations are from the same node object, the newest that was read.
 	NodeLabels, NodeAnnotations map[string]string
+	// Maintenance says who else works on the node, from the same object. Asked is true once the API server has
+	// answered for the first time, or has failed to.
+	Maintenance []accel.Maintenance
+	Asked       bool
 }
 
 // Kube is the task that keeps the node in line with the newest machine.
@@ -118,6 +127,9 @@ func (k *Kube) Publish(m accel.Machine) {
 	}
 	r := render(m)
 	r.origin = k.c.Origin
+	if k.c.Past != nil {
+		r.devices(m, k.c.Past)
+	}
 	k.mu.Lock()
 	if k.want == nil {
 		k.began = time.Now()
@@ -216,7 +228,7 @@ func (k *Kube) hold(ctx context.Context, failures int) int {
 		failures = 0 // the session worked for a long time
 	}
 	if err != nil && !s.connected { // the API server may end a watch at any time
-		k.report(func(y *Sync) { y.Problem = err })
+		k.report(func(y *Sync) { y.Problem, y.Asked = err, true })
 	}
 	k.once.Do(func() { close(k.ready) })
 	return failures

@@ -78,6 +78,7 @@ func annotationChanges(node *corev1.Node, r *rendered) map[string]any {
 		switch have, there := node.Annotations[key]; {
 		// somebody else has written the cards
 		case key == accel.CardsAnnotation && there && text != have && !annotationClaims(node).mayChange(key):
+		case text == accel.NoDevices && !there: // nothing was said that this would end
 		case text == "" && there:
 			changes[key] = nil
 		case text != "" && text != have:
@@ -85,7 +86,9 @@ func annotationChanges(node *corev1.Node, r *rendered) map[string]any {
 		}
 	}
 	for key := range node.Annotations {
-		for _, prefix := range []string{accel.ReportAnnotation, accel.RepairAnnotation, accel.ServedAnnotation} {
+		for _, prefix := range []string{
+			accel.ReportAnnotation, accel.RepairAnnotation, accel.ServedAnnotation, accel.HistoryAnnotation,
+		} {
 			if kind, mine := strings.CutPrefix(key, prefix); mine && !r.kinds[kind] {
 				changes[key] = nil
 			}

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/acceld/acceld/accel"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,8 @@ type rendered struct {
 	// origin is the value of [OriginAnnotation]; empty for none.
 	origin    string
 	condition corev1.NodeCondition
+	// own is what acceld does to the node.
+	own accel.Answer[accel.OwnMaintenance]
 	// ready is true if every kind is ready or absent: the startup taint is removed.
 	ready bool
 	// settled is true if no kind is in transition: no better state is expected shortly.
@@ -26,7 +29,7 @@ type rendered struct {
 func render(m accel.Machine) *rendered {
 	r := &rendered{
 		labels: Labels(m), annotations: map[string]string{}, kinds: map[string]bool{}, condition: Condition(m),
-		ready: true, settled: true,
+		ready: true, settled: true, own: m.OwnMaintenance(),
 	}
 	r.annotations[accel.CardsAnnotation] = Cards(m)
 	for kind, have := range m.Have {
@@ -49,8 +52,38 @@ func render(m accel.Machine) *rendered {
 	return r
 }
 
+// devices adds what the devices of each kind have been through, as far as that is known.
+func (r *rendered) devices(m accel.Machine, past func(kind string, a accel.Accelerator) (accel.Past, bool)) {
+	for kind := range m.Have {
+		of := func(a accel.Accelerator) (accel.Past, bool) { return past(kind, a) }
+		if text, known := devicesReport(m, kind, of); known {
+			r.annotations[accel.HistoryAnnotation+kind] = text
+		}
+	}
+}
+
+// devicesReport returns the value of [accel.HistoryAnnotation]; empty if the cluster does not keep the history. Known
+// is false, and what the node has stays, until the policies are known and the records are read, and while a device may
+// not have said its serial number, because its driver does not serve.
+func devicesReport(m accel.Machine, kind string, past func(accel.Accelerator) (accel.Past, bool),
+) (text string, known bool) {
+	have := m.Have[kind]
+	switch {
+	case m.Want.PoliciesUnknown:
+		return "", false
+	case !slices.Contains(m.Want.InCluster, kind):
+		return "", true
+	}
+	unknown := slices.ContainsFunc(have.Accelerators, func(a accel.Accelerator) bool {
+		p, recorded := past(a)
+		return a.Present() && (!recorded || p.Serial == "" && !have.Driver.Serves)
+	})
+	return accel.ReportDevices(have.Accelerators, past), !unknown
+}
+
 func (r *rendered) equal(o *rendered) bool {
 	return o != nil && r.condition == o.condition && r.ready == o.ready && r.settled == o.settled &&
+		r.own == o.own &&
 		maps.Equal(r.labels, o.labels) && maps.Equal(r.annotations, o.annotations) && maps.Equal(r.kinds, o.kinds)
 }
 

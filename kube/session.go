@@ -37,6 +37,8 @@ type session struct {
 	// row.
 	versioned bool
 	unsaid    int
+	// untold is true once the API server has refused to take what acceld says about its work on the node.
+	untold bool
 	// extent is how much of the node the API server lets this agent write, as far as is known.
 	extent extent
 }
@@ -105,9 +107,10 @@ func (s *session) found() {
 
 // see takes over the labels and annotations of the newest node object.
 func (y *Sync) see(node *corev1.Node) {
-	y.NodeFound, y.NodeLabels, y.NodeAnnotations = node != nil, nil, nil
+	y.NodeFound, y.NodeLabels, y.NodeAnnotations, y.Maintenance, y.Asked = node != nil, nil, nil, nil, true
 	if node != nil {
 		y.NodeLabels, y.NodeAnnotations = node.Labels, node.Annotations
+		y.Maintenance = accel.ParseMaintenance(rawConditions(node))
 	}
 }
 
@@ -201,6 +204,9 @@ func (s *session) pass(ctx context.Context) {
 	}
 	s.lastTry = time.Now()
 	p, kept := s.write(ctx, r, retaint)
+	if untold := s.writeMaintenance(ctx, r); p == nil {
+		p = untold
+	}
 	if ctx.Err() != nil {
 		return
 	}

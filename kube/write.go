@@ -18,7 +18,8 @@ const maxConflicts = 3
 // allowance uses up one write of the rate limit if there is something to write. If none is left, it returns how long
 // to wait: somebody else keeps changing what acceld writes.
 func (s *session) allowance(r *rendered, retaint bool) time.Duration {
-	if metadataPatch(s.node, r, s.extent, retaint) == nil && statusPatch(s.node, r.condition, s.k.c.Now()) == nil {
+	if metadataPatch(s.node, r, s.extent, retaint) == nil && s.maintenance(r) == nil &&
+		statusPatch(s.node, r.condition, s.k.c.Now()) == nil {
 		return 0
 	}
 	v := s.k.writes.Reserve()

@@ -25,6 +25,10 @@ type Case struct {
 	Unknown bool
 	// Allowed is whether the policy that limits repairs, if there is one, lets this node begin.
 	Allowed bool
+	// Hindrance is why somebody else's work on the node keeps a repair from beginning; empty if nothing does. Begun is
+	// whether pods were evicted for this one.
+	Hindrance string
+	Begun     bool
 	// Ill is how many devices of the kind need a reset, and Present how many there are.
 	Ill, Present int
 }
@@ -47,6 +51,8 @@ func Decide(c Case) accel.RepairHave {
 		have.Message = "until somebody else has reset it"
 	case c.Against != nil:
 		have.State, have.Message = accel.RepairGivenUp, c.Against.Message
+	case c.Hindrance != "" && !c.Begun:
+		have.Message = "until nobody else works on the node: " + c.Hindrance
 	case len(c.Users) > 0 && !c.evicts():
 		have.Message = "until nobody has it: " + strings.Join(c.Users, ", ")
 	case c.Def.Repair.Reset == accel.RepairDryRun:

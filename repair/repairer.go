@@ -128,6 +128,7 @@ func (r *Repairer) pass(ctx context.Context, m accel.Machine) (more bool) {
 	for _, kind := range slices.Sorted(maps.Keys(m.Want.Kinds)) {
 		for _, c := range cases(m.Want.Kinds[kind], m.Have[kind]) {
 			c.Unknown = m.Want.PoliciesUnknown
+			c.Hindrance, c.Begun = hindrance(m.Facts, c.Def), r.evictors[c.Device.ID] != nil
 			if m.Taken.Before(r.ended[c.Device.ID]) { // what was seen before a reset says nothing after it
 				found[c.Device.ID], more = r.shown(c.Device.ID), true
 				continue
@@ -180,7 +181,19 @@ func (r *Repairer) decide(ctx context.Context, c Case) accel.RepairHave {
 	if problem := r.evict(ctx, c, decided); problem != nil {
 		decided.Message += "; " + problem.Message
 	}
+	decided.Evicts = decided.State == accel.RepairWaits && len(c.Users) > 0 && r.evictors[c.Device.ID] != nil
 	return decided
+}
+
+// hindrance says why somebody else's work on the node keeps repairs from beginning; empty if nothing does.
+func hindrance(f accel.Facts, def *accel.Definition) string {
+	if f.MaintenanceUnknown {
+		return "it is not known yet who does"
+	}
+	if m := accel.Hinders(f.Maintenance, accel.RepairWork, def.IgnoreConditions); m != nil {
+		return m.String()
+	}
+	return ""
 }
 
 // complete adds to a case what has to be asked for. Known is false if it is not known how often it was reset.
@@ -199,6 +212,7 @@ func (r *Repairer) complete(ctx context.Context, c Case) (_ Case, known bool) {
 func (r *Repairer) evict(ctx context.Context, c Case, decided accel.RepairHave) *accel.Problem {
 	id := c.Device.ID
 	if decided.State != accel.RepairWaits || len(c.Users) == 0 || !c.evicts() || c.Unknown ||
+		c.Hindrance != "" && !c.Begun ||
 		c.Def.Repair.By != "" && !(decided.Asks && c.Allowed) {
 		return nil
 	}

@@ -102,10 +102,15 @@ type Step struct {
 
 // Decide returns what to do about a setting.
 func Decide(c Case) Step {
+	decide := keep
 	if c.Setting.Value == "" {
-		return giveBack(c)
+		decide = giveBack
 	}
-	return keep(c)
+	s := decide(c)
+	if s.Have != nil {
+		s.Have.Cause = functionsCause(c.Setting, *s.Have)
+	}
+	return s
 }
 
 // step returns a decision to do nothing, with what people see.
@@ -145,6 +150,7 @@ func keep(c Case) Step {
 	case r.Problem != "":
 		return s.in(accel.SettingRefused, r.Problem)
 	case err != nil:
+		s.Have.Cause = accel.FunctionsFewer
 		return s.in(accel.SettingRefused, err.Error())
 	}
 	ours := c.Record != nil && accel.SameSetting(c.Record.last(), text)
@@ -184,6 +190,7 @@ func (c Case) afterTry(s Step, text string) (_ Step, waits bool) {
 	case t.Done && c.Read.Blind:
 		return s.in(accel.SettingApplied, "as it was written: the device does not say it"), true
 	case t.Done && !accel.SameSetting(t.Got, text) && accel.SameSetting(t.Got, c.Read.there()):
+		s.Have.Cause = accel.FunctionsFewer
 		return s.in(accel.SettingRefused, fmt.Sprintf("the device has taken %s and says %s", c.Setting.Word(text),
 			c.Setting.Word(t.Got))), true
 	case t.Problem != "" && c.Now.Before(t.Next):
@@ -194,16 +201,19 @@ func (c Case) afterTry(s Step, text string) (_ Step, waits bool) {
 
 // write decides to write a text when the device allows it.
 func (c Case) write(s Step, text string, r *Record) Step {
-	if c.Setting.Needs == accel.SettingNeedsIdle {
+	what, reason := "the device", accel.DeviceHeld
+	if c.Setting.Needs == accel.SettingNeedsFunctions {
+		what, reason = "a virtual function of the device", accel.FunctionsInUse
+	}
+	if c.Setting.Needs == accel.SettingNeedsIdle || c.Setting.Needs == accel.SettingNeedsFunctions {
 		switch {
 		case !c.Asked:
 			s.Do = AskUsers
 			return s
 		case len(c.Users) > 0:
-			return s.in(accel.SettingWaits, "until nobody has the device: "+strings.Join(c.Users, ", ")).
-				held(accel.DeviceHeld)
+			return s.in(accel.SettingWaits, "until nobody has "+what+": "+strings.Join(c.Users, ", ")).held(reason)
 		case !c.Calm:
-			return s.in(accel.SettingWaits, "until everybody knows that the device is withheld").held(accel.DeviceHeld)
+			return s.in(accel.SettingWaits, "until everybody knows that the device is withheld").held(reason)
 		}
 	}
 	s.Do, s.Text, s.Record = Write, text, r

@@ -27,6 +27,9 @@ type Options struct {
 	Follow func() (m accel.Machine, replaced <-chan struct{})
 	// Users names who has a device, and whoever has to be asked and does not answer.
 	Users func(ctx context.Context, def *accel.Definition, a accel.Accelerator) []string
+	// FunctionUsers names who has a virtual function of a device, or the device if it is divided into them, and whoever
+	// has to be asked and does not answer.
+	FunctionUsers func(ctx context.Context, def *accel.Definition, a accel.Accelerator) []string
 	// Told returns what the probe program of a kind reports about the settings of a device. Known is false while it has
 	// not reported; why says why it does not, if that is known.
 	Told func(kind, device string) (all map[string]accel.ProbeSetting, known bool, why string)
@@ -138,14 +141,16 @@ func (k *Keeper) Enrich(def *accel.Definition, accs []accel.Accelerator) []accel
 		if !d.begun.IsZero() && now.Sub(d.begun) > slow {
 			a.Settings = unanswered(def, d)
 		}
-		withhold(a, hold)
+		if hold == nil || hold.Reason != accel.FunctionsInUse || def.Partitions != nil {
+			withhold(a, hold) // otherwise it is not divided into its functions, and only they are withheld
+		}
 	}
-	return accs
+	return k.withFunctions(accs)
 }
 
 // unanswered is what people see of the settings of a device that does not answer.
 func unanswered(def *accel.Definition, d *device) (all []accel.SettingHave) {
-	for _, s := range def.Settings {
+	for _, s := range def.AllSettings() {
 		if s.Value != "" {
 			all = append(all, accel.SettingHave{
 				Name: s.Name, Want: string(s.Value), State: accel.SettingRefused,
@@ -293,7 +298,7 @@ func (k *Keeper) consider(ctx context.Context, def *accel.Definition, a accel.Ac
 func (k *Keeper) wish(def *accel.Definition, a accel.Accelerator) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\x00%s\x00", k.unread, a.UUID+a.Serial)
-	for _, s := range def.Settings {
+	for _, s := range def.AllSettings() {
 		fmt.Fprintf(&b, "%+v\x00", s)
 	}
 	if def.Probe != nil {

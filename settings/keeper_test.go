@@ -75,6 +75,11 @@ func (b *bed) is() string {
 // keeper returns a keeper, as that of the next agent.
 func (b *bed) keeper() *Keeper {
 	var k *Keeper
+	users := func(context.Context, *accel.Definition, accel.Accelerator) []string {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.users
+	}
 	k = New(Options{
 		Host: b.m.Host, Ledger: b.ledger, Log: slog.New(slog.NewTextHandler(&lockedWriter{b}, nil)),
 		Every: 15 * time.Second,
@@ -84,11 +89,7 @@ func (b *bed) keeper() *Keeper {
 			b.mu.Unlock()
 			return b.machine(k), ch
 		},
-		Users: func(context.Context, *accel.Definition, accel.Accelerator) []string {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return b.users
-		},
+		Users: users, FunctionUsers: users,
 		Told: func(string, string) (map[string]accel.ProbeSetting, bool, string) {
 			b.mu.Lock()
 			defer b.mu.Unlock()

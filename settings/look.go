@@ -30,7 +30,7 @@ type look struct {
 // run looks at each setting of the definition, and at those on record that it no longer has.
 func (l *look) run(ctx context.Context) {
 	recorded := l.book.about(l.def.Kind, l.a)
-	for _, s := range l.def.Settings {
+	for _, s := range l.def.AllSettings() {
 		recorded = slices.DeleteFunc(recorded, func(n string) bool { return n == s.Name })
 		l.setting(ctx, s)
 	}
@@ -45,7 +45,7 @@ func (l *look) run(ctx context.Context) {
 
 // setting does what is to be done about one setting.
 func (l *look) setting(ctx context.Context, s accel.Setting) {
-	if s.Value == "" && l.book.of(l.name(s)) == nil {
+	if s.Value == "" && l.book.of(l.name(s)) == nil || s.OfFunctions() && isFunction(l.o.Host, l.a.ID) {
 		return
 	}
 	st := l.state(s)
@@ -64,7 +64,7 @@ func (l *look) setting(ctx context.Context, s accel.Setting) {
 		l.count(s, st, step, now)
 		switch step.Do {
 		case AskUsers:
-			users, asked = l.o.Users(ctx, l.def, l.a), true
+			users, asked = l.users(ctx, s), true
 			continue
 		case Write:
 			if ctx.Err() != nil {
@@ -82,6 +82,14 @@ func (l *look) setting(ctx context.Context, s accel.Setting) {
 		break
 	}
 	l.show(s, st, step)
+}
+
+// users names who would be disturbed if a setting was written.
+func (l *look) users(ctx context.Context, s accel.Setting) []string {
+	if s.Needs == accel.SettingNeedsFunctions {
+		return l.o.FunctionUsers(ctx, l.def, l.a)
+	}
+	return l.o.Users(ctx, l.def, l.a)
 }
 
 // name is the name of a setting's record.
@@ -198,14 +206,11 @@ func (l *look) put(ctx context.Context, s accel.Setting, text string) (problem s
 		answer := l.o.Set(ctx, l.def.Kind, accel.ProbeSet{Device: l.a.ID, Setting: s.Name, Value: text})
 		return answer.Problem, answer.Unsupported
 	}
-	where, _, err := file(l.o.Host, l.a.ID, s)
-	if err == nil {
-		err = l.o.Write(where, text)
-	}
+	err := writeFile(l.o.Host, l.o.Write, l.a.ID, s, text)
 	if err == nil {
 		return "", false
 	}
-	return err.Error(), errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EACCES)
+	return err.Error(), errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EACCES) || errors.Is(err, errNoFunctions)
 }
 
 // forget forgets what was there before acceld.
@@ -237,7 +242,7 @@ func (l *look) show(s accel.Setting, st *state, step Step) {
 	l.hold = cmp.Or(l.hold, step.Hold)
 	soon := st.tried.Next
 	switch {
-	case step.Hold != nil && s.Needs != accel.SettingNeedsIdle:
+	case step.Hold != nil && s.Needs != accel.SettingNeedsIdle && s.Needs != accel.SettingNeedsFunctions:
 		soon = time.Now().Add(soonest)
 	case step.Hold != nil && l.held.IsZero():
 		soon = time.Now().Add(calm)

@@ -31,6 +31,8 @@ type PurgeOptions struct {
 	Start func(ctx context.Context, kind string) (Program, error)
 	// Users names who has a device.
 	Users func(kind, device string) []string
+	// FunctionUsers names who has a virtual function of a device.
+	FunctionUsers func(device string) []string
 	// Write writes a text to an attribute; nil is the host's.
 	Write func(name, text string) error
 }
@@ -104,7 +106,7 @@ func (p *purge) undo(ctx context.Context, r Record) ledger.Outcome {
 	}
 	step := Decide(c)
 	if step.Do == AskUsers {
-		c.Asked, c.Users = true, p.Users(r.Kind, r.Address)
+		c.Asked, c.Users = true, p.users(r)
 		if step = Decide(c); len(c.Users) > 0 {
 			return ledger.Outcome{Action: ledger.Left, Reason: accel.InUse, Detail: step.Have.Message}
 		}
@@ -123,6 +125,14 @@ func (p *purge) undo(ctx context.Context, r Record) ledger.Outcome {
 		}
 	}
 	return ledger.Outcome{Action: ledger.Restored, Detail: fmt.Sprintf("it is %q again", step.Text)}
+}
+
+// users names who would be disturbed if a setting was written.
+func (p *purge) users(r Record) []string {
+	if r.Needs == accel.SettingNeedsFunctions {
+		return p.FunctionUsers(r.Address)
+	}
+	return p.Users(r.Kind, r.Address)
 }
 
 // read reads what a setting is now.
@@ -150,11 +160,7 @@ func (p *purge) put(ctx context.Context, r Record, text string) error {
 		}
 		return program.Set(ctx, accel.ProbeSet{Device: r.Address, Setting: r.Setting, Value: text})
 	}
-	name, _, err := file(p.Host, r.Address, r.setting())
-	if err == nil {
-		err = p.Write(name, text)
-	}
-	if err != nil {
+	if err := writeFile(p.Host, p.Write, r.Address, r.setting(), text); err != nil {
 		return err
 	}
 	if now := readFile(p.Host, r.Address, r.setting(), false); !accel.SameSetting(now.there(), text) {

@@ -40,7 +40,8 @@ func (b *bed) purge(dry bool) ledger.Outcome {
 			}
 			return program, nil
 		},
-		Users: func(string, string) []string { return b.users },
+		Users:         func(string, string) []string { return b.users },
+		FunctionUsers: func(string) []string { return b.users },
 	})
 	if problem != nil || len(out) > 1 {
 		b.Fatalf("%+v, %v", out, problem)

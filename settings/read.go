@@ -33,6 +33,12 @@ func file(h *host.Host, address string, s accel.Setting) (name, text string, err
 // readFile reads a setting that is an attribute. Early is true shortly after the driver was bound, which may not have
 // made the attribute yet.
 func readFile(h *host.Host, address string, s accel.Setting, early bool) (r Reading) {
+	if s.OfFunctions() && !h.Exists(functionFile(address, "sriov_totalvfs")) {
+		if s.Needs == accel.SettingNeedsFunctions && s.Value == none {
+			return Reading{Text: none}
+		}
+		return Reading{Unsupported: "the device has no virtual functions (SR-IOV)"}
+	}
 	_, text, err := file(h, address, s)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && early:

@@ -37,6 +37,10 @@ type upgradeCase struct {
 	// both from one version of the node object.
 	granted string
 	written accel.UpgradeReport
+	// hindrance is why somebody else's work on the node keeps the upgrade from beginning; nil if nothing does. begun is
+	// true if the controller has begun to drain the node for it.
+	hindrance *accel.Problem
+	begun     bool
 	// withheld is true if the kubelet gives the devices to no pod.
 	withheld bool
 	// looked says who uses the driver; nil if nobody has looked since the last decision.
@@ -90,9 +94,13 @@ type upgradeDecision struct {
 
 // decideUpgrade decides what an upgrade does next. It is pure. A driver is replaced when the new one is ready, a
 // policy of the cluster lets the node continue, no device is offered any more, and every source has since confirmed
-// that nobody uses the driver.
+// that nobody uses the driver. While somebody else works on the node, none of that begins; what has begun is finished.
 func decideUpgrade(c upgradeCase) upgradeDecision {
 	d := upgradeDecision{phase: c.phase, drained: c.drained, report: c.report, acting: c.acting}
+	if c.hindered() {
+		return decideToHold(c, d)
+	}
+	d.clear = c.failure != nil && c.failure.Reason == accel.UnderMaintenance
 	if c.looked != nil {
 		d = decideByHolders(c, d)
 	}
@@ -117,9 +125,34 @@ func decideUpgrade(c upgradeCase) upgradeDecision {
 	return d
 }
 
+// hindered reports whether the upgrade must not begin because somebody else works on the node. It has begun when
+// devices are withheld for it, or pods were evicted.
+func (c upgradeCase) hindered() bool {
+	begun := !c.drained.IsZero() || c.phase == accel.UpgradeReplacing || c.begun && c.granted == c.target
+	return c.hindrance != nil && c.target != "" && !begun
+}
+
+// decideToHold decides about an upgrade while somebody else works on the node. A node that has a slot reports that it
+// waits again: it has done nothing with it, and the controller takes it back. An upgrade that has failed stays so.
+func decideToHold(c upgradeCase, d upgradeDecision) upgradeDecision {
+	d.acting = false
+	if c.report.Phase == accel.ReportFailed && c.givenUp() {
+		return d
+	}
+	d.phase, d.problem, d.byEvent = accel.UpgradeWaiting, c.hindrance, true
+	switch {
+	case c.policiesUnknown:
+		d.report = accel.UpgradeReport{}
+	case c.policy.By != "":
+		d.report = accel.UpgradeReport{Phase: accel.ReportWaiting, Version: c.target}
+	}
+	return d
+}
+
 // givenUp reports whether the upgrade has failed, has been reported as failed, and is not tried again yet.
 func (c upgradeCase) givenUp() bool {
-	return c.failure != nil && c.failure.Reason != accel.WaitingForSlot && !due(c.failure, c.now)
+	return c.failure != nil && c.failure.Reason != accel.WaitingForSlot &&
+		c.failure.Reason != accel.UnderMaintenance && !due(c.failure, c.now)
 }
 
 // decideSlot decides whether a node whose upgrades a policy orders may act, and what it reports.

@@ -13,7 +13,8 @@ import (
 //	read      Probes.Read and Accelerators: what detect reads; a device that hangs delays no other
 //	enrich    Probes.Enrich: what the kind's probe program reports; package probe withholds a device that it divides
 //	judge     Probes.Judge: package health says how well each device is
-//	remember  what was known before: tombstones, the last health, the state before a reset; withholds during a reset
+//	remember  what was known before: tombstones, the last health, the state before a reset; withholds during a reset,
+//	          and all but one device of an IOMMU group
 //	withhold  accel.Withhold: what the state of the kind withholds, such as an upgrade or a missing self-test
 //	offer     accel.Units: devices and partitions for the plugin, which gives them out
 //
@@ -34,13 +35,15 @@ func (l *Loop) accelerators(k *kind, now time.Time, look depth) []accel.Accelera
 	found := l.o.Probes.Accelerators(k.def, lost)
 	found = l.o.Probes.Enrich(k.def, found)
 	found = l.o.Probes.Judge(k.def, l.facts.PCI, found)
-	return l.remember(k, found, now)
+	return accel.WithholdGroups(l.groups, l.remember(k, found, now))
 }
 
-// findRivals decides which kind has a device that several recognise, and reports new cases.
+// findRivals decides which kind has a device that several recognise, and reports new cases. It also decides which
+// device is offered for an IOMMU group.
 func (l *Loop) findRivals() {
 	before := l.rivals
 	l.rivals = accel.Rivalries(l.want.Kinds, l.facts.PCI)
+	l.groups = accel.SharedGroups(l.want.Kinds, l.facts.PCI, l.rivals, l.groups)
 	if reflect.DeepEqual(before, l.rivals) {
 		return
 	}

@@ -55,6 +55,27 @@ func (l *Loop) handshake(k *kind) Handshake {
 	return l.o.KubeSync().Handshakes[k.def.Kind]
 }
 
+// observeMaintenance sets who else works on the node. Without credentials, when sync is nil, nobody says so.
+func observeMaintenance(f *accel.Facts, sync func() Sync) {
+	f.Maintenance, f.MaintenanceUnknown = nil, false
+	if sync != nil {
+		y := sync()
+		f.Maintenance, f.MaintenanceUnknown = y.Maintenance, y.MaintenanceUnknown
+	}
+}
+
+// hindrance says why the driver of def, if it works, is not replaced now: somebody else works on the node; nil if
+// nobody does.
+func hindrance(f accel.Facts, def *accel.Definition) *accel.Problem {
+	if f.MaintenanceUnknown {
+		return accel.Problemf(accel.UnderMaintenance, "it is not known yet whether somebody else works on the node")
+	}
+	if m := accel.Hinders(f.Maintenance, accel.UpgradeWork, def.IgnoreConditions); m != nil {
+		return accel.Problemf(accel.UnderMaintenance, "%s", m)
+	}
+	return nil
+}
+
 // observeServed sets what a policy asked when it was last met, or leaves what was seen last. The driver has just been
 // looked at with the definition that is in force: what the last look found may have been about an earlier one.
 func (l *Loop) observeServed(k *kind) {

@@ -88,6 +88,12 @@ type Sync struct {
 	Problem  *accel.Problem
 	// Handshakes are those between node and controller, by kind, all from one version of the node object.
 	Handshakes map[string]Handshake
+	// Maintenance says who else works on the node, from the same object. MaintenanceUnknown is true until the API
+	// server has been asked for the first time.
+	Maintenance        []accel.Maintenance
+	MaintenanceUnknown bool
+	// Drained is whether the controller has begun to drain the node for an upgrade.
+	Drained bool
 }
 
 // Options of a [Loop].
@@ -125,6 +131,8 @@ type Loop struct {
 	kinds   map[string]*kind // owned by Run
 	// rivals are the devices that several kinds recognise; owned by Run.
 	rivals []accel.Rivalry
+	// groups are the IOMMU groups that devices share; owned by Run.
+	groups []accel.SharedGroup
 	facts  accel.Facts // owned by Run
 	known  bool        // facts have been read; owned by Run
 	want   accel.Want  // owned by Run
@@ -362,6 +370,7 @@ func (w *worker) pass(look depth) {
 		w.want.Kubernetes = w.facts.Kubelet.Present
 	}
 	w.dismissUnwanted()
+	observeMaintenance(&w.facts, w.o.KubeSync)
 	if look == deep {
 		w.findRivals()
 	}

@@ -311,7 +311,10 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 			KubeSync: func() Sync {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				return Sync{Labelled: w.labelled, Handshakes: w.handshakes}
+				return Sync{
+					Labelled: w.labelled, Handshakes: w.handshakes, Maintenance: w.maintenance,
+					MaintenanceUnknown: w.unasked, Drained: w.marked,
+				}
 			},
 		})
 		w.changed = l.Changed

@@ -103,8 +103,10 @@ func sentence(m accel.Machine, have accel.Have, at row, s accel.Status) string {
 	if f := s.Blocked; f != nil {
 		fmt.Fprintf(&b, "; blocked: %s", failed(f))
 	}
-	if c := have.Contested; c != nil {
-		b.WriteString("; " + c.Message)
+	for _, c := range []*accel.Problem{have.Contested, have.SharedNode} {
+		if c != nil {
+			b.WriteString("; " + c.Message)
+		}
 	}
 	if u := have.Driver.Upgrade; u != nil {
 		fmt.Fprintf(&b, "; upgrade from %s to %s: %s", u.From, u.To, upgradeWords(u))

@@ -14,6 +14,7 @@ import (
 func (w *worker) observe(k *kind, now time.Time, look depth) {
 	k.have.Accelerators = w.accelerators(k, now, look)
 	k.have.Contested = accel.Contested(k.def.Kind, w.rivals)
+	k.have.SharedNode = accel.SharedNode(k.def, k.have.Accelerators)
 	if look == deep {
 		w.observeHost(k)
 	}

@@ -89,3 +89,40 @@ func TestContestedDevice(t *testing.T) {
 		}
 	})
 }
+
+// TestSharedGroup: of two devices in one IOMMU group one is offered, and the same one after another was plugged in. Two
+// devices with one node are told.
+func TestSharedGroup(t *testing.T) {
+	first, second := device("0000:02:00.0"), device("0000:03:00.0")
+	first.IOMMUGroup, second.IOMMUGroup = 4, 4
+	w := &world{pci: []accel.PCIDevice{first, second}, kubelet: true, labelled: true}
+	run(t, w, func(l *Loop) {
+		want := l.Machine().Want
+		def := *want.Kinds["k-x"]
+		def.Nodes = []accel.NodeSource{{Glob: "/sys/class/vfio/{{.IOMMUGroup}}"}}
+		want.Kinds = map[string]*accel.Definition{"k-x": &def}
+		l.Configure(want)
+		offered := func() (ids []string) {
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			for _, a := range l.Machine().Have["k-x"].Accelerators {
+				if a.Withheld == nil {
+					ids = append(ids, a.ID)
+				} else if a.Withheld.Reason != accel.GroupShared {
+					t.Errorf("%s: %+v", a.ID, a.Withheld)
+				}
+			}
+			return ids
+		}
+		if got := offered(); len(got) != 1 || got[0] != first.Address {
+			t.Errorf("offered are %q", got)
+		}
+		third := device("0000:01:00.0")
+		third.IOMMUGroup = 4
+		w.set(func() { w.pci = []accel.PCIDevice{third, first, second} })
+		l.Wake(false)
+		if got := offered(); len(got) != 1 || got[0] != first.Address {
+			t.Errorf("after a third was plugged in, offered are %q", got)
+		}
+	})
+}

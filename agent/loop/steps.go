@@ -159,7 +159,8 @@ func failure(old *accel.Failure, step accel.Step, problem *accel.Problem, now ti
 	f := &accel.Failure{Step: step, Problem: *problem, Since: now, Attempts: 1}
 	if old != nil && old.Step == step {
 		f.Since, f.Attempts = old.Since, old.Attempts+1
-		if waits(step) || problem.Reason == accel.WaitingForSlot { // seeing it again is not another attempt
+		if waits(step) || problem.Reason == accel.WaitingForSlot ||
+			problem.Reason == accel.UnderMaintenance { // seeing it again is not another attempt
 			f.Attempts = old.Attempts
 		}
 	}

@@ -70,6 +70,8 @@ func (l *Loop) upgradeCase(k *kind, now time.Time) upgradeCase {
 	if u.prepared != nil {
 		c.target = u.prepared.Target()
 	}
+	c.hindrance = hindrance(l.facts, k.def)
+	c.begun = l.o.KubeSync != nil && l.o.KubeSync().Drained
 	return c
 }
 

@@ -27,7 +27,11 @@ type upgrades struct {
 	evicted    int
 	handshakes map[string]Handshake
 	unsure     bool
-	calls      []string // prepare, upgrade, with what the kubelet was offered
+	// maintenance says who else works on the node; unasked is true while that is not known, and marked is true when the
+	// controller has begun to drain the node.
+	maintenance     []accel.Maintenance
+	unasked, marked bool
+	calls           []string // prepare, upgrade, with what the kubelet was offered
 }
 
 func (u *upgrades) version() string {

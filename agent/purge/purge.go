@@ -147,6 +147,7 @@ func (g *purge) settings(ctx context.Context) *accel.Problem {
 			}
 			return nil, fmt.Errorf("no definition of kind %q names it", kind)
 		},
+		FunctionUsers: driver.Functions(cleaner).Users,
 		Users: func(kind, device string) (names []string) {
 			def := g.Kinds[kind]
 			if def == nil {

@@ -8,18 +8,31 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// Pod is the part of a pod from the API server that is cached; see [Cache.Trim].
+// Pod is the part of a pod from the API server that is cached; see [Cache.Trim]. There may be more than a hundred
+// thousand. What is given to the cache is the cache's.
 type Pod struct {
-	fit.Record
-	Node string
+	fit.Record // its UID is that of [uid]
+	Node       string
 	// Taken: its kubelet has allocated devices to its containers.
 	Taken bool
 	// Over: it has ended and holds nothing any more. A pod that is being deleted holds its cards until it is gone.
 	Over bool
+
+	// shown: the API server has shown the pod on this node. Until then, since is when it entered the cache, in Unix
+	// nanoseconds.
+	shown bool
+	// known: the API server has shown the pod's cards or confirmed the binding. They are final from then on.
+	known bool
+	// disputed: the API server now shows other cards, because somebody has edited the annotations.
+	disputed bool
+	// binding: the API server has not answered yet.
+	binding bool
+	since   int64
 }
 
 // Cache is the cache of all nodes and their pods during one term of leadership. It is safe for concurrent use.
@@ -31,8 +44,9 @@ type Cache struct {
 
 	mu      sync.RWMutex
 	nodes   map[string]*entry
-	pods    map[string]*held // by UID
+	pods    map[string]*Pod // by UID
 	schemas fit.Schemas
+	kins    map[digest]weak.Pointer[kin] // of the nodes, and of earlier ones until they are swept
 
 	shapesMu sync.Mutex
 	shapes   map[string]*fit.Shape
@@ -52,34 +66,26 @@ type Cache struct {
 type entry struct {
 	mu      sync.Mutex
 	node    *fit.Node // nil: only its pods are known
-	facts   fit.Facts
+	kin     *kin
 	records map[string]*fit.Record
 	// moved is closed when the kubelet has taken a pod or a pod is gone; nil while there are no waiters.
 	moved chan struct{}
 }
 
-// held is a pod on its node.
-type held struct {
-	node   string
-	record *fit.Record
-	// shown: the API server has shown the pod on this node. Until then, since is when it entered the cache.
-	shown bool
-	since time.Time
-	// known: the API server has shown the pod's cards or confirmed the binding. They are final from then on.
-	known bool
-	// disputed: the API server now shows other cards, because somebody has edited the annotations.
-	disputed bool
-	// taken: see [Pod].
-	taken bool
-	// binding: the API server has not answered yet.
-	binding bool
+// kin are nodes with equal facts. node is one that stands for all of them.
+type kin struct {
+	digest digest
+	node   *fit.Node
+	// listed: an annotation lists the cards.
+	listed bool
 }
 
 // NewCache returns an empty cache.
 func NewCache(r *fit.Rules) *Cache {
 	return &Cache{
-		rules: r, nodes: map[string]*entry{}, pods: map[string]*held{}, shapes: map[string]*fit.Shape{},
-		schemas: fit.Schemas{}, complete: make(chan struct{}), room: latest{changed: make(chan struct{}, 1)},
+		rules: r, nodes: map[string]*entry{}, pods: map[string]*Pod{}, shapes: map[string]*fit.Shape{},
+		schemas: fit.Schemas{}, kins: map[digest]weak.Pointer[kin]{}, complete: make(chan struct{}),
+		room: latest{changed: make(chan struct{}, 1)},
 	}
 }
 
@@ -106,23 +112,34 @@ func (b *Cache) at(node string) *entry {
 }
 
 // SetNode adds or updates a node.
-func (b *Cache) SetNode(facts fit.Facts) {
+func (b *Cache) SetNode(f *Facts) {
 	b.contacted()
+	d := f.digest()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := b.at(facts.Name)
+	e := b.at(f.Name)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.node != nil && sameFacts(e.facts, facts) {
+	if e.node != nil && e.kin.digest == d {
 		return // most updates are heartbeats
 	}
-	e.facts, e.node = facts, fit.NewNode(b.rules, b.schemas, facts, e.records)
-	b.room.set(facts.Name)
+	e.kin = b.kinOf(d, f)
+	e.node = e.kin.node.Like(f.Name, e.records)
+	b.room.set(f.Name)
 }
 
-func sameFacts(a, b fit.Facts) bool {
-	return a.Broken == b.Broken && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Allocatable, b.Allocatable) &&
-		slices.EqualFunc(a.Inventory, b.Inventory, sameCard) && (a.Inventory == nil) == (b.Inventory == nil)
+// kinOf returns the nodes with these facts. mu is held.
+func (b *Cache) kinOf(d digest, f *Facts) *kin {
+	if k := b.kins[d].Value(); k != nil {
+		return k
+	}
+	if len(b.kins) > 2*len(b.nodes) {
+		maps.DeleteFunc(b.kins, func(_ digest, k weak.Pointer[kin]) bool { return k.Value() == nil })
+	}
+	facts := f.read()
+	k := &kin{digest: d, node: fit.NewNode(b.rules, b.schemas, facts, nil), listed: facts.Inventory != nil}
+	b.kins[d] = weak.Make(k)
+	return k
 }
 
 // DropNode removes a node. Its pods stay until they are gone themselves.
@@ -136,7 +153,7 @@ func (b *Cache) DropNode(name string) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.node = nil
+	e.node, e.kin = nil, nil
 	if len(e.records) == 0 {
 		delete(b.nodes, name)
 	}
@@ -153,27 +170,25 @@ func (b *Cache) SetPod(p *Pod) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h := b.pods[p.UID]; h != nil {
-		h.shown = h.shown || h.node == p.Node
-		if p.Taken && !h.taken && h.node == p.Node {
-			h.taken = true
-			b.nodes[h.node].tell()
+		h.shown = h.shown || h.Node == p.Node
+		if p.Taken && !h.Taken && h.Node == p.Node {
+			h.Taken = true
+			b.nodes[h.Node].tell()
 		}
-		if h.node == p.Node && h.stands(p) {
+		if h.Node == p.Node && h.stands(p) {
 			return
 		}
-		b.remove(p.UID, h)
+		b.remove(h)
 	}
-	b.put(&p.Record, p.Node)
-	h := b.pods[p.UID]
-	h.shown, h.known, h.taken = true, true, p.Taken
+	b.put(p)
+	p.shown, p.known = true, true
 }
 
 // stands reports whether the cached entry of a pod stays, given that the API server shows the pod on the same node.
 // If the API server has not confirmed the cards chosen here, the first cards that it shows win.
-func (h *held) stands(p *Pod) bool {
-	own, has := h.record.Cards != "" || h.record.InitCards != "", p.Cards != "" || p.InitCards != ""
-	same := h.record.Cards == p.Cards && h.record.InitCards == p.InitCards && h.record.Tiles == p.Tiles &&
-		h.record.InitTiles == p.InitTiles
+func (h *Pod) stands(p *Pod) bool {
+	own, has := h.Chosen().Placed(), p.Chosen().Placed()
+	same := h.Chosen() == p.Chosen()
 	if same || has && !(own && h.known) {
 		h.known, h.disputed = true, false
 		return same
@@ -200,42 +215,43 @@ func (b *Cache) DropPod(uid string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h := b.pods[uid]; h != nil {
-		b.remove(uid, h)
+		b.remove(h)
 	}
 }
 
-// put adds a record to a node. mu is held.
-func (b *Cache) put(r *fit.Record, node string) {
-	e := b.at(node)
+// put adds a pod to its node, as one that the API server has not shown. mu is held.
+func (b *Cache) put(p *Pod) {
+	e := b.at(p.Node)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	b.pods[r.UID] = &held{node: node, record: r, since: time.Now()}
+	p.shown, p.known, p.disputed, p.binding, p.since = false, false, false, false, time.Now().UnixNano()
+	b.pods[p.UID] = p
 	if e.node == nil {
-		e.records[r.UID] = r
+		e.records[p.UID] = &p.Record
 		return
 	}
-	e.node.Add(r)
+	e.node.Add(&p.Record)
 }
 
 // remove is the opposite of put. mu is held.
-func (b *Cache) remove(uid string, h *held) {
-	delete(b.pods, uid)
-	b.room.set(h.node)
-	e := b.nodes[h.node]
+func (b *Cache) remove(p *Pod) {
+	delete(b.pods, p.UID)
+	b.room.set(p.Node)
+	e := b.nodes[p.Node]
 	e.tell()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.node != nil {
-		e.node.Remove(uid)
+		e.node.Remove(p.UID)
 		return
 	}
-	if delete(e.records, uid); len(e.records) == 0 {
-		delete(b.nodes, h.node)
+	if delete(e.records, p.UID); len(e.records) == 0 {
+		delete(b.nodes, p.Node)
 	}
 }
 
 // ListNodes makes the cache hold exactly these nodes.
-func (b *Cache) ListNodes(all []fit.Facts) {
+func (b *Cache) ListNodes(all []*Facts) {
 	there := map[string]bool{}
 	for _, f := range all {
 		there[f.Name] = true
@@ -260,7 +276,7 @@ func (b *Cache) ListPods(all []*Pod) {
 	b.mu.Lock()
 	for uid, h := range b.pods {
 		if h.shown && !there[uid] {
-			b.remove(uid, h)
+			b.remove(h)
 			b.corrections.Add(1)
 		}
 	}
@@ -286,7 +302,7 @@ func (b *Cache) Reserve(q *fit.Request, node string) (record *fit.Record, cause 
 		case h.shown:
 			state = "it is bound"
 		}
-		return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: %s to node %q", q.Namespace, q.Name, state, h.node)
+		return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: %s to node %q", q.Namespace, q.Name, state, h.Node)
 	}
 	e := b.nodes[node]
 	if e == nil || e.node == nil {
@@ -295,14 +311,15 @@ func (b *Cache) Reserve(q *fit.Request, node string) (record *fit.Record, cause 
 	if record, cause = e.place(b.rules, q); record == nil {
 		return nil, cause, nil, nil
 	}
-	if e.facts.Inventory != nil && b.ahead(e, record) {
+	if e.kin.listed && b.ahead(e, record) {
 		if e.moved == nil {
 			e.moved = make(chan struct{})
 		}
 		return nil, fit.Fits, e.moved, nil
 	}
-	b.put(record, node)
-	b.pods[q.UID].binding = true
+	p := &Pod{Record: *record, Node: node}
+	b.put(p)
+	p.binding = true
 	return record, fit.Fits, nil, nil
 }
 
@@ -321,10 +338,10 @@ func (b *Cache) ahead(e *entry, record *fit.Record) bool {
 	defer e.mu.Unlock()
 	for uid, r := range e.node.Records() {
 		h := b.pods[uid]
-		if h == nil || h.taken || r.Cards == "" && r.InitCards == "" {
+		if h == nil || h.Taken || !r.Chosen().Placed() {
 			continue
 		}
-		if r.Cards != record.Cards || r.InitCards != record.InitCards {
+		if r.Chosen().Cards != record.Chosen().Cards || r.Chosen().InitCards != record.Chosen().InitCards {
 			return true
 		}
 	}
@@ -353,7 +370,7 @@ func (b *Cache) Confirm(uid string, bound *bool) {
 		h.known = true
 	}
 	if bound != nil && !*bound && !h.shown {
-		b.remove(uid, h)
+		b.remove(h)
 	}
 }
 
@@ -364,8 +381,8 @@ func (b *Cache) Unconfirmed(since time.Duration) map[string]string {
 	defer b.mu.RUnlock()
 	out := map[string]string{}
 	for uid, h := range b.pods {
-		if !h.shown && !h.binding && time.Since(h.since) > since {
-			out[uid] = h.record.Namespace + "/" + h.record.Name
+		if !h.shown && !h.binding && time.Since(time.Unix(0, h.since)) > since {
+			out[uid] = h.Namespace + "/" + h.Name
 		}
 	}
 	return out

@@ -228,7 +228,7 @@ func (d *drifting) knows(p *corev1.Pod) bool {
 	d.cache.mu.RLock()
 	defer d.cache.mu.RUnlock()
 	h := d.cache.pods[string(p.UID)]
-	return h != nil && h.known && h.record.Cards != ""
+	return h != nil && h.known && h.Chosen().Cards != ""
 }
 
 // sum is the content of a cache: the amounts of each node, and its pods with their cards.
@@ -241,7 +241,7 @@ func sum(b *Cache) map[string]string {
 		e.look(func(n *fit.Node) { text, records = fmt.Sprint(n.Uses()), n.Records() })
 		for _, uid := range slices.Sorted(maps.Keys(records)) {
 			r := records[uid]
-			text += fmt.Sprintf("\n%s %s %s %s", uid, r.Name, r.Cards, r.Tiles)
+			text += fmt.Sprintf("\n%s %s %s %s", uid, r.Name, r.Chosen().Cards, r.Chosen().Tiles)
 		}
 		out[name] = text
 	}

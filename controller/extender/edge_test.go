@@ -114,7 +114,7 @@ func TestLongChoice(t *testing.T) {
 	key := l.rules.Annotations.Cards
 	for size, read := range map[int]bool{maxChoice: true, maxChoice + 1: false} {
 		p.Annotations = map[string]string{key: strings.Repeat("c", size)}
-		if got := l.cache.Trim(p).Cards; (got != "") != read {
+		if got := l.cache.Trim(p).Chosen().Cards; (got != "") != read {
 			t.Errorf("%d bytes: %d are read", size, len(got))
 		}
 	}
@@ -143,7 +143,7 @@ func TestStamps(t *testing.T) {
 	ahead := time.Now().Add(time.Hour).UnixNano()
 	l.stamp.Store(ahead)
 	for i := range 3 {
-		got, err := strconv.ParseInt(l.annotations(&fit.Record{Cards: "card0"})[l.rules.Annotations.Time], 10, 64)
+		got, err := strconv.ParseInt(l.annotations(fit.Choice{Cards: "card0"})[l.rules.Annotations.Time], 10, 64)
 		if want := ahead + int64(i) + 1; err != nil || got != want {
 			t.Errorf("stamp %d is %d, want %d", i, got, want)
 		}
@@ -173,7 +173,7 @@ func TestReservation(t *testing.T) {
 	}
 	shown := l.pods["p"].DeepCopy()
 	shown.Spec.NodeName = "n1"
-	for k, v := range l.annotations(record) {
+	for k, v := range l.annotations(record.Chosen()) {
 		shown.Annotations[k] = v
 	}
 	l.cache.SetPod(l.cache.Trim(shown))

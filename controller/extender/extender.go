@@ -344,7 +344,7 @@ func (e *Extender) bindPod(ctx context.Context, b *Cache, a bindingArgs) error {
 	err = e.api.Bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: a.PodNamespace, Name: a.PodName, UID: p.UID, ResourceVersion: p.ResourceVersion,
-			Annotations: e.annotations(record),
+			Annotations: e.annotations(record.Chosen()),
 		},
 		Target: corev1.ObjectReference{Kind: "Node", Name: a.Node},
 	})
@@ -414,13 +414,13 @@ func (e *Extender) podOf(ctx context.Context, a bindingArgs) (*corev1.Pod, error
 }
 
 func (e *Extender) requestFor(p *corev1.Pod) fit.Request {
-	return fit.NewRequest(e.rules, string(p.UID), p.Namespace, p.Name, p.Annotations,
+	return fit.NewRequest(e.rules, uid(string(p.UID)), p.Namespace, p.Name, p.Annotations,
 		asks(e.rules, p.Spec.InitContainers, p.Spec.Containers))
 }
 
 // annotations returns the annotations of a binding: the time, the cards, the tiles. The time is in Unix nanoseconds
 // and unique, so that readers know the order of bindings.
-func (e *Extender) annotations(r *fit.Record) map[string]string {
+func (e *Extender) annotations(c fit.Choice) map[string]string {
 	now := time.Now().UnixNano()
 	for {
 		last := e.stamp.Load()
@@ -432,10 +432,10 @@ func (e *Extender) annotations(r *fit.Record) map[string]string {
 	a := &e.rules.Annotations
 	out := map[string]string{}
 	for _, x := range [][2]string{
-		{a.Cards, r.Cards},
-		{a.Tiles, r.Tiles},
-		{a.InitCards, r.InitCards},
-		{a.InitTiles, r.InitTiles},
+		{a.Cards, c.Cards},
+		{a.Tiles, c.Tiles},
+		{a.InitCards, c.InitCards},
+		{a.InitTiles, c.InitTiles},
 	} {
 		if x[1] != "" {
 			out[x[0]] = x[1]

@@ -82,9 +82,9 @@ func (l *lab) elect(t *testing.T, rules *fit.Rules) {
 
 // list fills the cache.
 func (l *lab) list(nodes ...*corev1.Node) {
-	var facts []fit.Facts
+	var facts []*Facts
 	for _, n := range nodes {
-		facts = append(facts, Facts(l.rules, n))
+		facts = append(facts, TrimNode(l.rules, n))
 	}
 	l.cache.ListNodes(facts)
 	l.cache.ListPods(l.shown())
@@ -326,13 +326,13 @@ func BenchmarkFilter(b *testing.B) {
 				b.Fatal(err)
 			}
 			cache := NewCache(&rules)
-			var facts []fit.Facts
+			var facts []*Facts
 			var pods []*Pod
 			var names []string
 			for i := range 5000 {
 				n := fleet.Node(fmt.Sprintf("node-%05d.cluster.example", i), 8,
 					fleet.Amounts{"shares": "80", "millicores": "8000"})
-				facts, names = append(facts, Facts(&rules, n)), append(names, n.Name)
+				facts, names = append(facts, TrimNode(&rules, n)), append(names, n.Name)
 				for c := range 8 {
 					pods = append(pods, cache.Trim(fleet.Pod(fmt.Sprint(i, "-", c), n.Name, fmt.Sprint("card", c),
 						fleet.Amounts{"shares": "1", "millicores": "600"})))

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/acceld/acceld/controller/fit"
 	"github.com/acceld/acceld/pace"
 )
 
@@ -71,16 +70,16 @@ func (b *Cache) nodeFeed() *feed {
 		cache: b,
 		trim: func(o any) any {
 			if n, ok := o.(*corev1.Node); ok {
-				return &facts{Facts(b.rules, n)}
+				return TrimNode(b.rules, n)
 			}
 			return o
 		},
-		set:  func(o any) { b.SetNode(o.(*facts).Facts) },
-		drop: func(o any) { b.DropNode(o.(*facts).Name) },
+		set:  func(o any) { b.SetNode(o.(*Facts)) },
+		drop: func(o any) { b.DropNode(o.(*Facts).Name) },
 		listed: func(all []any) {
-			list := make([]fit.Facts, len(all))
+			list := make([]*Facts, len(all))
 			for i, o := range all {
-				list[i] = o.(*facts).Facts
+				list[i] = o.(*Facts)
 			}
 			b.ListNodes(list)
 		},
@@ -132,15 +131,15 @@ const (
 // was lost, or the pod was gone before the watch saw it.
 func (b *Cache) check(ctx context.Context, api API, failed func(error)) {
 	for pace.Sleep(ctx, checkEvery) == nil {
-		for uid, name := range b.Unconfirmed(unconfirmedAfter) {
+		for id, name := range b.Unconfirmed(unconfirmedAfter) {
 			p, err := api.pod(ctx, name)
 			if err != nil {
 				failed(fmt.Errorf("cannot look at pod %s: %w", name, err))
 				continue
 			}
-			if p == nil || string(p.UID) != uid || p.Spec.NodeName == "" {
+			if p == nil || uid(string(p.UID)) != id || p.Spec.NodeName == "" {
 				b.corrections.Add(1)
-				b.DropPod(uid)
+				b.DropPod(id)
 			} else if trimmed := b.Trim(p); trimmed != nil {
 				b.SetPod(trimmed)
 			}

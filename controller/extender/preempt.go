@@ -69,9 +69,9 @@ func (b *Cache) fitsWithout(node string, q *fit.Request, gone *victims) bool {
 	entry.look(func(n *fit.Node) {
 		records := maps.Clone(n.Records())
 		for _, p := range gone.Pods {
-			delete(records, p.UID)
+			delete(records, uid(p.UID))
 		}
-		fits = fit.NewSearch(b.rules, q).Try(fit.NewNode(b.rules, fit.Schemas{}, entry.facts, records)) == fit.Fits
+		fits = fit.NewSearch(b.rules, q).Try(n.Like(n.Name(), records)) == fit.Fits
 	})
 	return fits
 }

@@ -74,13 +74,13 @@ func TestRoomOfANode(t *testing.T) {
 	l := leading(t)
 	l.list(twoCards())
 	<-l.cache.room.changed
-	l.cache.SetNode(Facts(l.rules, twoCards()))
+	l.cache.SetNode(TrimNode(l.rules, twoCards()))
 	select {
 	case <-l.cache.room.changed:
 		t.Error("a heartbeat gave room")
 	default:
 	}
-	l.cache.SetNode(Facts(l.rules, lastContact()))
+	l.cache.SetNode(TrimNode(l.rules, lastContact()))
 	select {
 	case <-l.cache.room.changed:
 	default:

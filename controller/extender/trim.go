@@ -1,23 +1,35 @@
 package extender
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// facts are what the cache needs of a node.
-type facts struct{ fit.Facts }
+// Facts are what the cache needs of a node, as others have written it. Most nodes of a cluster have the same ones but
+// for the name.
+type Facts struct {
+	Name string
+	// Labels and Allocatable are those of [fit.Facts].
+	Labels      map[string]string
+	Allocatable map[string]int64
+	// Cards is the annotation that describes each card, if Described.
+	Cards     string
+	Described bool
+}
 
 // GetObjectMeta names the node for client-go's store.
-func (f *facts) GetObjectMeta() metav1.Object { return &metav1.ObjectMeta{Name: f.Name} }
+func (f *Facts) GetObjectMeta() metav1.Object { return &metav1.ObjectMeta{Name: f.Name} }
 
 // GetObjectMeta names the pod for client-go's store.
 func (p *Pod) GetObjectMeta() metav1.Object {
@@ -27,32 +39,58 @@ func (p *Pod) GetObjectMeta() metav1.Object {
 // nothing stands for every object that the cache does not need.
 const nothing = cache.ExplicitKey("")
 
-// Facts extracts from a node what the rules read.
-func Facts(r *fit.Rules, n *corev1.Node) fit.Facts {
-	f := fit.Facts{Name: n.Name, Labels: map[string]string{}, Allocatable: map[string]int64{}}
+// TrimNode extracts from a node what the rules read.
+func TrimNode(r *fit.Rules, n *corev1.Node) *Facts {
+	f := &Facts{Name: n.Name}
 	for key, value := range n.Labels {
 		if strings.HasPrefix(key, r.LabelPrefix) || strings.HasPrefix(key, r.Telemetry) {
-			f.Labels[key] = value
+			if f.Labels == nil {
+				f.Labels = map[string]string{}
+			}
+			f.Labels[once(key)] = once(value)
 		}
 	}
 	for name, q := range n.Status.Allocatable {
 		if _, ok := r.Resource(string(name)); ok {
-			f.Allocatable[string(name)] = fit.Floor(q)
+			if f.Allocatable == nil {
+				f.Allocatable = map[string]int64{}
+			}
+			f.Allocatable[once(string(name))] = fit.Floor(q)
 		}
 	}
 	if text, ok := n.Annotations[fit.InventoryAnnotation]; ok {
-		cards, err := fit.ParseInventory(text)
-		if f.Inventory = cards; err != nil {
-			f.Broken = err.Error()
-		}
+		f.Cards, f.Described = once(text), true
 	}
 	return f
 }
 
-// sameCard reports whether two cards of an inventory are equal.
-func sameCard(a, b fit.Card) bool {
-	return a.Name == b.Name && a.Off == b.Off && (a.NUMA == nil) == (b.NUMA == nil) &&
-		(a.NUMA == nil || *a.NUMA == *b.NUMA) && maps.EqualFunc(a.Has, b.Has, resource.Quantity.Equal)
+// read returns the facts in the form in which a node is built from them.
+func (f *Facts) read() fit.Facts {
+	out := fit.Facts{Name: f.Name, Labels: f.Labels, Allocatable: f.Allocatable}
+	if f.Described {
+		cards, err := fit.ParseInventory(f.Cards)
+		if out.Inventory = cards; err != nil {
+			out.Broken = err.Error()
+		}
+	}
+	return out
+}
+
+// digest identifies facts but for the name.
+type digest [sha256.Size]byte
+
+func (f *Facts) digest() (d digest) {
+	sum := sha256.New()
+	// writing to a hash cannot fail
+	for _, key := range slices.Sorted(maps.Keys(f.Labels)) {
+		_, _ = fmt.Fprintf(sum, "%q=%q,", key, f.Labels[key])
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Allocatable)) {
+		_, _ = fmt.Fprintf(sum, "%q:%d,", name, f.Allocatable[name])
+	}
+	_, _ = fmt.Fprintf(sum, "%t %s", f.Described, f.Cards)
+	sum.Sum(d[:0])
+	return d
 }
 
 // Trim extracts from a pod what the cache needs; nil if the pod asks for no tracked resource.
@@ -66,17 +104,18 @@ func (b *Cache) Trim(p *corev1.Pod) *Pod {
 		return nil
 	}
 	a := &b.rules.Annotations
-	return &Pod{
-		Record: fit.Record{
-			UID: string(p.UID), Namespace: once(p.Namespace), Name: p.Name, Shape: shape,
-			Cards: once(choice(p, a.Cards)), Tiles: choice(p, a.Tiles),
-			InitCards: choice(p, a.InitCards), InitTiles: choice(p, a.InitTiles),
-		},
-		Node: once(p.Spec.NodeName),
+	out := &Pod{
+		Record: fit.Record{UID: uid(string(p.UID)), Namespace: once(p.Namespace), Name: p.Name, Shape: shape},
+		Node:   once(p.Spec.NodeName),
 		// the first status comes after admission
 		Taken: p.Status.StartTime != nil || p.Status.Phase == corev1.PodRunning,
 		Over:  p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 	}
+	out.Choose(fit.Choice{
+		Cards: choice(p, a.Cards), Tiles: choice(p, a.Tiles), InitCards: choice(p, a.InitCards),
+		InitTiles: choice(p, a.InitTiles),
+	})
+	return out
 }
 
 // maxChoice is the size in bytes of the longest choice of cards that is read. Whoever creates a pod can write one, and
@@ -89,6 +128,24 @@ func choice(p *corev1.Pod, key string) string {
 		return text
 	}
 	return ""
+}
+
+// uid returns a UID in the form in which pods are known here: a UUID, as the API server makes them, in 16 bytes instead
+// of 36 characters. No two UIDs have the same form.
+func uid(text string) string {
+	const short, long = 16, 36
+	if len(text) < short {
+		return text
+	}
+	if len(text) == long {
+		if b, err := hex.DecodeString(text[:8] + text[9:13] + text[14:18] + text[19:23] + text[24:]); err == nil {
+			x := hex.EncodeToString(b)
+			if text == x[:8]+"-"+x[8:12]+"-"+x[12:16]+"-"+x[16:20]+"-"+x[20:] {
+				return string(b)
+			}
+		}
+	}
+	return text + "?" // it is longer than the short form of another one
 }
 
 // once keeps one copy of a string that many pods share.

@@ -63,7 +63,7 @@ func resources(all fit.Quantities) corev1.ResourceList {
 // request converts the pod of a request.
 func (p *pod) request(r *fit.Rules) fit.Request {
 	m := p.Metadata
-	return fit.NewRequest(r, m.UID, m.Namespace, m.Name, annotations(r, m.Annotations),
+	return fit.NewRequest(r, uid(m.UID), m.Namespace, m.Name, annotations(r, m.Annotations),
 		asks(r, containers(p.Spec.InitContainers), containers(p.Spec.Containers)))
 }
 

@@ -305,9 +305,11 @@ func (d *backtrack) write(r *Record) {
 			d.tiles[i] = append(d.tiles[i], tiles)
 		}
 	}
-	r.Tiles = d.n.formatTiles(d.chosen[:shape.Apps], d.tiles[:shape.Apps])
-	r.InitTiles = d.n.formatTiles(d.chosen[shape.Apps:], d.tiles[shape.Apps:])
-	r.Cards, r.InitCards = d.n.formatCards(d.chosen[:shape.Apps]), d.n.formatCards(d.chosen[shape.Apps:])
+	r.Choose(Choice{
+		Cards: d.n.formatCards(d.chosen[:shape.Apps]), InitCards: d.n.formatCards(d.chosen[shape.Apps:]),
+		Tiles:     d.n.formatTiles(d.chosen[:shape.Apps], d.tiles[:shape.Apps]),
+		InitTiles: d.n.formatTiles(d.chosen[shape.Apps:], d.tiles[shape.Apps:]),
+	})
 }
 
 // sidecarTiles returns the tiles of a card that the first sidecars were given.

@@ -184,7 +184,8 @@ func BenchmarkLargestInventory(b *testing.B) {
 					{Name: "m", Amounts: map[string]int64{r.Prefix + "r0": 1}},
 					{Name: "i", When: Init, Amounts: map[string]int64{r.Prefix + "r0": 2}},
 				})
-				records[uid] = &Record{UID: uid, Shape: q.Shape, Cards: "c1", InitCards: "c1,c2"}
+				records[uid] = &Record{UID: uid, Shape: q.Shape}
+				records[uid].Choose(Choice{Cards: "c1", InitCards: "c1,c2"})
 			}
 			for b.Loop() {
 				if n := NewNode(&r, Schemas{}, Facts{Name: "n", Inventory: inventory}, records); n.Problem() != "" {

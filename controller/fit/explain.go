@@ -54,7 +54,7 @@ func (s *Search) Explain(n *Node) Report {
 	record, cause := s.Place(n)
 	out := Report{Node: n.name, Fits: cause == Fits, Verdict: cause.String(), Problem: n.problem}
 	if record != nil {
-		out.Choice = record.Cards
+		out.Choice = record.Chosen().Cards
 	}
 	needs := map[string]int64{}
 	for _, c := range s.req.Shape.Containers {
@@ -73,7 +73,7 @@ func (s *Search) Explain(n *Node) Report {
 				continue
 			}
 			at := n.at(c, i)
-			r := ResourceReport{resource, n.capacity[at], n.used[at], n.free[at], needs[resource]}
+			r := ResourceReport{resource, n.capacity[at], n.used(c, i), n.free[at], needs[resource]}
 			if r.Need > r.Free {
 				card.Verdict = "too little " + resource
 			}
@@ -101,7 +101,7 @@ func (s *Search) Explain(n *Node) Report {
 		}
 	}
 	for _, r := range n.sorted() {
-		if r.Cards == "" && r.InitCards == "" && r.Shape.Wants() {
+		if !r.Chosen().Placed() && r.Shape.Wants() {
 			out.Unplaced = append(out.Unplaced, r.Namespace+"/"+r.Name)
 		}
 	}
@@ -145,8 +145,8 @@ func (n *Node) Uses() []Use {
 	var out []Use
 	for c, card := range n.cards {
 		for i, name := range n.schema.names {
-			if at := n.at(c, i); n.capacity[at] > 0 || n.used[at] > 0 {
-				out = append(out, Use{card, name, n.used[at], n.capacity[at]})
+			if capacity, used := n.capacity[n.at(c, i)], n.used(c, i); capacity > 0 || used > 0 {
+				out = append(out, Use{card, name, used, capacity})
 			}
 		}
 	}
@@ -157,10 +157,10 @@ func (n *Node) Uses() []Use {
 func (n *Node) Fullness() float64 {
 	sum := 0.0
 	for c := range n.cards {
-		used, most := n.row(n.used, c), 0.0
+		most := 0.0
 		for i, capacity := range n.row(n.capacity, c) {
 			if capacity > 0 {
-				most = max(most, min(1, float64(used[i])/float64(capacity)))
+				most = max(most, min(1, float64(n.used(c, i))/float64(capacity)))
 			}
 		}
 		sum += most

@@ -49,7 +49,7 @@ func TestInventoryNames(t *testing.T) {
 			record, cause := fit.NewSearch(&rules, &q).Place(n)
 			got := ""
 			if record != nil {
-				got = record.Cards
+				got = record.Chosen().Cards
 			}
 			if got != c.want || cause != c.cause && c.want == "" {
 				t.Errorf("card %q, %v", got, cause)

@@ -55,16 +55,16 @@ func parseNumbers(value string) []string {
 		}
 		names = append(names, cardName(n))
 	}
-	return unique(names)
+	return distinct(names)
 }
 
 // parseCards reads "card0.card1", an older form than numbers.
 func parseCards(value string) []string {
-	return unique(strings.FieldsFunc(value, func(c rune) bool { return c == '.' }))
+	return distinct(strings.FieldsFunc(value, func(c rune) bool { return c == '.' }))
 }
 
-// unique sorts names as text and drops duplicates.
-func unique(names []string) []string {
+// distinct sorts names as text and drops duplicates.
+func distinct(names []string) []string {
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -463,10 +463,11 @@ func read(q wish, r *fit.Record) *placed {
 			}
 		}
 	}
-	each(r.Cards, 0, cards)
-	each(r.Tiles, 0, tiles)
-	each(r.InitCards, inits, cards)
-	each(r.InitTiles, inits, tiles)
+	chosen := r.Chosen()
+	each(chosen.Cards, 0, cards)
+	each(chosen.Tiles, 0, tiles)
+	each(chosen.InitCards, inits, cards)
+	each(chosen.InitTiles, inits, tiles)
 	return p
 }
 

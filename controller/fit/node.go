@@ -24,31 +24,42 @@ type Facts struct {
 //
 // Amounts are flat tables with a row for each card and a column for each resource of the node.
 type Node struct {
+	*traits
+	// free has len(cards)*len(schema.names) numbers: what is left, minus tiles that are off. What pods use follows from
+	// it: there are thousands of nodes.
+	free []int64
+	// wideUsed, by resource, and tilesUsed, by card, are the zeros of the traits until a pod uses some.
+	wideUsed  []int64
+	tilesUsed []uint64
+	name      string
+	records   map[string]*Record
+}
+
+// traits are what follows from the facts of a node, except its name. Nodes with equal facts share them, so they never
+// change.
+type traits struct {
 	// broken is why no pod fits at all. The fields that the filter reads come first, so that they share few cache
 	// lines.
 	broken Cause
 	anyOff bool
 	schema *schema
-	// capacity, used and free have len(cards)*len(schema.names) numbers. free is what is left, minus tiles that are
-	// off. empty is what free would be without any pod.
-	free, empty            []int64
-	cards                  []string // sorted as text, the order in which they are tried
-	off                    []bool
-	wideCapacity, wideUsed []int64 // by resource
-	noneUsed               []int64 // zeros
+	// empty is what free of a node would be without any pod, and capacity the same with the tiles that are off.
+	empty, capacity []int64
+	cards           []string // sorted as text, the order in which they are tried
+	off             []bool
+	wideCapacity    []int64 // by resource
+	noneUsed        []int64 // zeros
 
 	rules                   *Rules
-	name, problem           string // problem says what is broken, for people
-	capacity, used          []int64
+	problem                 string   // problem says what is broken, for people
 	preferred               int      // index of a card, or -1
-	tilesOff, tilesUsed     []uint64 // by card
+	tilesOff                []uint64 // by card
 	noneTiles               []uint64 // zeros
 	tileFirst               []int    // by card, or -1
 	numa                    []int    // by card, or -1; nil if nothing is known
 	numaGroups              int
 	numaBroken, linksBroken bool
 	links                   []link // between indexes of cards
-	records                 map[string]*Record
 }
 
 // schema is a list of resources that nodes of a kind have in common. A pod is matched to it only once.
@@ -84,10 +95,7 @@ func (s Schemas) of(names []string, tiles string) *schema {
 
 // NewNode returns the node of facts, with the records that it had before.
 func NewNode(r *Rules, schemas Schemas, facts Facts, records map[string]*Record) *Node {
-	n := &Node{rules: r, name: facts.Name, problem: facts.Broken, preferred: -1, records: records}
-	if n.records == nil {
-		n.records = map[string]*Record{}
-	}
+	n := &Node{traits: &traits{rules: r, problem: facts.Broken, preferred: -1}}
 	facts.Inventory = r.own(facts.Inventory)
 	names := n.readCards(&facts)
 	switch {
@@ -102,8 +110,19 @@ func NewNode(r *Rules, schemas Schemas, facts Facts, records map[string]*Record)
 	n.readPlaces(facts)
 	n.anyOff = slices.Contains(n.off, true)
 	n.noneUsed, n.noneTiles = make([]int64, len(n.schema.names)), make([]uint64, len(n.cards))
-	n.recount()
-	return n
+	n.empty = n.left(make([]int64, len(n.capacity)), n.noneTiles)
+	return n.Like(facts.Name, records)
+}
+
+// Like returns a node with the same facts, but for its name, and with these records. The two share what follows from
+// the facts, and nothing else.
+func (n *Node) Like(name string, records map[string]*Record) *Node {
+	other := &Node{traits: n.traits, name: name, records: records}
+	if records == nil {
+		other.records = map[string]*Record{}
+	}
+	other.recount()
+	return other
 }
 
 // readCards reads the names of the node's cards and returns those of its resources. If there are too many, the node has

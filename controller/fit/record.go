@@ -5,13 +5,30 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unique"
 )
 
-// Record is a pod that has cards. Cards and tiles are in the form of the annotations, so that a pod read from the API
-// server and a pod that was placed a moment ago look the same.
+// Record is a pod that has cards.
 type Record struct {
 	UID, Namespace, Name string
 	Shape                *Shape
+	choice               unique.Handle[Choice] // few are different in a cluster
+}
+
+// Choose sets what the pod has.
+func (r *Record) Choose(c Choice) { r.choice = unique.Make(c) }
+
+// Chosen returns what the pod has.
+func (r *Record) Chosen() Choice {
+	if r.choice == (unique.Handle[Choice]{}) {
+		return Choice{}
+	}
+	return r.choice.Value()
+}
+
+// Choice is which cards and tiles the containers of a pod have, in the form of the annotations, so that a pod read from
+// the API server and a pod that was placed a moment ago look the same.
+type Choice struct {
 	// Cards are the cards of each app container: "card0,card1||card2", with "|" between containers.
 	Cards string
 	// Tiles are the tiles of each app container: "card0:gt0+gt1,card1:gt0||card2:gt3". Empty if no container asks for
@@ -21,6 +38,9 @@ type Record struct {
 	InitCards, InitTiles string
 }
 
+// Placed reports whether any card is named.
+func (c Choice) Placed() bool { return c.Cards != "" || c.InitCards != "" }
+
 // Add adds a pod to the node. It replaces a pod with the same UID.
 func (n *Node) Add(r *Record) {
 	if n.records[r.UID] != nil {
@@ -29,8 +49,14 @@ func (n *Node) Add(r *Record) {
 		return
 	}
 	n.records[r.UID] = r
-	n.apply(r)
-	n.free = n.left(n.used, n.tilesUsed)
+	used := make([]int64, len(n.capacity))
+	for c := range n.cards {
+		for i := range n.schema.names {
+			used[n.at(c, i)] = n.used(c, i)
+		}
+	}
+	n.apply(r, used)
+	n.free = n.left(used, n.tilesUsed)
 }
 
 // Remove removes a pod from the node. It reports whether the pod was there.
@@ -45,13 +71,26 @@ func (n *Node) Remove(uid string) bool {
 
 // recount computes the usage from the records. Usage is never subtracted, so a removed pod leaves nothing behind.
 func (n *Node) recount() {
-	n.used, n.wideUsed = make([]int64, len(n.capacity)), make([]int64, len(n.wideCapacity))
-	n.tilesUsed = make([]uint64, len(n.cards))
-	n.empty = n.left(n.used, n.tilesUsed)
-	for _, r := range n.records {
-		n.apply(r)
+	n.wideUsed, n.tilesUsed = n.noneUsed, n.noneTiles
+	if len(n.records) == 0 {
+		n.free = n.empty
+		return
 	}
-	n.free = n.left(n.used, n.tilesUsed)
+	used := make([]int64, len(n.capacity))
+	for _, r := range n.records {
+		n.apply(r, used)
+	}
+	n.free = n.left(used, n.tilesUsed)
+}
+
+// used returns what pods use of a card in a column: what [Node.left] was given.
+func (n *Node) used(card, column int) int64 {
+	at := n.at(card, column)
+	used := n.capacity[at] - n.free[at]
+	if column == n.schema.tiles {
+		used -= int64(bits.OnesCount64(n.tilesOff[card] &^ n.tilesUsed[card]))
+	}
+	return used
 }
 
 // left returns what is free. A tile that is both off and used counts once.
@@ -68,20 +107,32 @@ func (n *Node) left(used []int64, tilesUsed []uint64) []int64 {
 	return free
 }
 
-// apply adds the usage of a pod.
-func (n *Node) apply(r *Record) {
+// apply adds the usage of a pod, that of cards to used.
+func (n *Node) apply(r *Record, used []int64) {
 	load, taken := n.load(r)
 	for i, amount := range load {
-		n.used[i] = add(n.used[i], amount)
+		used[i] = add(used[i], amount)
 	}
 	for c := range taken {
-		n.tilesUsed[c] |= taken[c]
+		if taken[c] != 0 {
+			n.tilesUsed = own(n.tilesUsed, n.noneTiles)
+			n.tilesUsed[c] |= taken[c]
+		}
 	}
 	for _, a := range r.Shape.Wide {
 		if i, ok := slices.BinarySearch(n.schema.names, a.Name); ok {
+			n.wideUsed = own(n.wideUsed, n.noneUsed)
 			n.wideUsed[i] = add(n.wideUsed[i], a.Count)
 		}
 	}
+}
+
+// own returns numbers that may be changed: a copy if they are the zeros that nodes share.
+func own[T any](numbers, zeros []T) []T {
+	if &numbers[0] == &zeros[0] {
+		return slices.Clone(numbers)
+	}
+	return numbers
 }
 
 // load returns what a pod uses of each card, and its tiles. The usage is the sum over the containers that run at the
@@ -137,6 +188,7 @@ func (n *Node) charge(load []int64, c *Container, cards []int) {
 // cardsOf returns the cards of each container of the record, as indexes. If the record names no cards for sidecars
 // and init containers, they get the first of the pod's cards.
 func (n *Node) cardsOf(r *Record) [][]int {
+	chosen := r.Chosen()
 	out := make([][]int, len(r.Shape.Containers))
 	var all []int
 	read := func(text string, from, to int) {
@@ -156,9 +208,9 @@ func (n *Node) cardsOf(r *Record) [][]int {
 			}
 		}
 	}
-	read(r.Cards, 0, r.Shape.Apps)
-	read(r.InitCards, r.Shape.Apps, len(out))
-	if r.InitCards == "" {
+	read(chosen.Cards, 0, r.Shape.Apps)
+	read(chosen.InitCards, r.Shape.Apps, len(out))
+	if chosen.InitCards == "" {
 		for i := r.Shape.Apps; i < len(out); i++ {
 			out[i] = all[:min(int64(len(all)), r.Shape.Containers[i].Cards)]
 		}
@@ -169,10 +221,11 @@ func (n *Node) cardsOf(r *Record) [][]int {
 // tilesOf returns the tiles of a record, by card.
 func (n *Node) tilesOf(r *Record) []uint64 {
 	taken := make([]uint64, len(n.cards))
-	if r.Tiles == "" && r.InitTiles == "" {
+	chosen := r.Chosen()
+	if chosen.Tiles == "" && chosen.InitTiles == "" {
 		return taken
 	}
-	for _, part := range strings.FieldsFunc(r.Tiles+"|"+r.InitTiles, func(c rune) bool {
+	for _, part := range strings.FieldsFunc(chosen.Tiles+"|"+chosen.InitTiles, func(c rune) bool {
 		return c == '|' || c == ','
 	}) {
 		name, list, _ := strings.Cut(part, ":")

@@ -33,6 +33,9 @@ func (p *Page) document(s state, pod string) page.Document {
 		for _, x := range s.overview.Policies {
 			d.Main.Add(policySection(x, now))
 		}
+		if s.devices.Total > 0 {
+			d.Main.Add(deviceSection(s.devices, now))
+		}
 	}
 	d.Main.Add(p.podSection(s, pod, now))
 	d.Footer = page.Row(
@@ -267,6 +270,9 @@ func nodeRow(n policy.NodeView) page.TableRow {
 			by = " by policy " + n.CordonedBy
 		}
 		says.Add(paragraph("cordoned" + by))
+	}
+	for _, text := range n.Maintenance {
+		says.Add(paragraph(text))
 	}
 	return row(page.El("span", page.Class("id"), page.Text(n.Name)), kinds, drivers, policies, says)
 }

@@ -1,6 +1,6 @@
-// Package fleet shows people the accelerators of a cluster: nodes by state, the progress of policies, why nodes are
-// not as configured, and why pods wait. It renders what the other packages of the controller know, sends no requests,
-// and changes nothing.
+// Package fleet shows people the accelerators of a cluster: nodes by state, the progress of policies, what devices have
+// been through, why nodes are not as configured, and why pods wait. It renders what the other packages of the
+// controller know, sends no requests, and changes nothing.
 package fleet
 
 import (
@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/acceld/acceld/controller/devices"
 	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/controller/policy"
 	"github.com/acceld/acceld/pace"
@@ -23,6 +24,9 @@ type Options struct {
 	// Overview returns what is known of nodes and policies. It returns false before the cluster has been read and
 	// while this replica is not the leader. Nil if no policies are carried out.
 	Overview func() (policy.Overview, bool)
+	// Devices returns the records of devices, with at most limit of those to look at; false while they are not known.
+	// Nil if no policies are carried out.
+	Devices func(limit int) (devices.Overview, bool)
 	// Waiting returns up to limit pods that wait for cards, their total number, and false while the cache is
 	// incomplete. Nil if the scheduler is not answered.
 	Waiting func(limit int) ([]extender.Waiting, int, bool)
@@ -42,8 +46,10 @@ const (
 	// glance is how often the state is read while requests wait for a change. One read serves all of them.
 	glance = time.Second
 	// maxPods is how many waiting pods are shown, maxNodes how many nodes of a pod and of a list.
-	maxPods  = 20
-	maxNodes = 100
+	// maxDevices is how many devices are.
+	maxPods    = 20
+	maxNodes   = 100
+	maxDevices = 50
 )
 
 // Page serves the page. It is safe for concurrent use.
@@ -67,7 +73,8 @@ func New(o Options) *Page {
 // state is what a page is rendered from.
 type state struct {
 	overview policy.Overview
-	known    bool // overview is valid
+	known    bool             // overview is valid
+	devices  devices.Overview // empty if it is not known
 	pods     []extender.Waiting
 	total    int    // number of waiting pods
 	booked   bool   // pods and total are valid
@@ -90,6 +97,9 @@ func (p *Page) read() state {
 	if p.o.Overview != nil {
 		s.overview, s.known = p.o.Overview()
 	}
+	if p.o.Devices != nil {
+		s.devices, _ = p.o.Devices(maxDevices)
+	}
 	if p.o.Waiting != nil {
 		s.pods, s.total, s.booked = p.o.Waiting(maxPods)
 	}
@@ -101,6 +111,10 @@ func (p *Page) read() state {
 	sum := fnv.New64a()
 	// writing to a hash cannot fail
 	_, _ = fmt.Fprintf(sum, "%s %+v %t %d %t %s", p.o.Identity, s.overview, s.known, s.total, s.booked, s.holder)
+	for _, r := range s.devices.Devices {
+		_, _ = fmt.Fprintf(sum, " %s %s %s %v %+v", r.Kind, r.Serial, r.Node, r.Claimed, r.Total)
+	}
+	_, _ = fmt.Fprintf(sum, " %d %d %d", s.devices.Total, s.devices.LeftOut, s.devices.Unreadable)
 	for _, w := range s.pods {
 		_, _ = fmt.Fprintf(sum, " %+v", w.Explanation) // without the time of the request, which always changes
 	}

@@ -169,7 +169,7 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 	if u.Drain == nil && !s.Repair {
 		c.drains.drop(n.Name, p.Name)
 	}
-	_, before := n.Annotations[cordonAnnotation] // whoever has ended that cordon does not want another one
+	_, before := n.Annotations.find(cordonAnnotation) // whoever has ended that cordon does not want another one
 	if (u.Cordon || u.Drain != nil) && !n.Spec.Unschedulable && !before {
 		answer, err := c.patchNode(ctx, n, object{"annotations": object{cordonAnnotation: p.Name}},
 			object{"unschedulable": true})
@@ -181,9 +181,14 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 		n = answer
 	}
 	if u.Drain != nil && !c.drains.done(ctx, n.Name, p.Name, *u.Drain) {
+		c.markDrain(ctx, n)
 		return // the end of the drain requests a pass
 	}
-	if _, err := c.patchNode(ctx, n, object{"annotations": s.notice(true)}, nil); err != nil {
+	notes := s.notice(true)
+	if n.Annotations.get(drainAnnotation) == string(accel.Draining) && !s.Repair {
+		notes[drainAnnotation] = string(accel.DrainDone)
+	}
+	if _, err := c.patchNode(ctx, n, object{"annotations": notes}, nil); err != nil {
 		c.failed(ctx, "granting a slot", n.Name, err)
 	}
 }

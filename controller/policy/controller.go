@@ -26,6 +26,8 @@ type Options struct {
 	Log       *slog.Logger
 	// Registry receives the metrics; it may be nil.
 	Registry prometheus.Registerer
+	// Passed is called after each pass: nodes or policies may have changed. It must not block; it may be nil.
+	Passed func()
 }
 
 // Controller is the task that carries out the policies of a cluster. Several may run at a time; the only cost is work
@@ -140,6 +142,9 @@ func (c *Controller) passes(ctx context.Context) error {
 		due = nil
 		if wait := c.pass(ctx); wait > 0 {
 			due = time.After(wait)
+		}
+		if c.o.Passed != nil {
+			c.o.Passed()
 		}
 	}
 }

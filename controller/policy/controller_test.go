@@ -59,10 +59,16 @@ func fleetPolicy(version string, upgrade, more object) object {
 func start(t *testing.T, s *server) (c *Controller, stop func()) {
 	t.Helper()
 	c = stopped(t, s)
+	return c, runs(t, c)
+}
+
+// runs runs a controller until it is stopped.
+func runs(t *testing.T, c *Controller) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
-	return c, func() {
+	return func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -576,7 +582,7 @@ func TestOldReading(t *testing.T) {
 	c.grant(t.Context(), old, slot, p)
 	granted := read()
 	if !granted.granted(kind).Since.Equal(slot.Since) {
-		t.Fatalf("not granted: %v", granted.Meta.Annotations)
+		t.Fatalf("not granted: %v", granted.Annotations)
 	}
 	s.edit(nodePath("a"), annotate(wordKey, "upgrading 2"))
 	if c.takeBack(t.Context(), granted, slot, p) || annotation(s.get(nodePath("a")), grantKey) == "" {
@@ -953,7 +959,7 @@ func TestClearAway(t *testing.T) {
 			"well": kube.OriginPod,
 		} {
 			n := aNode(object{"team": "x"})
-			merge(n, annotate(kube.OriginAnnotation, origin, wordKey, "waiting 2"))
+			merge(n, annotate(kube.OriginAnnotation, origin, wordKey, "waiting 2", historyKey, "[]"))
 			n["spec"] = object{"taints": []any{
 				object{"key": kube.TaintKey, "effect": "NoSchedule"},
 				object{"key": "other", "effect": "NoSchedule"},
@@ -975,7 +981,7 @@ func TestClearAway(t *testing.T) {
 		n := s.get(nodePath("gone"))
 		if diff := cmp.Diff(object{"team": "x"}, part(part(n, "metadata"), "labels")); diff != "" ||
 			len(list(part(n, "spec")["taints"])) != 1 || len(list(part(n, "status")["conditions"])) != 1 ||
-			annotation(n, wordKey) != "" {
+			annotation(n, wordKey) != "" || annotation(n, historyKey) != "" {
 			t.Errorf("%v", n)
 		}
 		for _, name := range []string{"unit", "well"} {

@@ -55,7 +55,7 @@ func TestSlotIsLater(t *testing.T) {
 		"the clock went back": {last: now.Add(time.Hour), granted: now, want: now.Add(time.Hour + time.Microsecond)},
 		"long ago":            {last: now.Add(-time.Hour), granted: now.Add(-time.Hour), want: now},
 	} {
-		node.Meta.Annotations = map[string]string{grantKey: accel.Grant{Since: c.granted}.String()}
+		node.Annotations = marks{{grantKey, accel.Grant{Since: c.granted}.String()}}
 		v := view{now: now, nodes: map[string]*Node{"a": node}}
 		p := &Policy{}
 		p.Status.LastSlot = c.last

@@ -110,7 +110,7 @@ func ordered(policies map[string]*Policy) []*Policy {
 func (v view) assign(policies []accel.Policy, verdicts map[string]*verdict) {
 	for _, name := range slices.Sorted(maps.Keys(v.nodes)) {
 		n := v.nodes[name]
-		by, conflicts := accel.Governing(policies, n.Labels)
+		by, conflicts := accel.GoverningBy(policies, n.Labels.has)
 		for _, kind := range slices.Sorted(maps.Keys(by)) {
 			if d := verdicts[by[kind].Name]; d != nil && n.has(kind) {
 				d.members[name] = append(d.members[name], kind)
@@ -288,8 +288,9 @@ func (v view) team(d *verdict, kind, version string, slots []Slot) []candidate {
 			continue
 		}
 		m := n.member(kind, version, *d.policy.Spec.Upgrade)
-		m.Behind = n.Annotations[accel.ServedAnnotation+kind] != digest
+		m.Behind = n.Annotations.get(accel.ServedAnnotation+kind) != digest
 		m.Skip = m.Skip || !belongs || v.rivals(n, kind) != ""
+		m.Hindered, m.Away = n.hindrance(d.policy, kind, accel.UpgradeWork) != nil, n.away(d.policy, kind)
 		out = append(out, m)
 	}
 	return out
@@ -378,6 +379,14 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:maxText], "") + "…"
 }
 
+// waitText says of what kind a node waits, and for whom if somebody else works on it.
+func (v view) waitText(d *verdict, n *Node, kind string, why Why) string {
+	if m := n.hindrance(d.policy, kind, accel.UpgradeWork); m != nil && why == UnderMaintenance {
+		return kind + ": " + m.String()
+	}
+	return kind
+}
+
 // tally counts the nodes of a policy and says why nodes are blocked.
 func (v view) tally(d *verdict, slots []Slot) (Nodes, []Blocked) {
 	counts, b := Nodes{Matched: len(d.members)}, blocks{}
@@ -407,7 +416,7 @@ func (v view) tally(d *verdict, slots []Slot) (Nodes, []Blocked) {
 				}
 			case why != "":
 				waiting = true
-				b.add(string(why), name, kind)
+				b.add(string(why), name, v.waitText(d, n, kind, why))
 			}
 			ready = ready && n.serves(kind) && why == "" && rival == ""
 		}

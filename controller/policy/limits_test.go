@@ -470,8 +470,8 @@ func TestNodeIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := n.condition(kube.ConditionType)
-	_, kept := n.Annotations[accel.CardsAnnotation]
-	_, room := n.Annotations[accel.RoomAnnotation]
+	_, kept := n.Annotations.find(accel.CardsAnnotation)
+	_, room := n.Annotations.find(accel.RoomAnnotation)
 	if kept || room || c.Reason != "Unclear" || len(c.Message) > maxText+len("…") {
 		t.Errorf("cards or room kept: %v, reason %.80q, %d bytes of message", kept || room, c.Reason, len(c.Message))
 	}

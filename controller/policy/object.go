@@ -2,7 +2,6 @@ package policy
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +15,7 @@ const (
 	finalizer = kube.Prefix + "policy"
 	// cordonAnnotation names the policy that asked for the cordon. It is empty if somebody has ended the cordon since,
 	// until the node has no slot any more: a node is cordoned once in a slot.
-	cordonAnnotation = kube.Prefix + "cordoned-by"
+	cordonAnnotation = accel.CordonAnnotation
 	taintsAnnotation = kube.Prefix + "taints"    // the taints that acceld added, as JSON
 	classLabel       = kube.Prefix + "partition" // on a priority class
 )
@@ -76,8 +75,11 @@ type Condition struct {
 // Node holds the fields that are read of a node.
 type Node struct {
 	kube.Meta `json:"metadata"`
-	Spec      nodeSpec   `json:"spec"`
-	Status    nodeStatus `json:"status"`
+	// Labels and Annotations stand in for those of the metadata.
+	Labels      labels     `json:"-"`
+	Annotations marks      `json:"-"`
+	Spec        nodeSpec   `json:"spec"`
+	Status      nodeStatus `json:"status"`
 }
 
 type nodeSpec struct {
@@ -87,6 +89,8 @@ type nodeSpec struct {
 
 type nodeStatus struct {
 	Conditions conditions `json:"conditions,omitempty"`
+	// maintenance says who else works on the node.
+	maintenance []accel.Maintenance
 }
 
 // conditions are the conditions of a node or a pod.
@@ -97,6 +101,8 @@ type nodeCondition struct {
 	Status  string `json:"status"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+	// Since is read of conditions that say that somebody works on a node.
+	Since time.Time `json:"lastTransitionTime,omitzero"`
 }
 
 // taint is a taint with the fields that others set, which must be written back.
@@ -111,22 +117,25 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, (*plain)(n)); err != nil {
 		return err
 	}
-	n.Finalizers = nil
-	maps.DeleteFunc(n.Annotations, func(key, _ string) bool {
-		return !strings.HasPrefix(key, kube.Prefix) || key == accel.CardsAnnotation || key == accel.RoomAnnotation
-	})
+	n.Finalizers, n.OwnerReferences = nil, nil
+	n.Labels, n.Meta.Labels = packed(n.Name, n.Meta.Labels), nil
+	n.Annotations, n.Meta.Annotations = marked(n.Meta.Annotations, func(key string) bool {
+		return strings.HasPrefix(key, kube.Prefix) && key != accel.CardsAnnotation && key != accel.RoomAnnotation
+	}), nil
+	n.Status.keepMaintenance()
 	n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c nodeCondition) bool {
-		return c.Type != "Ready" && c.Type != kube.ConditionType
+		return c.Type != "Ready" && c.Type != kube.ConditionType && !c.raw().Own()
 	})
-	n.Status.Conditions = slices.Clip(n.Status.Conditions)
+	n.Status.Conditions = slices.Clone(n.Status.Conditions) // without the room of those that are dropped
 	for i := range n.Status.Conditions {
 		c := &n.Status.Conditions[i]
-		if c.Type == "Ready" || c.Status == "True" {
+		if c.Since = (time.Time{}); c.Type != kube.ConditionType || c.Status == "True" {
 			c.Reason, c.Message = "", ""
 		}
 		if c.Message = shorten(c.Message); !accel.Reason(c.Reason).Plain() {
 			c.Reason = "Unclear"
 		}
+		c.Type, c.Status, c.Reason, c.Message = once(c.Type), once(c.Status), once(c.Reason), once(c.Message)
 	}
 	return nil
 }
@@ -135,10 +144,11 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 // report every few minutes, Kubernetes' own controllers write annotations, which UnmarshalJSON drops, and remove
 // their taints by the thousand when a cluster grows.
 func (n *Node) Same(o *Node) bool {
-	return n.UID == o.UID && maps.Equal(n.Labels, o.Labels) && maps.Equal(n.Annotations,
+	return n.UID == o.UID && n.Labels.same(o.Labels) && slices.Equal(n.Annotations,
 		o.Annotations) &&
 		n.Spec.Unschedulable == o.Spec.Unschedulable && slices.Equal(chosen(n.Spec.Taints), chosen(o.Spec.Taints)) &&
-		slices.Equal(n.Status.Conditions, o.Status.Conditions)
+		slices.Equal(n.Status.Conditions, o.Status.Conditions) &&
+		slices.Equal(n.Status.maintenance, o.Status.maintenance)
 }
 
 // chosen returns the taints that somebody decided on. The others follow from the node's conditions, which are read
@@ -170,21 +180,21 @@ func (all conditions) of(kind string) nodeCondition {
 func (n *Node) condition(kind string) nodeCondition { return n.Status.Conditions.of(kind) }
 
 func (n *Node) label(p accel.Published, kind string) string {
-	return n.Labels[kube.Prefix+string(p)+"-"+kind]
+	return n.Labels.get(kube.Prefix + string(p) + "-" + kind)
 }
 
 // has reports whether the node has a kind of accelerator or reports something about one.
 func (n *Node) has(kind string) bool {
-	return n.label(accel.DriverContainer, kind) != "" || n.Labels[kube.Prefix+kind+".count"] != "" ||
+	return n.label(accel.DriverContainer, kind) != "" || n.Labels.get(kube.Prefix+kind+".count") != "" ||
 		n.upgradeReport(kind) != accel.UpgradeReport{}
 }
 
 func (n *Node) upgradeReport(kind string) accel.UpgradeReport {
-	return accel.ParseUpgradeReport(n.Annotations[accel.ReportAnnotation+kind])
+	return accel.ParseUpgradeReport(n.Annotations.get(accel.ReportAnnotation + kind))
 }
 
 func (n *Node) granted(kind string) accel.Grant {
-	return accel.ParseGrant(n.Annotations[accel.GrantAnnotation+kind])
+	return accel.ParseGrant(n.Annotations.get(accel.GrantAnnotation + kind))
 }
 
 // knows reports whether the node was told of a slot, or of a later one.
@@ -228,8 +238,8 @@ func (n *Node) acts(s Slot) bool {
 
 // actsAnyhow reports whether the node may be replacing the driver of any kind.
 func (n *Node) actsAnyhow() bool {
-	for key, text := range n.Annotations {
-		if strings.HasPrefix(key, accel.ReportAnnotation) && accel.ParseUpgradeReport(text).Acts() {
+	for _, m := range n.Annotations {
+		if strings.HasPrefix(m.key, accel.ReportAnnotation) && accel.ParseUpgradeReport(m.text).Acts() {
 			return true
 		}
 	}
@@ -246,17 +256,18 @@ func (n *Node) serves(kind string) bool {
 // up reports whether the node runs pods and takes new ones. A cordon by acceld does not count.
 func (n *Node) up() bool {
 	return n.condition("Ready").Status == "True" && (!n.Spec.Unschedulable ||
-		n.Annotations[cordonAnnotation] != "")
+		n.Annotations.get(cordonAnnotation) != "")
 }
 
 // member returns the node as a member of the rollout of version.
 func (n *Node) member(kind, version string, r accel.Rollout) candidate {
 	w := n.upgradeReport(kind)
 	m := candidate{
-		Name: n.Name, Version: n.Labels[kube.Prefix+kind+".driver-version"], Serving: n.serves(kind),
+		Name: n.Name, Version: n.Labels.get(kube.Prefix + kind + ".driver-version"), Serving: n.serves(kind),
 		Ready: n.up(), Phase: w.Phase, For: w.Version,
-		Canary: r.Canary != nil && accel.Has(n.Labels, r.Canary.NodeSelector),
-		Skip:   slices.ContainsFunc(r.SkipLabels, func(key string) bool { return n.Labels[key] == "true" }),
+		Canary:  r.Canary != nil && n.Labels.has(r.Canary.NodeSelector),
+		Skip:    slices.ContainsFunc(r.SkipLabels, func(key string) bool { return n.Labels.get(key) == "true" }),
+		Drained: n.Annotations.get(drainAnnotation) != "",
 	}
 	if g := n.granted(kind); g.Version == "" {
 		m.TakenBack = g.Since

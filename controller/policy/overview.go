@@ -31,6 +31,8 @@ type NodeView struct {
 	// Ready is the condition AcceleratorsReady: "True", "False", or empty if no agent has written it. Reason and
 	// Message say why it is not True.
 	Ready, Reason, Message string
+	// Maintenance says who else works on the node.
+	Maintenance []string
 }
 
 // KindView is one kind of accelerator on a node.
@@ -89,14 +91,17 @@ func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 	c := n.condition(kube.ConditionType)
 	v := NodeView{
 		Name: n.Name, Up: n.condition("Ready").Status == "True", Cordoned: n.Spec.Unschedulable,
-		CordonedBy: n.Annotations[cordonAnnotation],
+		CordonedBy: n.Annotations.get(cordonAnnotation),
 		Ready:      c.Status, Reason: c.Reason, Message: c.Message,
 	}
-	by, _ := accel.Governing(policies, n.Labels)
+	for _, m := range n.Status.maintenance {
+		v.Maintenance = append(v.Maintenance, m.String())
+	}
+	by, _ := accel.GoverningBy(policies, n.Labels.has)
 	for _, kind := range n.kinds() {
 		k := KindView{
-			Kind: kind, Count: n.Labels[kube.Prefix+kind+".count"],
-			Version: n.Labels[kube.Prefix+kind+".driver-version"],
+			Kind: kind, Count: n.Labels.get(kube.Prefix + kind + ".count"),
+			Version: n.Labels.get(kube.Prefix + kind + ".driver-version"),
 			States:  map[accel.Published]accel.Phase{}, UpgradeReport: n.upgradeReport(kind),
 			Granted: n.granted(kind).Version, RepairReport: n.repairReport(kind),
 			MayRepair: n.repairPermit(kind).Given,
@@ -117,11 +122,8 @@ func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 // kinds returns the kinds that the node has or reports something about.
 func (n *Node) kinds() []string {
 	found := map[string]bool{}
-	for key := range n.Labels {
-		name, ours := strings.CutPrefix(key, kube.Prefix)
-		if !ours {
-			continue
-		}
+	for key := range n.Labels.keys(kube.Prefix) {
+		name := strings.TrimPrefix(key, kube.Prefix)
 		if kind, ok := strings.CutSuffix(name, ".count"); ok {
 			found[kind] = true
 		}
@@ -131,8 +133,8 @@ func (n *Node) kinds() []string {
 			}
 		}
 	}
-	for key := range n.Annotations {
-		if kind, ok := strings.CutPrefix(key, accel.ReportAnnotation); ok &&
+	for _, m := range n.Annotations {
+		if kind, ok := strings.CutPrefix(m.key, accel.ReportAnnotation); ok &&
 			n.upgradeReport(kind) != (accel.UpgradeReport{}) {
 			found[kind] = true
 		}

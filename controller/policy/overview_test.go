@@ -68,10 +68,10 @@ func TestServes(t *testing.T) {
 		{"ready", "pending"}: false, {"unchecked", "failed"}: false, {"pending", "ready"}: false, {"", "ready"}: false,
 	} {
 		var n Node
-		n.Labels = map[string]string{
+		n.Labels = packed("a", map[string]string{
 			kube.Prefix + string(accel.DriverContainer) + "-k-x": phases[0],
 			kube.Prefix + string(accel.DevicePlugin) + "-k-x":    phases[1],
-		}
+		})
 		if n.serves("k-x") != want {
 			t.Errorf("driver %q, plugin %q: serves is %t", phases[0], phases[1], !want)
 		}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,9 @@ const RemovalName = "acceld-remove"
 
 // definitionPath is the path of the CustomResourceDefinition of policies.
 const definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/acceleratorpolicies.acceld.dev"
+
+// recordsPath is the path of the CustomResourceDefinition of the records of devices, which go with it.
+const recordsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/acceleratordevices.acceld.dev"
 
 // purgeSelector selects the pods of that DaemonSet.
 const purgeSelector = "app.kubernetes.io/component=acceld-purge"
@@ -63,8 +67,8 @@ func (p *pod) unrestored() string {
 
 // Remove removes acceld from a cluster. It deletes the policies and undoes what they did. When the agents have gone
 // and the removal DaemonSet, if there is one, has restored the nodes, Remove clears what agents wrote to the nodes
-// and deletes the other objects that they created. The CustomResourceDefinition of policies goes last. Remove returns
-// nil when nothing is left; when ctx ends first, the error names what is left.
+// and deletes the other objects that they created. The CustomResourceDefinitions go last, and the records of devices
+// with theirs. Remove returns nil when nothing is left; when ctx ends first, the error names what is left.
 func Remove(ctx context.Context, o Options) error {
 	c, err := New(o)
 	if err != nil {
@@ -233,16 +237,16 @@ func notTaken(set *purgeSet, pods map[string]*pod) (left []string) {
 // traces reports whether a node has leftovers of agents or grants. If the agent of a node runs as a systemd unit, the
 // node is left to that agent.
 func traces(n *Node) bool {
-	origin := n.Annotations[kube.OriginAnnotation]
+	origin := n.Annotations.get(kube.OriginAnnotation)
 	if origin == kube.OriginUnit {
 		return false
 	}
-	for key := range n.Annotations {
-		if passing(key) {
+	for _, m := range n.Annotations {
+		if passing(m.key) {
 			return true
 		}
 	}
-	for key := range n.Labels {
+	for key := range n.Labels.keys(kube.Prefix) {
 		if kube.Ours(key) {
 			return true
 		}
@@ -250,11 +254,12 @@ func traces(n *Node) bool {
 	return origin != ""
 }
 
-// passing reports whether an annotation is part of the handshakes about upgrades and repairs.
+// passing reports whether an annotation is part of the handshakes about upgrades and repairs, or what a node says of
+// its devices.
 func passing(key string) bool {
 	return slices.ContainsFunc([]string{
 		accel.ReportAnnotation, accel.GrantAnnotation, accel.ServedAnnotation, accel.RepairAnnotation,
-		accel.AllowRepairAnnotation,
+		accel.AllowRepairAnnotation, accel.HistoryAnnotation, drainAnnotation,
 	}, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
@@ -287,9 +292,10 @@ func (r *removal) clearNode(ctx context.Context, n *Node) error {
 func (r *removal) sweep(ctx context.Context) error {
 	leases := "/apis/coordination.k8s.io/v1/namespaces/" + r.o.Namespace + "/leases"
 	const resources = "/apis/resource.k8s.io/v1/"
-	err := r.api.delete(ctx, definitionPath, "") // no policies exist at this point
+	// no policies exist at this point
+	err := cmp.Or(r.api.delete(ctx, recordsPath, ""), r.api.delete(ctx, definitionPath, ""))
 	if err != nil {
-		err = fmt.Errorf("cannot delete the definition of policies: %w", err)
+		err = fmt.Errorf("cannot delete the definitions of policies and devices: %w", err)
 	}
 	return errors.Join(
 		err,

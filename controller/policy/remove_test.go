@@ -59,7 +59,7 @@ func inUse(t *testing.T, s *server) (before map[string]object) {
 		}
 		s.edit(nodePath(name), n)
 	}
-	s.edit(nodePath("a"), annotate(wordKey, "waiting 2"))
+	s.edit(nodePath("a"), annotate(wordKey, "waiting 2", historyKey, "[]"))
 	more := object{"partition": object{
 		"taints": []any{object{"key": "ours", "effect": "NoSchedule"}},
 		"priorityClasses": object{
@@ -77,6 +77,7 @@ func inUse(t *testing.T, s *server) (before map[string]object) {
 	s.edit(claimsAt+"deviceclasses/half.qemu-edu.acceld.dev",
 		object{"metadata": object{"managedFields": []any{managed("kubectl")}}})
 	s.edit(definitionPath, object{})
+	s.edit(recordsPath, object{})
 	_, stop := start(t, s)
 	wait(time.Minute)
 	stop()

@@ -66,7 +66,7 @@ const maxDevices = 64
 
 // devices is how many devices of a kind the node says it has.
 func (n *Node) devices(kind string) int {
-	count, _ := strconv.Atoi(n.Labels[kube.Prefix+kind+".count"])
+	count, _ := strconv.Atoi(n.Labels.get(kube.Prefix + kind + ".count"))
 	return max(0, min(count, maxDevices))
 }
 
@@ -76,6 +76,7 @@ func (v view) wards(d *verdict, slots []Slot) (out []ward) {
 		for _, kind := range kinds {
 			w := v.nodes[name].ward(kind, d.policy.Spec.Repair.Domain)
 			w.Skip = v.rivals(v.nodes[name], kind) != ""
+			w.Hindered = v.nodes[name].hindrance(d.policy, kind, accel.RepairWork) != nil
 			out = append(out, w)
 		}
 	}
@@ -91,14 +92,14 @@ func (v view) wards(d *verdict, slots []Slot) (out []ward) {
 
 // repairReport is what the node says about repairs of a kind.
 func (n *Node) repairReport(kind string) accel.RepairReport {
-	r := accel.ParseRepairReport(n.Annotations[accel.RepairAnnotation+kind])
+	r := accel.ParseRepairReport(n.Annotations.get(accel.RepairAnnotation + kind))
 	r.Ill = min(r.Ill, maxDevices)
 	return r
 }
 
 // repairPermit is what the node was told about repairs of a kind.
 func (n *Node) repairPermit(kind string) accel.RepairPermit {
-	return accel.ParseRepairPermit(n.Annotations[accel.AllowRepairAnnotation+kind])
+	return accel.ParseRepairPermit(n.Annotations.get(accel.AllowRepairAnnotation + kind))
 }
 
 // ward returns a kind of the node.
@@ -107,7 +108,7 @@ func (n *Node) ward(kind, domain string) ward {
 		Node: n.Name, Kind: kind, Report: n.repairReport(kind), Ready: n.condition("Ready").Status == "True",
 	}
 	if domain != "" {
-		w.Domain = n.Labels[domain]
+		w.Domain = n.Labels.get(domain)
 	}
 	if p := n.repairPermit(kind); p.Given {
 		w.Granted = p.Since
@@ -166,8 +167,12 @@ func (v view) blockRepairs(d *verdict, b blocks) {
 	for _, key := range slices.SortedFunc(maps.Keys(d.mending.Waits), func(x, y wardKey) int {
 		return cmp.Or(strings.Compare(x.Node, y.Node), strings.Compare(x.Kind, y.Kind))
 	}) {
-		r := v.nodes[key.Node].repairReport(key.Kind)
-		b.add("Repair"+string(d.mending.Waits[key]), key.Node, fmt.Sprintf("%d of %d %s need a reset", r.Ill, r.Devices,
-			key.Kind))
+		n, why := v.nodes[key.Node], d.mending.Waits[key]
+		r := n.repairReport(key.Kind)
+		text := fmt.Sprintf("%d of %d %s need a reset", r.Ill, r.Devices, key.Kind)
+		if m := n.hindrance(d.policy, key.Kind, accel.RepairWork); m != nil && why == UnderMaintenance {
+			text += "; " + m.String()
+		}
+		b.add("Repair"+string(why), key.Node, text)
 	}
 }

@@ -29,8 +29,8 @@ type ward struct {
 	// Domain is where nodes fail together; empty for a node that is alone.
 	Domain string
 	Report accel.RepairReport
-	// Ready is whether the node is up.
-	Ready bool
+	// Ready is whether the node is up, and Hindered whether somebody else works on it.
+	Ready, Hindered bool
 	// Skip is true for one that does not belong to the policy any more and still acts on its slot.
 	Skip bool
 	// Granted is the start of the slot that the node was told of, and TakenBack that of the last one that no controller
@@ -157,7 +157,7 @@ func (d *repairDecision) ended(s Slot) Why {
 		return Done // nothing is left that it could do
 	case w.Skip:
 		return Gone
-	case d.plan.Tripped || d.failing[w.Domain] || d.limits.Paused:
+	case d.plan.Tripped || d.failing[w.Domain] || d.limits.Paused || w.Hindered:
 		return Withdrawn
 	}
 	return ""
@@ -190,6 +190,9 @@ func (d *repairDecision) give(wards []ward) {
 	open, change := isOpen(d.limits.Windows, d.now)
 	for _, w := range wards {
 		has := func(s Slot) bool { return s.Node == w.Node && s.Kind == w.Kind }
+		if w.Hindered && w.Report.Phase == accel.RepairPhaseIll && !w.Skip { // it waits for that and not for a slot
+			d.plan.Waits[w.key()] = UnderMaintenance
+		}
 		if w.Report.Phase != accel.RepairPhaseWaiting || w.Skip || slices.ContainsFunc(d.plan.Slots, has) {
 			continue
 		}
@@ -211,6 +214,8 @@ func (d *repairDecision) give(wards []ward) {
 func (d *repairDecision) refuses(w ward, open bool) Why {
 	l, again := d.limits, d.busy[w.Node]
 	switch {
+	case w.Hindered:
+		return UnderMaintenance
 	case !w.Ready:
 		return NotReady
 	case l.Paused:

@@ -445,7 +445,9 @@ func TestRepairLimits(t *testing.T) {
 	for i := range 40 {
 		n := &Node{}
 		n.Name = fmt.Sprintf("n%02d", i)
-		n.Labels = map[string]string{kube.Prefix + kind + ".count": map[bool]string{true: "4000000000", false: "8"}[i == 0]}
+		n.Labels = packed(n.Name, map[string]string{
+			kube.Prefix + kind + ".count": map[bool]string{true: "4000000000", false: "8"}[i == 0],
+		})
 		v.nodes[n.Name] = n
 		d.members[n.Name] = []string{kind}
 	}

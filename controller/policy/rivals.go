@@ -68,7 +68,7 @@ func recognise(table []rival, sets map[string]*daemonSet) func(*Node, string) st
 	return func(n *Node, kind string) string {
 		for _, f := range present {
 			served := slices.ContainsFunc(f.Kinds, func(prefix string) bool { return strings.HasPrefix(kind, prefix) })
-			if served && accel.Has(n.Labels, f.set.Spec.Template.Spec.NodeSelector) {
+			if served && n.Labels.has(f.set.Spec.Template.Spec.NodeSelector) {
 				return fmt.Sprintf("%s: DaemonSet %s serves %s", f.Name, f.set.Key(), kind)
 			}
 		}

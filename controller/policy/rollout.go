@@ -76,6 +76,9 @@ type candidate struct {
 	For   string
 	// Canary nodes come before all others. Skip nodes never get a slot.
 	Canary, Skip bool
+	// Hindered is whether somebody else works on the node, or will, and Away whether the node counts as one without
+	// accelerators because of that. Drained is whether its drain for the slot has begun.
+	Hindered, Away, Drained bool
 	// Behind is whether the node has not said that its driver is as the policy asks now: it may have the version and
 	// other parameters.
 	Behind bool
@@ -270,6 +273,8 @@ func (d *decision) ended(s Slot) Why {
 		return Done
 	case s.Version != d.wanted(n) && (n.For != s.Version || n.Phase == ""):
 		return Withdrawn // the node does not act on this slot: it waits for another version
+	case n.Hindered && !n.Drained:
+		return Withdrawn // nothing was done with it
 	}
 	return ""
 }
@@ -300,7 +305,7 @@ func (d *decision) changed(n candidate) bool {
 
 func (d *decision) count() {
 	for _, n := range d.nodes {
-		if !n.Serving || !n.Ready || d.hasSlot(n.Name) || n.acts() {
+		if !n.Serving || !n.Ready || n.Away || d.hasSlot(n.Name) || n.acts() {
 			d.unavailable[n.Name] = true
 		}
 		if n.Phase == accel.ReportFailed && n.For == d.wanted(n) || d.late(n) {
@@ -370,6 +375,8 @@ func (d *decision) refuses(n candidate, open bool) Why {
 		return DidFail
 	case n.Phase != accel.ReportWaiting || n.For != d.wanted(n):
 		return NotReported
+	case n.Hindered:
+		return UnderMaintenance
 	case !n.Ready:
 		return NotReady
 	case d.limits.Paused:

@@ -279,10 +279,12 @@ func (s *server) write(method, name string, sent object) (object, error) {
 	o := clone(old)
 	if status {
 		// A strategic merge patch deletes from this one list.
-		if c, ok := part(sent, "status")["conditions"].([]any); ok && len(c) == 1 &&
+		if c, ok := part(sent, "status")["conditions"].([]any); ok && len(c) > 0 &&
 			c[0].(object)["$patch"] == "delete" {
-			part(o, "status")["conditions"] = slices.DeleteFunc(part(o, "status")["conditions"].([]any),
-				func(x any) bool { return x.(object)["type"] == c[0].(object)["type"] })
+			for _, gone := range c {
+				part(o, "status")["conditions"] = slices.DeleteFunc(part(o, "status")["conditions"].([]any),
+					func(x any) bool { return x.(object)["type"] == gone.(object)["type"] })
+			}
 		} else {
 			merge(part(o, "status"), part(sent, "status"))
 		}

@@ -138,7 +138,7 @@ func (v view) wouldChange(d *verdict) string {
 	for name, has := range d.members {
 		for _, kind := range has {
 			want := d.policy.Spec.Kinds[kind].Driver.Version
-			have := v.nodes[name].Labels[kube.Prefix+kind+".driver-version"]
+			have := v.nodes[name].Labels.get(kube.Prefix + kind + ".driver-version")
 			if want == "" || kube.LabelValue(want) == have {
 				continue
 			}

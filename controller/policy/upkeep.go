@@ -39,6 +39,9 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 	workqueue.ParallelizeUntil(ctx, together, len(names), func(i int) {
 		n := nodes[names[i]]
 		annotations, spec := keepTaints(n, want[names[i]])
+		if _, marked := n.Annotations.find(drainAnnotation); marked && !held[names[i]] {
+			annotations[drainAnnotation] = nil
+		}
 		if err := c.uncordon(ctx, n, held[names[i]], annotations, spec); err != nil {
 			c.failed(ctx, "looking who has cordoned a node", names[i], err)
 			return
@@ -55,7 +58,7 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 // uncordon adds what ends the cordon of a node whose slot is over. The cordon of somebody else stays: if a node that
 // has a slot is not cordoned any more, somebody has ended acceld's cordon, and the next one is not acceld's.
 func (c *Controller) uncordon(ctx context.Context, n *Node, held bool, annotations, spec object) error {
-	by, marked := n.Annotations[cordonAnnotation]
+	by, marked := n.Annotations.find(cordonAnnotation)
 	switch {
 	case !marked, held && (by == "" || n.Spec.Unschedulable):
 		return nil
@@ -101,7 +104,8 @@ const maxMarks = 16 << 10
 
 // added returns the taints that acceld added to the node. If that cannot be read, there are none: they stay.
 func (n *Node) added() (taints []accel.Taint) {
-	if text := n.Annotations[taintsAnnotation]; len(text) > maxMarks || json.Unmarshal([]byte(text), &taints) != nil {
+	text := n.Annotations.get(taintsAnnotation)
+	if len(text) > maxMarks || json.Unmarshal([]byte(text), &taints) != nil {
 		return nil
 	}
 	return taints
@@ -112,7 +116,7 @@ func (n *Node) added() (taints []accel.Taint) {
 func keepTaints(n *Node, want []accel.Taint) (annotations, spec object) {
 	annotations, spec = object{}, object{}
 	mine := n.added()
-	text, marked := n.Annotations[taintsAnnotation]
+	text, marked := n.Annotations.find(taintsAnnotation)
 	is := func(t accel.Taint) func(taint) bool {
 		return func(x taint) bool { return x.Key == t.Key && x.Effect == t.Effect }
 	}
@@ -196,7 +200,7 @@ func (c *Controller) undone(p *Policy) bool {
 	nodes, _ := c.nodes.All()
 	for _, n := range nodes {
 		added := n.added()
-		if n.Annotations[cordonAnnotation] == p.Name ||
+		if n.Annotations.get(cordonAnnotation) == p.Name || n.Annotations.get(drainAnnotation) != "" ||
 			slices.ContainsFunc(taints, func(t accel.Taint) bool { return slices.Contains(added, t) }) {
 			return false
 		}
@@ -210,6 +214,17 @@ type agent struct {
 	Spec      struct {
 		NodeName string `json:"nodeName,omitempty"`
 	} `json:"spec"`
+}
+
+// UnmarshalJSON reads an agent and drops what this package does not use: there are as many as nodes.
+func (a *agent) UnmarshalJSON(b []byte) error {
+	type plain agent
+	if err := json.Unmarshal(b, (*plain)(a)); err != nil {
+		return err
+	}
+	m := a.Meta
+	a.Meta = kube.Meta{Name: m.Name, Namespace: once(m.Namespace), UID: m.UID, ResourceVersion: m.ResourceVersion}
+	return nil
 }
 
 // agentSelector selects the pods of agents in their namespace.
@@ -230,7 +245,7 @@ func (c *Controller) clearAway(ctx context.Context, nodes map[string]*Node, agen
 		has[a.Spec.NodeName] = true
 	}
 	for name, n := range nodes {
-		if has[name] || n.Annotations[kube.OriginAnnotation] != kube.OriginPod {
+		if has[name] || n.Annotations.get(kube.OriginAnnotation) != kube.OriginPod {
 			delete(c.missing, name)
 			continue
 		}
@@ -255,10 +270,7 @@ func (c *Controller) clearAway(ctx context.Context, nodes map[string]*Node, agen
 
 // clear cleans up one node. The origin annotation goes last, so that an interrupted cleanup is repeated.
 func (c *Controller) clear(ctx context.Context, n *Node) error {
-	if n.condition(kube.ConditionType).Type != "" {
-		body := kube.StrategicPatch{"status": object{
-			"conditions": []object{{"type": kube.ConditionType, "$patch": "delete"}},
-		}}
+	if body := n.leftConditions(); body != nil {
 		answer := &Node{}
 		if err := c.api.patch(ctx, nodesPath+"/"+n.Name+"/status", body, answer); err != nil {
 			return err
@@ -267,21 +279,23 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 		n = answer
 	}
 	labels := object{}
-	for key := range n.Labels {
+	for key := range n.Labels.keys(kube.Prefix) {
 		if kube.Ours(key) {
 			labels[key] = nil
 		}
 	}
 	annotations := object{kube.OriginAnnotation: nil, accel.CardsAnnotation: nil, accel.RoomAnnotation: nil}
-	for key, text := range n.Annotations {
+	for _, m := range n.Annotations {
+		key, text := m.key, m.text
 		// If the agent vanished during an upgrade, its report stays, and with it the slot: the state of the driver is
 		// unknown.
 		if strings.HasPrefix(key, accel.ReportAnnotation) &&
 			!accel.ParseUpgradeReport(text).Acts() {
 			annotations[key] = nil
 		}
-		// A repair ends with its agent.
-		if strings.HasPrefix(key, accel.ServedAnnotation) || strings.HasPrefix(key, accel.RepairAnnotation) {
+		// A repair ends with its agent, and nobody says any more which devices there are.
+		if strings.HasPrefix(key, accel.ServedAnnotation) || strings.HasPrefix(key, accel.RepairAnnotation) ||
+			strings.HasPrefix(key, accel.HistoryAnnotation) {
 			annotations[key] = nil
 		}
 	}

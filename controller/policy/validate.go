@@ -60,7 +60,7 @@ type validated struct {
 }
 
 func (n *Node) validated(kind string) (v validated) {
-	text := n.Annotations[validationAnnotation+kind]
+	text := n.Annotations.get(validationAnnotation + kind)
 	if len(text) > maxMarks || json.Unmarshal([]byte(text), &v) != nil {
 		return validated{} // the node is validated again
 	}
@@ -100,7 +100,7 @@ func of(n *Node, kind string, w accel.Workload) string {
 		return ""
 	}
 	sum := sha256.Sum256(b)
-	return cmp.Or(n.Labels[kube.Prefix+kind+".driver-version"], "unknown") + " " + hex.EncodeToString(sum[:4])
+	return cmp.Or(n.Labels.get(kube.Prefix+kind+".driver-version"), "unknown") + " " + hex.EncodeToString(sum[:4])
 }
 
 // tasks returns what to validate now: the kinds for which policies ask for validation, on nodes where they serve.
@@ -124,7 +124,8 @@ func (v view) tasks(verdicts []*verdict, held map[string]bool) (all []task, aske
 			for _, kind := range kinds {
 				w, wanted := p.Spec.Validation.Workloads[kind]
 				asked[name+" "+kind] = asked[name+" "+kind] || wanted
-				if wanted && !held[name] && n.up() && n.serves(kind) && !n.upgradeReport(kind).Acts() {
+				if wanted && !held[name] && n.up() && !n.away(p, kind) && n.serves(kind) &&
+					!n.upgradeReport(kind).Acts() {
 					all = append(all, task{n, kind, w, timeout, of(n, kind, w)})
 				}
 			}
@@ -189,7 +190,7 @@ func (c *Controller) forget(ctx context.Context, v view, asked map[string]bool) 
 			continue // it has come since asked was found out
 		}
 		n, labels, annotations := nodes[name], object{}, object{}
-		for key := range n.Labels {
+		for key := range n.Labels.keys(kube.Prefix) {
 			if kind, is := strings.CutPrefix(key, validationLabel); is && !asked[name+" "+kind] {
 				labels[key], annotations[validationAnnotation+kind] = nil, nil
 			}
@@ -375,11 +376,11 @@ func (c *Controller) devices(ctx context.Context, x task) (total, used int, err 
 			used += held(p.Spec.Containers, p.Spec.InitContainers, x.workload.Resource)
 		}
 	}
-	return devices(n.Status.Allocatable, x.workload.Resource), used, nil
+	return amount(n.Status.Allocatable, x.workload.Resource), used, nil
 }
 
-// devices returns an amount of an extended resource, which is a whole number.
-func devices(all corev1.ResourceList, resource string) int {
+// amount returns an amount of an extended resource, which is a whole number.
+func amount(all corev1.ResourceList, resource string) int {
 	q := all[corev1.ResourceName(resource)]
 	return int(q.Value())
 }
@@ -389,7 +390,7 @@ func devices(all corev1.ResourceList, resource string) int {
 func held(containers, inits []corev1.Container, resource string) int {
 	sidecars, most := 0, 0
 	for _, k := range inits {
-		n := devices(k.Resources.Limits, resource)
+		n := amount(k.Resources.Limits, resource)
 		most = max(most, sidecars+n)
 		if k.RestartPolicy != nil && *k.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			sidecars += n
@@ -397,7 +398,7 @@ func held(containers, inits []corev1.Container, resource string) int {
 	}
 	sum := sidecars
 	for _, k := range containers {
-		sum += devices(k.Resources.Limits, resource)
+		sum += amount(k.Resources.Limits, resource)
 	}
 	return max(sum, most)
 }

@@ -88,7 +88,7 @@ func outcomeOf(t *testing.T, s *server) validated {
 		t.Fatal(err)
 	}
 	v := n.validated(kind)
-	if label := n.Meta.Labels[validationLabel+kind]; label != string(v.Outcome) {
+	if label := n.Labels.get(validationLabel + kind); label != string(v.Outcome) {
 		t.Errorf("the label says %q, the annotation %q", label, v.Outcome)
 	}
 	return v

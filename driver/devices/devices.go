@@ -3,6 +3,7 @@ package devices
 import (
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
@@ -11,7 +12,7 @@ import (
 // AnyFree reports whether some device is free for the driver. Loading it then helps, whoever has the other devices.
 func (s *Devices) AnyFree(def *accel.Definition, accs []accel.Accelerator) bool {
 	return slices.ContainsFunc(s.Observe(def, accs), func(v Device) bool {
-		return v.Bound == "" && (v.Kept == "" || v.Kept == def.Driver.Binds)
+		return v.Bound == "" && (v.Kept == "" || v.Kept == def.Driver.Binds) && v.Barred == ""
 	})
 }
 
@@ -28,11 +29,15 @@ func (v Device) Works(def *accel.Definition) bool {
 
 // Device is the current state of one accelerator and its driver.
 type Device struct {
-	ID      string
-	Bound   string // the PCI driver
-	Kept    string // the only PCI driver that may bind it, by driver_override
-	Below   *Child // what the driver has put below it, and nobody serves; nil if there is nothing of the sort
-	Nodes   []accel.DeviceNode
+	ID    string
+	Bound string // the PCI driver
+	Kept  string // the only PCI driver that may bind it, by driver_override
+	Below *Child // what the driver has put below it, and nobody serves; nil if there is nothing of the sort
+	Nodes []accel.DeviceNode
+	// Barred says why the device must not be bound by driver_override, although it is free; empty if it may.
+	Barred string
+	// NoGroup is true for a device in no IOMMU group of a kind whose containers get the node of the group.
+	NoGroup bool
 	Missing string      // the path of a missing node, or the pattern that matches nothing; empty if all exist
 	deleted []host.Node // nodes that the kernel has but /dev has not
 }
@@ -59,6 +64,10 @@ func (s *Devices) Observe(def *accel.Definition, accs []accel.Accelerator) []Dev
 		if v.Bound != "" {
 			v.Below = s.unserved(a.ID, drivers)
 		}
+		if def.Driver.Override && v.Bound == "" {
+			v.Barred = s.Barred(v.ID)
+		}
+		v.NoGroup = def.UsesGroup() && s.h.Devices().Group(v.ID) == ""
 		s.findNodes(&v, def)
 		out = append(out, v)
 	}
@@ -76,6 +85,16 @@ func Problem(def *accel.Definition, devices []Device, live bool) *accel.Problem 
 		if v.Bound == "" && v.Kept != "" && v.Kept != def.Driver.Binds {
 			return accel.Problemf(accel.ConflictDriver, "device %q is kept for driver %q by driver_override", v.ID,
 				v.Kept)
+		}
+		if v.Barred != "" {
+			return accel.Problemf(accel.ConflictDriver, "device %q is not bound to driver %q by driver_override: %s", v.ID,
+				def.Driver.Binds, v.Barred)
+		}
+	}
+	for _, v := range devices {
+		if v.NoGroup {
+			return accel.Problemf(accel.NoIOMMUGroup, "device %q is in no IOMMU group, and containers of kind %q are to get"+
+				" the node of the group", v.ID, def.Kind)
 		}
 	}
 	if !live {
@@ -99,6 +118,24 @@ func Problem(def *accel.Definition, devices []Device, live bool) *accel.Problem 
 		}
 	}
 	return nil
+}
+
+// Barred says why a device must not lose what it does without a driver, or with one that is not its kind's: it is a
+// bridge, which leads to other devices, or shows the console. It is empty if nothing is known against it.
+func (s *Devices) Barred(id string) string {
+	switch {
+	case s.Bridge(id):
+		return "it is a bridge"
+	case s.ShowsConsole(id):
+		return "it shows the machine's console, which would be lost"
+	}
+	return ""
+}
+
+// Bridge reports whether a device is a bridge.
+func (s *Devices) Bridge(id string) bool {
+	class, err := s.h.ReadAttribute(path.Join(Dir(id), "class"))
+	return err == nil && strings.HasPrefix(class, "0x06") // PCI Code and ID Assignment Specification 1.16
 }
 
 // ShowsConsole reports whether the firmware started the display on the device, or whether it has a frame buffer.

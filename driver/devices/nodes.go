@@ -107,9 +107,12 @@ func (s *Devices) NodeAt(name string) accel.DeviceNode {
 	return n
 }
 
-// ForeignNodes are the nodes of a device that any driver made, such as drm/card0 or the node of a disk.
+// ForeignNodes are the nodes of a device that any driver made, such as drm/card0, the node of a disk or, with VFIO,
+// that of its IOMMU group.
 func (s *Devices) ForeignNodes(id string) []accel.DeviceNode {
-	found, _ := s.h.Devices().Nodes(id, []accel.NodeSource{{Glob: "*/*"}, {Glob: "*/*/*"}})
+	found, _ := s.h.Devices().Nodes(id, []accel.NodeSource{
+		{Glob: "*/*"}, {Glob: "*/*/*"}, {Glob: "/sys/class/vfio/" + accel.GroupTemplate},
+	})
 	var out []accel.DeviceNode
 	for _, n := range found {
 		out = append(out, n.DeviceNode)

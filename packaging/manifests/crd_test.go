@@ -2,7 +2,9 @@ package manifests
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,27 +17,39 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/controller/devices"
 	"github.com/acceld/acceld/controller/policy"
 	"github.com/acceld/acceld/kube"
 )
 
-// TestSchema compares the schema of policies with the Go types: the same fields of the same types, all the way down.
+// TestSchema compares the schemas with the Go types: the same fields of the same types, all the way down.
 func TestSchema(t *testing.T) {
+	root := schemaOf(t, kube.PoliciesPath)
+	compare(t, "spec", root["spec"].(map[string]any), reflect.TypeFor[accel.PolicySpec]())
+	compare(t, "status", root["status"].(map[string]any), reflect.TypeFor[policy.Status]())
+	root = schemaOf(t, devices.Path)
+	compare(t, "record", root["record"].(map[string]any), reflect.TypeFor[devices.Record]())
+}
+
+// schemaOf returns the properties of the definition whose objects are at a path.
+func schemaOf(t *testing.T, at string) map[string]any {
+	t.Helper()
 	var d *definition
 	for _, o := range objectsIn(t, "controller") {
-		if found, ok := o.(*definition); ok {
+		if found, ok := o.(*definition); ok && strings.HasPrefix(found.Name, path.Base(at)+".") {
 			d = found
 		}
+	}
+	if d == nil {
+		t.Fatalf("no definition for %s", at)
 	}
 	names := d.Spec["names"].(map[string]any)
 	version := d.Spec["versions"].([]any)[0].(map[string]any)
 	if path := "/apis/" + d.Spec["group"].(string) + "/" + version["name"].(string) + "/" +
-		names["plural"].(string); path != kube.PoliciesPath {
-		t.Errorf("policies are at %s, read from %s", path, kube.PoliciesPath)
+		names["plural"].(string); path != at {
+		t.Errorf("they are at %s, read from %s", path, at)
 	}
-	root := version["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)["properties"].(map[string]any)
-	compare(t, "spec", root["spec"].(map[string]any), reflect.TypeFor[accel.PolicySpec]())
-	compare(t, "status", root["status"].(map[string]any), reflect.TypeFor[policy.Status]())
+	return version["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)["properties"].(map[string]any)
 }
 
 // compare checks one field. Fields that only the agent sets are not in the schema, so the API server drops them.
@@ -121,6 +135,7 @@ func TestRightsOfTheController(t *testing.T) {
 		"acceld-controller": {
 			rule("acceld.dev", "acceleratorpolicies", "get list watch patch"),
 			rule("acceld.dev", "acceleratorpolicies/status", "patch"),
+			rule("acceld.dev", "acceleratordevices", "list watch create patch delete"),
 			rule("", "nodes", "get list watch patch"), rule("", "nodes/status", "patch"),
 			rule("", "pods", "get list watch"),
 			rule("", "pods/binding", "create"), rule("", "pods/eviction", "create"),
@@ -156,7 +171,10 @@ func TestConfinement(t *testing.T) {
 	for _, v := range p.Spec.Validations {
 		text.WriteString(v.Expression)
 	}
-	for _, written := range []string{accel.ReportAnnotation, kube.OriginAnnotation, kube.ConditionType} {
+	for _, written := range []string{
+		accel.ReportAnnotation, accel.HistoryAnnotation, kube.OriginAnnotation, kube.ConditionType,
+		fmt.Sprint(accel.MaxDeviceReport),
+	} {
 		if !strings.Contains(text.String()+fmtVariables(p), written) {
 			t.Errorf("it does not know %q", written)
 		}

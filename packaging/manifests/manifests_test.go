@@ -393,7 +393,7 @@ func TestRemoval(t *testing.T) {
 			rule("coordination.k8s.io", "leases", "list delete"),
 		},
 	}
-	want["of the cluster"][4].ResourceNames = []string{"acceleratorpolicies.acceld.dev"}
+	want["of the cluster"][4].ResourceNames = []string{"acceleratorpolicies.acceld.dev", "acceleratordevices.acceld.dev"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}

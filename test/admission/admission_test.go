@@ -60,7 +60,8 @@ func start(t *testing.T) *server {
 	for _, dir := range append(Dirs(), "cards") {
 		s.run(s.run("", "kustomize", filepath.Join(root, "packaging/manifests", dir)), "apply", "--server-side", "-f", "-")
 	}
-	s.run("", "wait", "--for=condition=Established", "crd/acceleratorpolicies.acceld.dev", "--timeout=60s")
+	s.run("", "wait", "--for=condition=Established", "crd/acceleratorpolicies.acceld.dev",
+		"crd/acceleratordevices.acceld.dev", "--timeout=60s")
 	return s
 }
 
@@ -97,7 +98,7 @@ rules:
 - {apiGroups: [events.k8s.io], resources: [events], verbs: ["*"]}
 - {apiGroups: [resource.k8s.io], resources: [resourceslices, deviceclasses], verbs: ["*"]}
 - {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], verbs: ["*"]}
-- {apiGroups: [acceld.dev], resources: [acceleratorpolicies, acceleratorpolicies/status], verbs: ["*"]}
+- {apiGroups: [acceld.dev], resources: [acceleratorpolicies, acceleratorpolicies/status, acceleratordevices], verbs: ["*"]}
 - {apiGroups: [acceld.dev], resources: [extendedresources], resourceNames: [` + Granted + `], verbs: [use]}
 - {apiGroups: [acceld.dev], resources: [validationimages], resourceNames: [` + Image + `], verbs: [use]}
 - {apiGroups: [acceld.dev], resources: [validationresources], resourceNames: [` + Resource + `], verbs: [use]}

@@ -206,6 +206,7 @@ func Controller() []string {
 	return slices.Concat(everybody(),
 		lines("get list watch patch", "nodes acceleratorpolicies.acceld.dev", ""),
 		lines("patch", "nodes/status acceleratorpolicies.acceld.dev/status", ""),
+		lines("list watch create patch delete", "acceleratordevices.acceld.dev", ""),
 		lines("get list watch", "pods", ""), lines("create", "pods/binding pods/eviction", ""),
 		lines("list watch", "daemonsets.apps", ""),
 		lines("list watch create delete", "priorityclasses.scheduling.k8s.io", ""),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/acceld/acceld/controller/devices"
 	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/controller/fit"
 	"github.com/acceld/acceld/controller/leader"
@@ -24,6 +25,7 @@ func ControllerMetrics() []exporter.Metric {
 	if _, err := policy.New(policy.Options{Log: log, Registry: all}); err != nil {
 		return []exporter.Metric{{Name: err.Error()}} // the page then differs, and says why
 	}
+	devices.New(devices.Options{Log: log, Registry: all})
 	all.MustRegister(extender.New(&fit.Rules{}, extender.API{}, "", log).Metrics())
 	var metrics []exporter.Metric
 	for _, c := range all.collectors {

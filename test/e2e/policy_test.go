@@ -667,16 +667,16 @@ func stolenPatches(own string) []stolenPatch {
 		{
 			name: "kubelet's condition", node: own, form: strategic, patch: fmt.Sprintf(condition, "Ready"),
 			sub:  status,
-			says: "AcceleratorsReady only",
+			says: "those of its own work only",
 		},
 		{
 			name: "capacity", node: own, form: merge, patch: `{"status":{"capacity":{"example.com/gold":"9"}}}`,
-			sub: status, says: "AcceleratorsReady only",
+			sub: status, says: "those of its own work only",
 		},
 		{
 			name: "addresses", node: own, form: merge,
 			patch: `{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.1"}]}}`, sub: status,
-			says: "AcceleratorsReady only",
+			says: "those of its own work only",
 		},
 		{
 			name: "another's label", node: "other", form: merge,

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,6 +133,49 @@ spec:
 	if strings.Trim(slots, "[]") != "" {
 		t.Errorf("slots: %s", slots)
 	}
+	repairedAfterMaintenance(t, n, loop, await)
+}
+
+// repairedAfterMaintenance: while somebody else says that they work on the node, a sick device keeps its pod, and the
+// policy names the condition. When they have ended, the device is repaired.
+func repairedAfterMaintenance(t *testing.T, n *bed.Node, loop repairLoop,
+	await func(what string, ok func(m accel.Machine) bool),
+) {
+	t.Helper()
+	works := func(status string) {
+		t.Helper()
+		_, err := n.Kubectl(stage.Within(t, soon), nil, "patch", "node", n.Name(), "--subresource=status", "-p", fmt.Sprintf(
+			`{"status":{"conditions":[{"type":"MaintenanceInProgress","status":%q,"reason":"FanReplacement"}]}}`, status))
+		stage.Check(t, err)
+	}
+	works("True")
+	await("the condition to be seen", func(m accel.Machine) bool {
+		return accel.Hinders(m.Facts.Maintenance, accel.RepairWork, nil) != nil
+	})
+	pod := loop.replaced(t, "")
+	sh(t, n.Guest, stage.Sicken, held(t, n.Guest))
+	await("the repair to wait", func(m accel.Machine) bool {
+		return slices.ContainsFunc(m.Have[stage.Kind].Accelerators, func(a accel.Accelerator) bool {
+			return a.Repair != nil && strings.Contains(a.Repair.Message, "reason FanReplacement by condition MaintenanceInProgress")
+		})
+	})
+	_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "acceleratorpolicy/edu", "--timeout=1m",
+		"--for=jsonpath={.status.blocked[0].reason}=RepairUnderMaintenance")
+	stage.Check(t, err)
+	time.Sleep(15 * time.Second) // longer than between two looks
+	if same := loop.replaced(t, ""); same != pod {
+		t.Errorf("pod %s was evicted under maintenance", pod)
+	}
+	works("False")
+	loop.replaced(t, pod)
+	await("the device to be repaired", func(m accel.Machine) bool {
+		return accel.CountUsable(m.Have[stage.Kind].Accelerators) == 2 && stage.InState(accel.Ready)(m)
+	})
+	stage.Check(t, n.WaitNode(stage.Within(t, soon), "the condition of somebody else to stay", func(node *corev1.Node) bool {
+		return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeConditionType(accel.MaintenanceInProgress) && c.Reason == "FanReplacement"
+		})
+	}))
 }
 
 func repairedUnderPods(t *testing.T, n *bed.Node, image string) {

@@ -37,7 +37,10 @@ func (s *Stage) Controller(ctx context.Context, n *bed.Node, config string) erro
 		return err
 	}
 	for _, args := range [][]string{
-		{"wait", "--for=condition=Established", "crd/acceleratorpolicies.acceld.dev", "--timeout=60s"},
+		{
+			"wait", "--for=condition=Established", "crd/acceleratorpolicies.acceld.dev",
+			"crd/acceleratordevices.acceld.dev", "--timeout=60s",
+		},
 		{"-n", Namespace, "rollout", "status", "deployment/" + ControllerName, "--timeout=5m"},
 	} {
 		if _, err := n.Kubectl(ctx, nil, args...); err != nil {

@@ -146,6 +146,9 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 	for i := range rivals {
 		out = append(out, found("kinds", "", accel.Contested(rivals[i].Owner, rivals[i:i+1])))
 	}
+	for _, g := range accel.SharedGroups(p.Kinds, facts.PCI, rivals, nil) {
+		out = append(out, found("kinds", "", g.Problem()))
+	}
 	for _, kind := range sorted(p.Kinds) {
 		out = append(out, p.diagnoseKind(p.Kinds[kind], facts)...)
 	}
@@ -209,6 +212,9 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 		if a.Health.State != accel.Healthy {
 			out = append(out, ill(a))
 		}
+	}
+	if problem := accel.SharedNode(def, accs); problem != nil {
+		out = append(out, found(def.Kind+" nodes", "", problem))
 	}
 	return append(out, p.diagnoseBus(def, accs, facts)...)
 }

@@ -141,6 +141,12 @@ func every(visit func(title string, m shown)) {
 				`docker does not read CDI specs in "/var/run/cdi"`),
 		}}))
 	visit("use without a request", stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: used(anyCards(well))}))
+	m := stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: anyCards(well)})
+	m.Facts.Maintenance = accel.ParseMaintenance([]accel.RawCondition{
+		{Type: "MaintenanceInProgress", Status: "True", Reason: "FanReplacement", Message: "rack 7", Since: night()},
+		{Type: "Drained", Status: "True", Reason: "KubectlDrainCompleted"},
+	})
+	visit("somebody else's work on the node", m)
 	for i, r := range accel.Reasons() {
 		f := accel.Failure{
 			Step: accel.StepDriver, Problem: accel.Problem{Reason: r.Reason, Message: message},

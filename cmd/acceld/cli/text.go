@@ -60,6 +60,7 @@ func printMachine(s *tableWriter, m shown) {
 	for _, p := range m.Agent.Problems {
 		s.line(0, s.bad(string(p.Reason))+"  "+p.Part+": "+plain(p.Message))
 	}
+	printMaintenance(s, m)
 	if m.picked.Status == nil {
 		m.picked = m.Machine
 	}

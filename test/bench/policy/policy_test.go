@@ -5,12 +5,9 @@
 package policy
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -24,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/acceld/acceld/test/bench/audit"
 	"github.com/acceld/acceld/test/bench/usage"
 	"github.com/acceld/acceld/test/vm/cache"
 	"github.com/acceld/acceld/test/vm/cluster"
@@ -50,15 +48,6 @@ func check(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
-
-// auditPolicy notes what the controller asks for, and nobody else.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- {level: Metadata, users: ["` + account + `"]}
-- {level: None}
-`
 
 // alive is what kwok does with a node that is not ready: it says that it is. Leases keep it so.
 const alive = `apiVersion: kwok.x-k8s.io/v1alpha1
@@ -98,7 +87,7 @@ func newRig(t *testing.T) *rig {
 	check(t, err)
 	r := &rig{t: t, dir: t.TempDir(), programs: set}
 	r.audit = filepath.Join(r.dir, "audit.log")
-	auditing := r.write("audit.yaml", auditPolicy)
+	auditing := r.write("audit.yaml", audit.Policy(account))
 	r.plane, err = cluster.Here(t.Context(), r.dir, cluster.Config{
 		Program:   set.Path,
 		APIServer: []string{"--audit-policy-file=" + auditing, "--audit-log-path=" + r.audit},
@@ -199,36 +188,9 @@ func (r *rig) ready(reason string) {
 // themselves.
 func (r *rig) requests(offset int64) (counts map[string]int, writes, leases int, end int64) {
 	r.t.Helper()
-	file, err := os.Open(r.audit)
+	c, err := audit.Since(r.audit, offset)
 	check(r.t, err)
-	defer file.Close()
-	_, err = file.Seek(offset, io.SeekStart)
-	check(r.t, err)
-	counts, end = map[string]int{}, offset
-	for lines := bufio.NewReaderSize(file, 1<<20); ; {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return counts, writes, leases, end
-		}
-		end += int64(len(line))
-		var e struct {
-			Verb, Stage string
-			ObjectRef   struct{ Resource, Subresource string }
-		}
-		check(r.t, json.Unmarshal(line, &e))
-		if e.Verb == "watch" && e.Stage != "ResponseStarted" || e.Verb != "watch" && e.Stage != "ResponseComplete" {
-			continue
-		}
-		if e.ObjectRef.Resource == "leases" {
-			leases++
-			continue
-		}
-		counts[strings.TrimSuffix(e.Verb+" "+e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/")]++
-		switch e.Verb {
-		case "patch", "create", "update", "delete":
-			writes++
-		}
-	}
+	return c.ByKind, c.Writes, c.Leases, c.End
 }
 
 // replica is a controller that is started again whenever it has ended.

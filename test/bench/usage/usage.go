@@ -22,21 +22,27 @@ func Processor(pid int) (time.Duration, error) {
 
 // Memory is the resident memory of a process in bytes, now and at most so far.
 func Memory(pid int) (now, most float64, err error) {
+	if now, err = status(pid, "VmRSS"); err == nil {
+		most, err = status(pid, "VmHWM")
+	}
+	return now, most, err
+}
+
+// FileMemory is the part of the resident memory, in bytes, that holds pages of files: of the program itself, which the
+// kernel may drop and processes share.
+func FileMemory(pid int) (float64, error) { return status(pid, "RssFile") }
+
+// status is a size of proc_pid_status(5), in bytes.
+func status(pid int, field string) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, 0, fmt.Errorf("cannot read the memory of a process: %w", err)
+		return 0, fmt.Errorf("cannot read the memory of a process: %w", err)
 	}
 	for line := range strings.Lines(string(text)) {
 		var kib float64
-		if _, err := fmt.Sscanf(line, "VmRSS: %f kB", &kib); err == nil {
-			now = kib * 1024
-		}
-		if _, err := fmt.Sscanf(line, "VmHWM: %f kB", &kib); err == nil {
-			most = kib * 1024
+		if _, err := fmt.Sscanf(line, field+": %f kB", &kib); err == nil && kib > 0 {
+			return kib * 1024, nil
 		}
 	}
-	if now == 0 || most == 0 {
-		return 0, 0, fmt.Errorf("cannot read the memory of process %d: it has none, so it has ended", pid)
-	}
-	return now, most, nil
+	return 0, fmt.Errorf("cannot read the memory of process %d: it has none, so it has ended", pid)
 }

@@ -75,9 +75,9 @@ func (c *cluster) start() {
 	go func() {
 		defer close(ended)
 		c.extender.During(ctx, c.cache, func(ctx context.Context) {
-			var nodes []fit.Facts
+			var nodes []*extender.Facts
 			for _, n := range c.nodes {
-				nodes = append(nodes, extender.Facts(&c.rules, n))
+				nodes = append(nodes, extender.TrimNode(&c.rules, n))
 			}
 			var pods []*extender.Pod
 			for _, p := range c.pods {
@@ -282,7 +282,7 @@ func (c *cluster) event(s step) error {
 		for _, key := range s.Unset {
 			delete(n.Labels, label(key))
 		}
-		c.cache.SetNode(extender.Facts(&c.rules, n))
+		c.cache.SetNode(extender.TrimNode(&c.rules, n))
 	default:
 		return fmt.Errorf("nobody knows event %q", s.Event)
 	}
