@@ -109,7 +109,7 @@ func (k *Keeper) Run(ctx context.Context) error { return guard.Together(ctx, k.r
 // passes makes a pass when something has changed or is due, until ctx ends.
 func (k *Keeper) passes(ctx context.Context) error {
 	var due <-chan time.Time
-	for {
+	for stopped := false; !stopped; stopped = pace.Sleep(ctx, every) != nil {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -120,10 +120,8 @@ func (k *Keeper) passes(ctx context.Context) error {
 		if k.pass(ctx, time.Now()); !k.due.IsZero() {
 			due = time.After(max(time.Until(k.due), time.Millisecond))
 		}
-		if pace.Sleep(ctx, every) != nil {
-			return nil
-		}
 	}
+	return nil
 }
 
 // pass reads, decides and writes, and sets when the next pass is due. Without news, it does nothing.
