@@ -276,6 +276,7 @@ func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, stop := start(t)
 		defer stop()
+		synctest.Wait() // the first pass is over: what nodes say from here on is written by one pass
 		for i := range 10 {
 			var all []accel.DeviceReport
 			for k := range 40 {
