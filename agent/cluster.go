@@ -33,7 +33,8 @@ func (a *Agent) connect(node string) (connected bool, problem *accel.Problem) {
 	}
 	a.kube = kube.New(kube.Config{
 		Client: client, Node: node, Log: a.Log, Origin: origin, OnChange: a.nodeChanged, Quiet: !a.Config.Maintenance,
-		Past: func(kind string, x accel.Accelerator) (accel.Past, bool) { return a.history.Past(kind, x, time.Now()) },
+		TaintOnRegression: a.Config.TaintOnRegression,
+		Past:              func(kind string, x accel.Accelerator) (accel.Past, bool) { return a.history.Past(kind, x, time.Now()) },
 	})
 	return true, nil
 }

@@ -32,6 +32,8 @@ type Config struct {
 	Policies bool
 	// Maintenance tells whether the agent says on its node that it works on it.
 	Maintenance bool
+	// TaintOnRegression tells whether the node gets its startup taint back when a kind is no longer ready.
+	TaintOnRegression bool
 	// PolicyTrust is what definitions and overrides of policies may contain.
 	PolicyTrust accel.PolicyTrust
 	// Allocation is how pods get devices if neither the kind's own options nor its definition say it. Empty means the
@@ -105,6 +107,8 @@ type rawConfig struct {
 		Allocation  accel.Allocation `json:"allocation,omitempty"`
 		Policies    string           `json:"policies,omitempty"`
 		Maintenance string           `json:"maintenance,omitempty"`
+
+		TaintOnRegression string `json:"taintOnRegression,omitempty"`
 	} `json:"kubernetes,omitzero"`
 	Policies struct {
 		Definitions accel.PolicyTrust `json:"definitions,omitempty"`
@@ -162,6 +166,9 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		Mirrors:     raw.Mirrors,
 		Policies:    switched(raw.Kubernetes.Policies) != "off",
 		Maintenance: switched(raw.Kubernetes.Maintenance) != "off",
+
+		TaintOnRegression: switched(raw.Kubernetes.TaintOnRegression) == "on",
+
 		PolicyTrust: accel.PolicyTrust(switched(string(cmp.Or(raw.Policies.Definitions, accel.PolicyTrustData)))),
 		Compatible:  raw.Endpoint.Compatible, Hosts: raw.Endpoint.Hosts, Remote: raw.Endpoint.Remote,
 	}
@@ -180,7 +187,8 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 	}
 	var errs []error
 	errs = append(errs, oneOf("kubernetes.policies", cmp.Or(switched(raw.Kubernetes.Policies), "on"), "on, off"),
-		oneOf("kubernetes.maintenance", cmp.Or(switched(raw.Kubernetes.Maintenance), "on"), "on, off"))
+		oneOf("kubernetes.maintenance", cmp.Or(switched(raw.Kubernetes.Maintenance), "on"), "on, off"),
+		oneOf("kubernetes.taintOnRegression", cmp.Or(switched(raw.Kubernetes.TaintOnRegression), "off"), "on, off"))
 	for _, d := range []struct {
 		field, text, otherwise string
 		into                   *time.Duration

@@ -127,6 +127,10 @@ func TestConfigSwitch(t *testing.T) {
 		if problem != nil || c.Maintenance != want {
 			t.Errorf("maintenance %s: %v, %v", written, c.Maintenance, problem)
 		}
+		c, problem = ParseConfig("it", []byte("kubernetes: {taintOnRegression: "+written+"}"))
+		if problem != nil || c.TaintOnRegression != (want && written != "''") {
+			t.Errorf("taintOnRegression %s: %v, %v", written, c.TaintOnRegression, problem)
+		}
 	}
 }
 
@@ -136,6 +140,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"duplicate key", "node: a\nnode: b", "already set"},
 		{"not yaml", "node: [", "did not find"},
 		{"wrong type", "resync: [1]", "resync"},
+		{"word", "kubernetes: {taintOnRegression: always}", `kubernetes.taintOnRegression: "always"`},
 		{"duration", "resync: soon", `resync: time: invalid duration "soon"`},
 		{"too short", "sampleEvery: 10ms", "sampleEvery: must be at least 1s"},
 		{"reachable from outside", "endpoint: {listen: '0.0.0.0:9480'}", "not a loopback address"},

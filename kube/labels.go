@@ -17,7 +17,9 @@ import (
 //	acceld.dev/<kind>.count                        devices on the bus, healthy or not
 //	acceld.dev/<kind>.driver-version, .product, .memory (MiB), if known
 //	acceld.dev/host.vendor, .product, .numa-nodes  of the host, if known
-//	feature.node.kubernetes.io/pci-<vendor>.present, kernel-version.full
+//	feature.node.kubernetes.io/pci-<vendor>.present
+//	feature.node.kubernetes.io/kernel-version.full, .major, .minor, .revision
+//	feature.node.kubernetes.io/system-os_release.ID, .VERSION_ID, .VERSION_ID.major, .VERSION_ID.minor
 //	<vendor's domain>/…                            reported by a probe program, as the vendor's own programs write it
 //
 // A key that the API server would refuse is left out, and a value is made acceptable: one bad label must not cost the
@@ -42,7 +44,7 @@ func Labels(m accel.Machine) map[string]string {
 		maps.Copy(labels, vendorLabels(m, kind))
 	}
 	if len(labels) > 0 { // acceld does not describe a host without accelerators
-		labels[kernelLabel] = m.Facts.Kernel.Release
+		maps.Copy(labels, systemLabels(m.Facts))
 		for f, value := range hostFeatures(m.Facts.Inventory) {
 			labels[Prefix+hostPart+"."+f] = value
 		}
@@ -84,6 +86,28 @@ func hostFeatures(i accel.Inventory) map[string]string {
 		f["numa-nodes"] = strconv.Itoa(n)
 	}
 	return f
+}
+
+// systemLabels returns what Node Feature Discovery says of the kernel and the distribution, with its words.
+func systemLabels(f accel.Facts) map[string]string {
+	labels := map[string]string{
+		kernelLabel:                 f.Kernel.Release,
+		systemPrefix + "ID":         f.OS.ID,
+		systemPrefix + "VERSION_ID": f.OS.VersionID,
+	}
+	numbers := func(prefix, version string, names ...string) {
+		for _, name := range names {
+			n := len(version) - len(strings.TrimLeft(version, "0123456789"))
+			labels[prefix+name] = version[:n]
+			var more bool
+			if version, more = strings.CutPrefix(version[n:], "."); !more {
+				return
+			}
+		}
+	}
+	numbers(kernelPrefix, f.Kernel.Release, "major", "minor", "revision")
+	numbers(systemPrefix+"VERSION_ID.", f.OS.VersionID, "major", "minor")
+	return labels
 }
 
 // vendorLabels returns the labels that the kind's probe program reports in its vendor's domain.

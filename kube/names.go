@@ -28,7 +28,9 @@ const (
 // Labels that workloads select by and that Node Feature Discovery writes too (its documentation, v0.19, features).
 const (
 	featurePrefix = "feature.node.kubernetes.io/"
-	kernelLabel   = featurePrefix + "kernel-version.full"
+	kernelPrefix  = featurePrefix + "kernel-version."
+	kernelLabel   = kernelPrefix + "full"
+	systemPrefix  = featurePrefix + "system-os_release."
 )
 
 // maxValue is the maximum length of a label value (k8s.io/apimachinery/pkg/util/validation).
@@ -36,6 +38,9 @@ const maxValue = 63
 
 // pciLabel returns the label that marks a host with a PCI device of a vendor.
 func pciLabel(vendor string) string { return featurePrefix + "pci-" + vendor + ".present" }
+
+// vendors reports whether a label is in the domain of a vendor.
+func vendors(key string) bool { return shared(key) && !strings.HasPrefix(key, featurePrefix) }
 
 // shared reports whether others may write a label too.
 func shared(key string) bool { return !strings.HasPrefix(key, Prefix) }

@@ -13,16 +13,29 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// extent is how much of the node one patch touches. For a kubelet's credentials, the NodeRestriction admission plugin
-// refuses the shared labels and the taints, and with them the whole patch. A refused patch is tried again with less.
+// extent is how much of the node one patch touches. The rules of the cluster refuse the labels of a vendor that they do
+// not name; for a kubelet's credentials, the NodeRestriction admission plugin refuses all shared labels and the taints.
+// Each time the whole patch is refused, and it is tried again with less.
 type extent int
 
 const (
-	everything    extent = iota
-	withoutShared        // own labels and the taint
+	everything     extent = iota
+	withoutVendors        // shared labels that are in no vendor's domain, own labels and the taint
+	withoutShared         // own labels and the taint
 	ownLabels
 	nothing
 )
+
+// touches reports whether a patch of the extent writes and removes a label.
+func (x extent) touches(key string) bool {
+	switch {
+	case !shared(key):
+		return x < nothing
+	case vendors(key):
+		return x == everything
+	}
+	return x <= withoutVendors
+}
 
 // metadataPatch returns the JSON merge patch for the node's labels, annotations and taints; nil if they are right
 // already. retaint restores the startup taint on a node that is not ready.
@@ -55,7 +68,7 @@ func labelChanges(node *corev1.Node, want map[string]string, x extent) map[strin
 	owners := labelClaims(node)
 	for key, value := range want {
 		have, there := node.Labels[key]
-		if have == value && there || shared(key) && (x > everything || there && !owners.mayChange(key)) {
+		if have == value && there || !x.touches(key) || shared(key) && there && !owners.mayChange(key) {
 			continue
 		}
 		changes[key] = value
@@ -64,7 +77,7 @@ func labelChanges(node *corev1.Node, want map[string]string, x extent) map[strin
 		if _, wanted := want[key]; wanted {
 			continue
 		}
-		if ours(key) || x == everything && shared(key) && owners.mayChange(key) {
+		if ours(key) || x.touches(key) && shared(key) && owners.mayChange(key) {
 			changes[key] = nil
 		}
 	}
@@ -133,7 +146,7 @@ func statusPatch(node *corev1.Node, want corev1.NodeCondition, now time.Time) []
 // states are not required, because the state that they show depends on this answer.
 func labelled(node *corev1.Node, r *rendered, x extent) bool {
 	for key := range r.labels {
-		if _, there := node.Labels[key]; !there && !isPhase(key) && (x == everything || !shared(key)) {
+		if _, there := node.Labels[key]; !there && !isPhase(key) && x.touches(key) {
 			return false
 		}
 	}

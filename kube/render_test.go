@@ -12,18 +12,47 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
+func TestSystemLabels(t *testing.T) {
+	for _, tt := range []struct{ release, id, version, want string }{
+		{"6.1.0-53-amd64", "debian", "12", "kernel-version.full=6.1.0-53-amd64 kernel-version.major=6 " +
+			"kernel-version.minor=1 kernel-version.revision=0 system-os_release.ID=debian system-os_release.VERSION_ID.major=12 " +
+			"system-os_release.VERSION_ID=12"},
+		{"6.12-rc1", "ubuntu", "24.04.1", "kernel-version.full=6.12-rc1 kernel-version.major=6 kernel-version.minor=12 " +
+			"system-os_release.ID=ubuntu system-os_release.VERSION_ID.major=24 system-os_release.VERSION_ID.minor=04 " +
+			"system-os_release.VERSION_ID=24.04.1"},
+		{"", "arch", "rolling", "system-os_release.ID=arch system-os_release.VERSION_ID=rolling"},
+	} {
+		var m accel.Machine
+		m.Facts.Kernel.Release, m.Facts.OS = tt.release, accel.OS{ID: tt.id, VersionID: tt.version}
+		m.Status = map[string]accel.Status{"qemu-edu": {Published: phases(0)}}
+		var got []string
+		for key, value := range Labels(m) {
+			if name, ok := strings.CutPrefix(key, featurePrefix); ok {
+				got = append(got, name+"="+value)
+			}
+		}
+		slices.Sort(got)
+		if text := strings.Join(got, " "); text != tt.want {
+			t.Errorf("%s, %s %s:\n%s\nwant\n%s", tt.release, tt.id, tt.version, text, tt.want)
+		}
+	}
+}
+
 func TestLabels(t *testing.T) {
 	ready := map[string]string{
-		"acceld.dev/driver-container-qemu-edu":           "ready",
-		"acceld.dev/runtime-enablement-qemu-edu":         "ready",
-		"acceld.dev/device-plugin-qemu-edu":              "ready",
-		"acceld.dev/device-monitoring-qemu-edu":          "ready",
-		"acceld.dev/device-feature-discovery-qemu-edu":   "ready",
-		"acceld.dev/qemu-edu.count":                      "2",
-		"acceld.dev/qemu-edu.driver-version":             "1.2.0",
-		"acceld.dev/qemu-edu.product":                    "EDU-_rev-1",
-		"feature.node.kubernetes.io/pci-1234.present":    "true",
-		"feature.node.kubernetes.io/kernel-version.full": "6.12.9-1-lts",
+		"acceld.dev/driver-container-qemu-edu":               "ready",
+		"acceld.dev/runtime-enablement-qemu-edu":             "ready",
+		"acceld.dev/device-plugin-qemu-edu":                  "ready",
+		"acceld.dev/device-monitoring-qemu-edu":              "ready",
+		"acceld.dev/device-feature-discovery-qemu-edu":       "ready",
+		"acceld.dev/qemu-edu.count":                          "2",
+		"acceld.dev/qemu-edu.driver-version":                 "1.2.0",
+		"acceld.dev/qemu-edu.product":                        "EDU-_rev-1",
+		"feature.node.kubernetes.io/pci-1234.present":        "true",
+		"feature.node.kubernetes.io/kernel-version.full":     "6.12.9-1-lts",
+		"feature.node.kubernetes.io/kernel-version.major":    "6",
+		"feature.node.kubernetes.io/kernel-version.minor":    "12",
+		"feature.node.kubernetes.io/kernel-version.revision": "9",
 	}
 	with := func(pairs ...string) map[string]string {
 		m := map[string]string{}
@@ -399,6 +428,11 @@ func TestMetadataPatch(t *testing.T) {
 		{"nothing to do", node(both), want, everything, false, ""},
 		{"new", node(nil), want, everything, false, `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2","` +
 			kernelLabel + `":"6.12"}}}`},
+		{
+			"no vendor's labels", node(map[string]string{"example.com/old": "x"}, owned("acceld", "example.com/old")),
+			&rendered{labels: map[string]string{kernelLabel: "6.12", "example.com/gpu.family": "a"}}, withoutVendors, false,
+			`{"metadata":{"labels":{"` + kernelLabel + `":"6.12"}}}`,
+		},
 		{
 			"own labels only", node(nil), want, ownLabels, false,
 			`{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2"}}}`,

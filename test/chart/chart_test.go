@@ -349,6 +349,19 @@ func TestNamespace(t *testing.T) {
 	}
 }
 
+// vendors returns the place of the variable of an agent's policy that lists vendors.
+func vendors(t *testing.T) int {
+	t.Helper()
+	all, _ := at(rendered(t, "acceld-system", "{}")["ValidatingAdmissionPolicy <nil>/acceld-node"], "spec", "variables").([]any)
+	for i, v := range all {
+		if at(v, "name") == "vendors" {
+			return i
+		}
+	}
+	t.Fatal("no variable lists the vendors")
+	return 0
+}
+
 // Every value does what it says.
 func TestValues(t *testing.T) {
 	agent, controller := "DaemonSet acceld-system/acceld", "Deployment acceld-system/acceld-controller"
@@ -390,6 +403,15 @@ func TestValues(t *testing.T) {
 		{"agent: {nodeSelector: {gpu: 'true'}}", agent, pod("nodeSelector", "gpu"), "true"},
 		{"agent: {nodeSelector: {gpu: 'true'}}", purge, pod("nodeSelector", "gpu"), "true"},
 		{"agent: {affinity: {nodeAffinity: {}}}", agent, pod("affinity"), object{"nodeAffinity": object{}}},
+		{
+			"agent: {tolerations: [{key: gpu}]}", agent, pod("tolerations"), []any{object{"key": "gpu"}},
+		},
+		{
+			"agent: {labelDomains: [example.com]}", "ValidatingAdmissionPolicy <nil>/acceld-node",
+			[]any{"spec", "variables", vendors(t), "expression"},
+			`["amd.com","aws.amazon.com","gpu.intel.com","habana.ai","hailo.ai","npu.intel.com","qualcomm.com",` +
+				`"tenstorrent.com","example.com"]`,
+		},
 		{"agent: {podAnnotations: {a: b}}", agent, []any{"spec", "template", "metadata", "annotations", "a"}, "b"},
 		{"agent: {podAnnotations: {a: b}}", agent, []any{
 			"spec", "template", "metadata", "annotations",
@@ -457,21 +479,24 @@ func TestValues(t *testing.T) {
 // What is misspelt, or cannot be, is refused by name before anything is changed.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"agnet: {}":                             "agnet",
-		"agent: {image: {taag: v1}}":            "taag",
-		"agent: {image: {digest: sha256:12}}":   "digest",
-		"agent: {image: {repository: ''}}":      "repository",
-		"registry: 'https://x'":                 "registry",
-		"controller: {replicas: 0}":             "replicas",
-		"controller: {replicas: two}":           "replicas",
-		"confine: 'no'":                         "confine",
-		"monitoring: {monitor: both}":           "monitor",
-		"monitoring: {scraper: {account: x}}":   "account",
-		"removal: {timeout: 5}":                 "timeout",
-		"removal: {timeout: soon}":              "timeout",
-		"imagePullSecrets: [registry]":          "imagePullSecrets",
-		"agent: {nodeSelector: {gpu: true}}":    "gpu",
-		"agent: {resources: {limit: {cpu: 1}}}": "limit",
+		"agnet: {}":                              "agnet",
+		"agent: {image: {taag: v1}}":             "taag",
+		"agent: {image: {digest: sha256:12}}":    "digest",
+		"agent: {image: {repository: ''}}":       "repository",
+		"registry: 'https://x'":                  "registry",
+		"controller: {replicas: 0}":              "replicas",
+		"controller: {replicas: two}":            "replicas",
+		"confine: 'no'":                          "confine",
+		"monitoring: {monitor: both}":            "monitor",
+		"monitoring: {scraper: {account: x}}":    "account",
+		"removal: {timeout: 5}":                  "timeout",
+		"removal: {timeout: soon}":               "timeout",
+		"imagePullSecrets: [registry]":           "imagePullSecrets",
+		"agent: {nodeSelector: {gpu: true}}":     "gpu",
+		"agent: {labelDomains: [kubernetes.io]}": "labelDomains",
+		"agent: {labelDomains: [sub.k8s.io]}":    "labelDomains",
+		"agent: {labelDomains: ['a\"]']}":        "labelDomains",
+		"agent: {resources: {limit: {cpu: 1}}}":  "limit",
 	} {
 		if _, err := render(t, "acceld-system", text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", text, err, want)

@@ -159,7 +159,7 @@ func dividedIntoFunctions(t *testing.T, g *bed.Guest) {
 	sh(t, g, `d=$(basename $(dirname $(ls -d /sys/bus/pci/drivers/nvme/0*/sriov_numvfs)))
 echo $d > /sys/bus/pci/drivers/nvme/unbind; test -e /sys/bus/pci/devices/$d/driver || echo $d > /sys/bus/pci/drivers/nvme/bind`)
 	has(t, g, "three functions after a new binding", parts(3))
-	sh(t, g, "echo 0 > /sys/bus/pci/drivers/nvme/0*/sriov_numvfs")
+	sh(t, g, "echo 0 | tee /sys/bus/pci/drivers/nvme/0*/sriov_numvfs")
 	has(t, g, "three functions after somebody took them away", func(m accel.Machine) bool {
 		accs := m.Have["example-divided"].Accelerators
 		return len(accs) == 1 && accel.CountPresent(accs[0].Partitions) == 3

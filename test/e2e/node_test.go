@@ -67,6 +67,7 @@ func clusterSees(t *testing.T, n *bed.Node, _ string) {
 	}
 	stage.Check(t, n.WaitLabel(ctx, "acceld.dev/qemu-edu.count", "2"))
 	stage.Check(t, n.WaitLabel(ctx, "feature.node.kubernetes.io/pci-1234.present", "true"))
+	stage.Check(t, n.WaitLabel(ctx, "feature.node.kubernetes.io/system-os_release.ID", "debian"))
 	stage.Check(t, n.WaitCondition(ctx, "AcceleratorsReady", "True", ""))
 	stage.Check(t, n.WaitTaint(ctx, "acceld.dev/not-ready", false))
 	metrics, _, err := stage.Get(ctx, n.Guest, "/metrics")
