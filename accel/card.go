@@ -1,6 +1,9 @@
 package accel
 
-import "strings"
+import (
+	"path"
+	"strings"
+)
 
 // The annotations by which node, scheduler and device plugin exchange which devices a pod gets, when the scheduler
 // chooses single devices. There, a device or a partition is called a card.
@@ -28,6 +31,28 @@ func CardName(id string) string {
 		}
 		return r
 	}, id)
+}
+
+// CardIDs returns the IDs of devices and partitions by the names that schedulers give them: that of [CardName], and the
+// last part of a device node's path that no other device has, such as "card0" of /dev/dri/card0. GPU Aware Scheduling
+// names cards so when it goes by the labels of a node.
+func CardIDs(all []Accelerator) map[string]string {
+	ids, holders := map[string]string{}, map[string]int{}
+	for _, x := range all {
+		for _, n := range x.Nodes {
+			ids[path.Base(n.Path)] = x.ID
+			holders[path.Base(n.Path)]++
+		}
+	}
+	for name, n := range holders {
+		if n > 1 {
+			delete(ids, name)
+		}
+	}
+	for _, x := range all {
+		ids[CardName(x.ID)] = x.ID
+	}
+	return ids
 }
 
 // CapacityOf returns the amounts that the definition gives a device of the kind, or a partition of one.

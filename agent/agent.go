@@ -390,9 +390,7 @@ func (a *Agent) publish(m accel.Machine) {
 	if a.kube != nil {
 		a.kube.Publish(m)
 	}
-	if a.pods != nil && kube.Cards(m) != "" { // a pod may choose among them
-		a.pods.Need()
-	}
+	a.needPods(m)
 	if working := workingDrivers(m); working != a.working {
 		a.working = working
 		a.preflight.wake()

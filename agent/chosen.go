@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/deviceplugin"
@@ -13,19 +14,47 @@ import (
 	"github.com/acceld/acceld/runtime/gate"
 )
 
-// cards returns the cards that an annotation gives to the pod's containers: "card0,card1|card2".
-func cards(annotation string) [][]string {
+// cards returns the cards that an annotation gives to the pod's containers: "card0,card1|card2". Those of which ids has
+// the name are called by their [accel.CardName].
+func cards(annotation string, ids map[string]string) [][]string {
 	var all [][]string
 	for part := range strings.SplitSeq(annotation, "|") {
 		var names []string
 		for name := range strings.SplitSeq(part, ",") {
-			if name = strings.TrimSpace(name); name != "" {
-				names = append(names, name)
+			if name = strings.TrimSpace(name); name == "" {
+				continue
 			}
+			if id, known := ids[name]; known {
+				name = accel.CardName(id)
+			}
+			names = append(names, name)
 		}
 		all = append(all, names)
 	}
 	return all
+}
+
+// needPods begins to read the pods of the node once the scheduler may choose cards for them: by what this agent says of
+// its cards, or by the labels that GPU Aware Scheduling goes by.
+func (a *Agent) needPods(m accel.Machine) {
+	if a.pods != nil && (kube.Cards(m) != "" || numbered(m, a.kube.State().NodeLabels)) {
+		a.pods.Need()
+	}
+}
+
+// numbered reports whether labels of the node number the cards of one of its kinds.
+func numbered(m accel.Machine, labels map[string]string) bool {
+	for kind := range m.Have {
+		def := m.Want.Kinds[kind]
+		if def == nil || def.AllocatedBy() != accel.AllocateByPlugin {
+			continue
+		}
+		domain, _, _ := strings.Cut(def.Resource, "/")
+		if labels[domain+"/gpu-numbers"] != "" || labels[domain+"/cards"] != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // portion is a container with the cards that were chosen for it.
@@ -37,15 +66,15 @@ type portion struct {
 
 // portions returns the containers of a pod in the order in which the kubelet gives them devices: init containers,
 // then the others. The annotation for init containers lists those that keep running (restartPolicy Always) first.
-func portions(p *kube.BoundPod) []portion {
+func portions(p *kube.BoundPod, ids map[string]string) []portion {
 	at := func(all [][]string, i int) []string {
 		if i < len(all) {
 			return all[i]
 		}
 		return nil
 	}
-	apps, inits := cards(p.Meta.Annotations[accel.ChosenAnnotation]),
-		cards(p.Meta.Annotations[accel.ChosenInitAnnotation])
+	apps, inits := cards(p.Meta.Annotations[accel.ChosenAnnotation], ids),
+		cards(p.Meta.Annotations[accel.ChosenInitAnnotation], ids)
 	stays := func(c kube.BoundContainer) bool { return c.RestartPolicy == "Always" }
 	beside, passing := 0, 0
 	for _, c := range p.Spec.InitContainers {
@@ -70,10 +99,20 @@ func portions(p *kube.BoundPod) []portion {
 	return out
 }
 
-func asking(pods []*kube.BoundPod, resource string) []deviceplugin.Bound {
+// cardIDs returns the ids of the machine's devices and partitions by the names of their cards.
+func cardIDs(m accel.Machine) map[string]string {
+	var all []accel.Accelerator
+	for _, have := range m.Have {
+		all = append(all, accel.Flat(have.Accelerators)...)
+	}
+	return accel.CardIDs(all)
+}
+
+// asking returns the containers of pods that ask for a resource, with the cards that were chosen for them.
+func asking(pods []*kube.BoundPod, ids map[string]string, resource string) []deviceplugin.Bound {
 	var all []deviceplugin.Bound
 	for _, p := range pods {
-		for _, c := range portions(p) {
+		for _, c := range portions(p, ids) {
 			if n := c.Asks(resource); n > 0 {
 				all = append(all, deviceplugin.Bound{
 					PodRef: deviceplugin.PodRef{Namespace: p.Meta.Namespace, Pod: p.Meta.Name, Container: c.Name},
@@ -89,12 +128,9 @@ func asking(pods []*kube.BoundPod, resource string) []deviceplugin.Bound {
 // creates a pod can write the annotation, and the hook reads no file that is too long. So a container with more chosen
 // devices than it asks for has no choice.
 func choices(pods []*kube.BoundPod, m accel.Machine) []gate.Choice {
-	ids := map[string]string{}
+	ids := cardIDs(m)
 	var names []string
 	for kind, have := range m.Have {
-		for _, x := range accel.Flat(have.Accelerators) {
-			ids[accel.CardName(x.ID)] = x.ID
-		}
 		if def := m.Want.Kinds[kind]; def != nil {
 			names = append(names, resourceNames(def, have.Accelerators)...)
 		}
@@ -103,7 +139,7 @@ func choices(pods []*kube.BoundPod, m accel.Machine) []gate.Choice {
 	names = slices.Compact(names)
 	var all []gate.Choice
 	for _, p := range pods {
-		for _, c := range portions(p) {
+		for _, c := range portions(p, ids) {
 			asked := 0
 			for _, name := range names {
 				asked += c.Asks(name)
@@ -130,7 +166,9 @@ type hookGate struct {
 	// pods are the pods of this node; nil without credentials.
 	pods *kube.BoundPods
 	log  *slog.Logger
-	mu   sync.Mutex
+	// ids are those of the newest machine, see cardIDs.
+	ids atomic.Pointer[map[string]string]
+	mu  sync.Mutex
 }
 
 // bound returns the containers of this node's pods that ask for a resource; see deviceplugin.Config.
@@ -139,7 +177,11 @@ func (g *hookGate) bound(resource string) (all []deviceplugin.Bound, changed <-c
 		return nil, nil, false
 	}
 	pods, changed, known := g.pods.Now()
-	return asking(pods, resource), changed, known
+	var ids map[string]string
+	if p := g.ids.Load(); p != nil {
+		ids = *p
+	}
+	return asking(pods, ids, resource), changed, known
 }
 
 // open publishes the devices of the machine and the pods as they are now.
@@ -147,6 +189,8 @@ func (g *hookGate) open(machine func() accel.Machine) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := machine() // under the lock, so that the older machine is written first
+	ids := cardIDs(m)
+	g.ids.Store(&ids)
 	kinds := map[string][]accel.Accelerator{}
 	for kind := range m.Have {
 		kinds[kind] = accel.Startable(m, kind)

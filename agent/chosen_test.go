@@ -13,6 +13,13 @@ import (
 	"github.com/acceld/acceld/runtime/gate"
 )
 
+func nodes(paths ...string) (all []accel.DeviceNode) {
+	for _, p := range paths {
+		all = append(all, accel.DeviceNode{Path: p})
+	}
+	return all
+}
+
 // TestPortions checks that a pod's annotations are read in the order in which the controller writes them: init
 // containers that keep running first, then the others. The containers must be in the kubelet's order.
 func TestPortions(t *testing.T) {
@@ -25,6 +32,26 @@ func TestPortions(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		t.Fatal(err)
 	}
+	m := accel.Machine{Have: map[string]accel.Have{"qemu-edu": {Accelerators: []accel.Accelerator{
+		{ID: "0000:01:00.0", Nodes: nodes("/dev/dri/card1", "/dev/accel_shared")},
+		{ID: "0000:02:00.0", Nodes: nodes("/dev/dri/card0", "/dev/accel_shared")},
+	}}}}
+	m.Want.Kinds = map[string]*accel.Definition{"qemu-edu": {Kind: "qemu-edu", Resource: "qemu.org/edu"}}
+	// The scheduler's extender goes by labels that number the cards: it says card0.
+	byNumber := p
+	byNumber.Meta.Annotations = map[string]string{accel.ChosenAnnotation: "card0||card1,accel_shared"}
+	var said [][]string
+	for _, b := range asking([]*kube.BoundPod{&byNumber}, cardIDs(m), "qemu.org/edu") {
+		said = append(said, b.Cards)
+	}
+	if diff := cmp.Diff([][]string{nil, nil, nil, {"0000-02-00.0"}, {"0000-01-00.0", "accel_shared"}}, said); diff != "" {
+		t.Errorf("cards by number (-want +got):\n%s", diff)
+	}
+	for labels, want := range map[string]bool{"qemu.org/gpu-numbers": true, "qemu.org/cards": true, "gpu.intel.com/cards": false} {
+		if got := numbered(m, map[string]string{labels: "0"}); got != want {
+			t.Errorf("%s: %v", labels, got)
+		}
+	}
 	bound := func(container string, passing bool, cards ...string) deviceplugin.Bound {
 		return deviceplugin.Bound{
 			PodRef: deviceplugin.PodRef{Namespace: "team", Pod: "p", Container: container}, UID: "u", Count: 1,
@@ -35,14 +62,9 @@ func TestPortions(t *testing.T) {
 		bound("first", true, "0000-01-00.0"), bound("beside", false, "0000-02-00.0"), bound("unasked", true),
 		bound("a", false, "0000-01-00.0"), bound("c", false, "0000-02-00.0", "gone"),
 	}
-	if diff := cmp.Diff(want, asking([]*kube.BoundPod{&p}, "qemu.org/edu")); diff != "" {
+	if diff := cmp.Diff(want, asking([]*kube.BoundPod{&p}, cardIDs(m), "qemu.org/edu")); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
-	m := accel.Machine{Have: map[string]accel.Have{"qemu-edu": {Accelerators: []accel.Accelerator{
-		{ID: "0000:01:00.0"},
-		{ID: "0000:02:00.0"},
-	}}}}
-	m.Want.Kinds = map[string]*accel.Definition{"qemu-edu": {Kind: "qemu-edu", Resource: "qemu.org/edu"}}
 	choice := func(container, id string) gate.Choice {
 		return gate.Choice{Pod: "u", Container: container, Devices: []string{id}}
 	}

@@ -32,9 +32,9 @@ func (a *Agent) connect(node string) (connected bool, problem *accel.Problem) {
 		origin = kube.OriginPod
 	}
 	a.kube = kube.New(kube.Config{
-		Client: client, Node: node, Log: a.Log, Origin: origin, OnChange: a.nodeChanged, Quiet: !a.Config.Maintenance,
-		TaintOnRegression: a.Config.TaintOnRegression,
-		Past:              func(kind string, x accel.Accelerator) (accel.Past, bool) { return a.history.Past(kind, x, time.Now()) },
+		Client: client, Node: node, Log: a.Log, Origin: origin, OnChange: a.nodeChanged,
+		Quiet: !a.Config.Maintenance, TaintOnRegression: a.Config.TaintOnRegression,
+		Past: func(kind string, x accel.Accelerator) (accel.Past, bool) { return a.history.Past(kind, x, time.Now()) },
 	})
 	return true, nil
 }
@@ -43,6 +43,7 @@ func (a *Agent) connect(node string) (connected bool, problem *accel.Problem) {
 func (a *Agent) nodeChanged() {
 	a.changed()
 	a.followLabels()
+	a.needPods(a.machine())
 	if version := a.kube.State().ClusterVersion; version != a.clusterVersion {
 		a.clusterVersion = version
 		a.wake(true) // the facts are read again

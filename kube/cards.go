@@ -27,22 +27,29 @@ type card struct {
 // that resource's domain, for example "qemu.org/memory" next to "qemu.org/edu". An unusable card is off; one that is
 // gone is not listed. Cards is empty if there is no card.
 func Cards(m accel.Machine) string {
-	var all []card
+	all, _ := cardsOf(m)
+	if len(all) == 0 {
+		return ""
+	}
+	return string(encode(all))
+}
+
+// cardsOf returns the cards, and the resources of which the kubelet counts the devices.
+func cardsOf(m accel.Machine) (all []card, counted map[string]bool) {
+	counted = map[string]bool{}
 	for _, kind := range slices.Sorted(maps.Keys(m.Have)) {
 		def := m.Want.Kinds[kind]
 		if def == nil || def.AllocatedBy() != accel.AllocateByPlugin || !m.Want.Kubernetes {
 			continue
 		}
 		for _, x := range accel.Offer(m, kind) {
+			counted[def.OfferedAs(x.Profile)] = true
 			if c, has := cardOf(def, x); has {
 				all = append(all, c)
 			}
 		}
 	}
-	if len(all) == 0 {
-		return ""
-	}
-	return string(encode(all))
+	return all, counted
 }
 
 // cardOf returns the card of one device; false if it has no amounts or cannot be given out.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // rendered is what the node should show for a machine. Two machines that render equal cause no write.
@@ -15,6 +16,7 @@ type rendered struct {
 	// annotation.
 	annotations map[string]string
 	kinds       map[string]bool // all kinds of the machine
+	totals      map[corev1.ResourceName]resource.Quantity
 	// origin is the value of [OriginAnnotation]; empty for none.
 	origin    string
 	condition corev1.NodeCondition
@@ -32,6 +34,7 @@ func render(m accel.Machine) *rendered {
 		ready: true, settled: true, own: m.OwnMaintenance(),
 	}
 	r.annotations[accel.CardsAnnotation] = Cards(m)
+	r.totals = totals(cardsOf(m))
 	for kind, have := range m.Have {
 		r.kinds[kind] = true
 		if have.UpgradeReport.Known {

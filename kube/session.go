@@ -39,6 +39,8 @@ type session struct {
 	unsaid    int
 	// untold is true once the API server has refused to take what acceld says about its work on the node.
 	untold bool
+	// noTotals is true once it has refused the totals of the node's cards.
+	noTotals bool
 	// extent is how much of the node the API server lets this agent write, as far as is known.
 	extent extent
 }
@@ -204,8 +206,10 @@ func (s *session) pass(ctx context.Context) {
 	}
 	s.lastTry = time.Now()
 	p, kept := s.write(ctx, r, retaint)
-	if untold := s.writeMaintenance(ctx, r); p == nil {
-		p = untold
+	for _, write := range []func(context.Context, *rendered) *accel.Problem{s.writeTotals, s.writeMaintenance} {
+		if unwritten := write(ctx, r); p == nil {
+			p = unwritten
+		}
 	}
 	if ctx.Err() != nil {
 		return

@@ -964,6 +964,10 @@ func TestClearAway(t *testing.T) {
 				object{"key": kube.TaintKey, "effect": "NoSchedule"},
 				object{"key": "other", "effect": "NoSchedule"},
 			}}
+			part(n, "metadata")["managedFields"] = []any{object{
+				"manager": kube.FieldManager, "fieldsV1": object{"f:status": object{"f:capacity": object{"f:qemu.org/memory": object{}}}},
+			}}
+			part(n, "status")["capacity"] = object{"cpu": "4", "qemu.org/memory": "16Gi", "qemu.org/edu": "2"}
 			s.edit(nodePath(name), n)
 		}
 		s.edit("/api/v1/namespaces/acceld-system/pods/x",
@@ -983,6 +987,9 @@ func TestClearAway(t *testing.T) {
 			len(list(part(n, "spec")["taints"])) != 1 || len(list(part(n, "status")["conditions"])) != 1 ||
 			annotation(n, wordKey) != "" || annotation(n, historyKey) != "" {
 			t.Errorf("%v", n)
+		}
+		if d := cmp.Diff(object{"cpu": "4", "qemu.org/edu": "2"}, part(part(n, "status"), "capacity")); d != "" {
+			t.Errorf("capacity (-want +got):\n%s", d)
 		}
 		for _, name := range []string{"unit", "well"} {
 			if len(part(part(s.get(nodePath(name)), "metadata"), "labels")) < 3 {

@@ -223,6 +223,42 @@ func TestLimitsOfTwoPolicies(t *testing.T) {
 	}
 }
 
+// TestOneTooMany: two controllers have given slots of two policies to two nodes at the same moment. Neither node gets a
+// slot for another kind on top, and the slot that its node does not know of is withdrawn.
+func TestOneTooMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		for _, node := range []string{"a", "b"} {
+			labels := labelsOf("a-gpu", "1")
+			merge(labels, labelsOf("b-nic", "1"))
+			s.edit(nodePath(node), aNode(labels))
+		}
+		const since = "2026-03-04T12:00:00Z"
+		s.edit(nodePath("a"), annotate(accel.ReportAnnotation+"a-gpu", "waiting 2", accel.ReportAnnotation+"b-nic", "waiting 2"))
+		s.edit(nodePath("b"), annotate(accel.ReportAnnotation+"a-gpu", "upgrading 2", accel.GrantAnnotation+"a-gpu", "2 "+since))
+		s.edit(policyPath, kindsPolicy(object{}, "a-gpu"))
+		s.edit(otherPath, kindsPolicy(object{}, "b-nic"))
+		slot := func(node, kind string) object {
+			return object{"status": object{"slots": []any{object{"node": node, "kind": kind, "version": "2", "since": since}}}}
+		}
+		s.edit(policyPath, slot("b", "a-gpu"))
+		s.edit(otherPath, slot("a", "b-nic"))
+		s.check = func() {
+			for _, kind := range []string{"a-gpu", "b-nic"} {
+				if g := accel.ParseGrant(annotation(s.objects[nodePath("a")], accel.GrantAnnotation+kind)); g.Version != "" {
+					t.Errorf("a is told of a slot for %s while b acts", kind)
+				}
+			}
+		}
+		_, stop := start(t, s)
+		defer stop()
+		wait(time.Minute)
+		if got := holders(t, s); got != "b //" {
+			t.Errorf("%q have slots", got)
+		}
+	})
+}
+
 // TestSlotNobodyKnows: if two controllers give slots of two policies at the same moment, no node is told before one of
 // the slots has been withdrawn.
 func TestSlotNobodyKnows(t *testing.T) {

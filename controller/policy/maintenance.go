@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
 )
@@ -55,19 +57,28 @@ func (c *Controller) markDrain(ctx context.Context, n *Node) {
 	}
 }
 
-// leftConditions returns the patch that takes away the conditions of an agent that has gone; nil if there are none. It
-// is of this version of the node: somebody else may take such a condition over.
-func (n *Node) leftConditions() kube.StrategicPatch {
+// leftStatus returns the patch that takes away the conditions of an agent that has gone, and the totals of its cards;
+// nil if there are none. It is of this version of the node: somebody else may take such a condition over.
+func (n *Node) leftStatus(totals []corev1.ResourceName) kube.StrategicPatch {
 	var gone []object
 	for _, c := range n.Status.Conditions {
 		if c.Type == kube.ConditionType || slices.Contains(accel.OwnConditions(), accel.MaintenanceCondition(c.Type)) {
 			gone = append(gone, object{"type": c.Type, "$patch": "delete"})
 		}
 	}
-	if len(gone) == 0 {
+	if len(gone)+len(totals) == 0 {
 		return nil
 	}
-	return kube.StrategicPatch{
-		"metadata": object{"resourceVersion": n.ResourceVersion}, "status": object{"conditions": gone},
+	status := object{}
+	if len(gone) > 0 { // no list at all would take away all conditions
+		status["conditions"] = gone
 	}
+	if len(totals) > 0 {
+		amounts := object{}
+		for _, name := range totals {
+			amounts[string(name)] = nil
+		}
+		status["capacity"], status["allocatable"] = amounts, amounts
+	}
+	return kube.StrategicPatch{"metadata": object{"resourceVersion": n.ResourceVersion}, "status": status}
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
@@ -295,6 +297,20 @@ func TestLeftConditions(t *testing.T) {
 			t.Errorf("%v", left)
 		}
 	})
+}
+
+// TestLeftTotals: a patch without conditions says nothing about them, and without totals nothing about amounts.
+func TestLeftTotals(t *testing.T) {
+	n := &Node{Meta: kube.Meta{Name: "a", ResourceVersion: "7"}}
+	if body := n.leftStatus(nil); body != nil {
+		t.Errorf("%v", body)
+	}
+	body, err := json.Marshal(n.leftStatus([]corev1.ResourceName{"qemu.org/memory"}))
+	want := `{"metadata":{"resourceVersion":"7"},` +
+		`"status":{"allocatable":{"qemu.org/memory":null},"capacity":{"qemu.org/memory":null}}}`
+	if err != nil || string(body) != want {
+		t.Errorf("%s, %v, want %s", body, err, want)
+	}
 }
 
 // TestMaintenanceIsBounded: what somebody writes into a condition is neither kept nor shown beyond measure, and a

@@ -43,7 +43,15 @@ type Pool struct {
 }
 
 // takes reports whether one more node may be busy. A node outside the pool, or one that is busy, adds none.
-func (p *Pool) takes(node string) bool { return !p.Nodes[node] || p.Busy[node] || len(p.Busy) < p.Max }
+func (p *Pool) takes(node string) bool {
+	return !p.Nodes[node] || p.Busy[node] && p.Why == Unavailable || room(p.Busy, node, p.Max)
+}
+
+// room reports whether a node may have a slot when these have one. If more have one than the limit allows, because two
+// controllers gave slots at the same moment, no node gets another: the slot of one of them is about to be withdrawn.
+func room(busy map[string]bool, node string, limit int) bool {
+	return len(busy) < limit || len(busy) == limit && busy[node]
+}
 
 // Share is what one rollout, or several, adds to limits that are common to more.
 type Share struct {
@@ -387,7 +395,7 @@ func (d *decision) refuses(n candidate, open bool) Why {
 		return CanaryFirst
 	case !open:
 		return Closed
-	case !d.busy[n.Name] && len(d.busy) >= max(1, d.limits.MaxParallel):
+	case !room(d.busy, n.Name, max(1, d.limits.MaxParallel)):
 		return Parallel
 	case !d.unavailable[n.Name] && d.limits.MaxUnavailable > 0 && len(d.unavailable) >= d.limits.MaxUnavailable:
 		return Unavailable

@@ -285,9 +285,9 @@ func (s *server) write(method, name string, sent object) (object, error) {
 				part(o, "status")["conditions"] = slices.DeleteFunc(part(o, "status")["conditions"].([]any),
 					func(x any) bool { return x.(object)["type"] == gone.(object)["type"] })
 			}
-		} else {
-			merge(part(o, "status"), part(sent, "status"))
+			delete(part(sent, "status"), "conditions")
 		}
+		merge(part(o, "status"), part(sent, "status"))
 	} else {
 		delete(sent, "status")
 		merge(o, sent)

@@ -237,8 +237,8 @@ func (a *agent) Same(o *agent) bool { return a.Spec.NodeName == o.Spec.NodeName 
 // DaemonSet takes.
 const gone = 10 * time.Minute
 
-// clearAway removes labels, condition, cards and startup taint from nodes whose agent ran in a pod that no longer
-// exists: nobody else would correct them. An agent that comes back writes them again.
+// clearAway removes labels, condition, cards with their totals, and startup taint from nodes whose agent ran in a pod
+// that no longer exists: nobody else would correct them. An agent that comes back writes them again.
 func (c *Controller) clearAway(ctx context.Context, nodes map[string]*Node, agents map[string]*agent, due *due) {
 	has := map[string]bool{}
 	for _, a := range agents {
@@ -270,7 +270,11 @@ func (c *Controller) clearAway(ctx context.Context, nodes map[string]*Node, agen
 
 // clear cleans up one node. The origin annotation goes last, so that an interrupted cleanup is repeated.
 func (c *Controller) clear(ctx context.Context, n *Node) error {
-	if body := n.leftConditions(); body != nil {
+	whole := &corev1.Node{}
+	if err := c.api.get(ctx, nodesPath+"/"+n.Name, nil, whole); err != nil {
+		return err
+	}
+	if body := n.leftStatus(kube.LeftTotals(whole)); body != nil {
 		answer := &Node{}
 		if err := c.api.patch(ctx, nodesPath+"/"+n.Name+"/status", body, answer); err != nil {
 			return err

@@ -409,7 +409,7 @@ func TestValues(t *testing.T) {
 		{
 			"agent: {labelDomains: [example.com]}", "ValidatingAdmissionPolicy <nil>/acceld-node",
 			[]any{"spec", "variables", vendors(t), "expression"},
-			`["amd.com","aws.amazon.com","gpu.intel.com","habana.ai","hailo.ai","npu.intel.com","qualcomm.com",` +
+			`["amd.com","aws.amazon.com","gpu.intel.com","habana.ai","hailo.ai","npu.intel.com","qemu.org","qualcomm.com",` +
 				`"tenstorrent.com","example.com"]`,
 		},
 		{"agent: {podAnnotations: {a: b}}", agent, []any{"spec", "template", "metadata", "annotations", "a"}, "b"},

@@ -128,11 +128,7 @@ func TestCards(t *testing.T) {
 			t.Errorf("card %+v", c)
 		}
 	}
-	// The totals, as Node Feature Discovery or an admin says them.
-	total := []byte(`{"status":{"capacity":{"qemu.org/memory":"16Gi"},"allocatable":{"qemu.org/memory":"16Gi"}}}`)
-	_, err = clientset.Of(n).CoreV1().Nodes().Patch(stage.Within(t, soon), n.Name(), types.MergePatchType, total,
-		metav1.PatchOptions{}, "status")
-	stage.Check(t, err)
+	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), "qemu.org/memory", 16<<30))
 	three := []string{"one", "two", "three"}
 	t.Run("without the extender", func(t *testing.T) {
 		for _, name := range three {
@@ -264,6 +260,48 @@ func TestCards(t *testing.T) {
 		}
 		remove(t, n, "moved")
 	})
+	t.Run("by the labels of GPU Aware Scheduling", func(t *testing.T) {
+		byLabels(t, n, image, strings.Replace(definition, "capacity: [{name: memory, value: 8Gi}]\n", "", 1))
+	})
+}
+
+// byLabels schedules by the labels of GPU Aware Scheduling, where nobody says what each card has and the extender calls
+// cards by the names that they have below /dev.
+func byLabels(t *testing.T, n *bed.Node, image, definition string) {
+	stage.Check(t, n.WriteFile(t.Context(), "/etc/acceld/definitions.d/edu.yaml", []byte(definition), 0o644))
+	stage.Check(t, n.WaitNode(stage.Within(t, 2*soon), "nothing to be said of cards", func(node *corev1.Node) bool {
+		_, total := node.Status.Allocatable["qemu.org/memory"]
+		return node.Annotations[accel.CardsAnnotation] == "" && !total
+	}))
+	total := []byte(`{"status":{"capacity":{"qemu.org/memory":"16Gi"},"allocatable":{"qemu.org/memory":"16Gi"}}}`)
+	_, err := clientset.Of(n).CoreV1().Nodes().Patch(stage.Within(t, soon), n.Name(), types.MergePatchType, total,
+		metav1.PatchOptions{}, "status")
+	stage.Check(t, err)
+	_, err = n.Kubectl(stage.Within(t, soon), nil, "label", "node", n.Name(), "qemu.org/cards=edu0.edu1")
+	stage.Check(t, err)
+	has := func(name, card string) {
+		t.Helper()
+		stage.Check(t, n.WaitPod(stage.Within(t, 2*soon), "default", name, corev1.PodRunning))
+		p, err := clientset.Of(n).CoreV1().Pods("default").Get(stage.Within(t, soon), name, metav1.GetOptions{})
+		stage.Check(t, err)
+		sees, err := n.Kubectl(stage.Within(t, soon), nil, "exec", name, "--", "sh", "-c", "cd /dev && echo edu[0-9]")
+		stage.Check(t, err)
+		if got := p.Annotations[accel.ChosenAnnotation] + " " + strings.TrimSpace(sees); got != card+" "+card {
+			t.Errorf("pod %s: the extender's choice, and what it sees: %s, want %s", name, got, card)
+		}
+	}
+	for _, card := range []string{"edu1", "edu0", "edu1"} {
+		apply(t, n, partly("numbered", image, "1Gi", fmt.Sprintf("  annotations: {gas-allow: %q}\n", card)))
+		has("numbered", card)
+		remove(t, n, "numbered")
+	}
+	apply(t, n, partly("one", image, "5Gi", ""))
+	has("one", "edu0")
+	apply(t, n, partly("two", image, "5Gi", ""))
+	has("two", "edu1")
+	apply(t, n, partly("three", image, "5Gi", ""))
+	toldWhy(t, n, "three", "not enough room on any one accelerator card")
+	remove(t, n, "one", "two", "three")
 }
 
 // toldWhy waits until the scheduler says why a pod waits, in these words among others.

@@ -21,9 +21,12 @@ func TestVendorsMayLabel(t *testing.T) {
 	}
 	may := strings.Split(strings.ReplaceAll(string(list[1]), `"`, ""), ", ")
 	for _, def := range definitions(t) {
-		named := strings.Contains(string(policy), "^"+strings.ReplaceAll(def.Vendor, ".", `\\.`)+"/(")
-		if def.Vendor != "" && !named && !slices.Contains(may, def.Vendor) {
-			t.Errorf("an agent may not write the labels of %s, of which there is the kind %s", def.Vendor, def.Kind)
+		domain, _, _ := strings.Cut(def.Resource, "/")
+		for _, of := range []string{def.Vendor, domain} {
+			named := strings.Contains(string(policy), "^"+strings.ReplaceAll(of, ".", `\\.`)+"/(")
+			if of != "" && !named && !slices.Contains(may, of) {
+				t.Errorf("an agent may not write what is of %s, as the kind %s is", of, def.Kind)
+			}
 		}
 	}
 }
