@@ -33,12 +33,14 @@ type View struct {
 	PCI []accel.PCIDevice
 	// DriverVersion is the version of the live driver, or empty if it has none.
 	DriverVersion string
+	// Leaving are the names of sick devices for which pods wait that cannot start. They are to go elsewhere.
+	Leaving map[string]bool
 }
 
 // device renders one accelerator.
 func (v View) device(a accel.Accelerator) Device {
 	d := Device{Name: DeviceName(a.ID), Attributes: v.attributes(a), Consumes: v.uses(a)}
-	d.Taints = taints(v.Definition, a)
+	d.Taints = v.taints(a)
 	d.Capacity, d.Shared = v.capacity(a)
 	return d
 }
@@ -116,14 +118,14 @@ func semantic(text string) (string, bool) {
 }
 
 // taints renders why a device is not offered. New claims do not get it; claims that have it keep it, unless its
-// definition says that their pods end.
-func taints(def *accel.Definition, a accel.Accelerator) []Taint {
+// definition says that their pods end, or those that have it only wait for it.
+func (v View) taints(a accel.Accelerator) []Taint {
 	reason, _ := a.Refusal()
 	if reason == "" {
 		return nil
 	}
 	effect := "NoSchedule"
-	if def.EndsPods(a) {
+	if v.Definition.EndsPods(a) || v.Leaving[DeviceName(a.ID)] && !a.Health.Usable() {
 		effect = "NoExecute"
 	}
 	return []Taint{{

@@ -121,7 +121,7 @@ func TestTaintHasTime(t *testing.T) {
 		"NoSchedule": {}, "NoExecute": {Repair: &accel.Repair{NoExecute: []accel.Action{accel.ActionService}}},
 	} {
 		want := []Taint{{Key: TaintKey, Value: "DeviceGone", Effect: effect, TimeAdded: at.Truncate(time.Second)}}
-		if diff := cmp.Diff(want, taints(def, gone)); diff != "" {
+		if diff := cmp.Diff(want, View{Definition: def}.taints(gone)); diff != "" {
 			t.Error(diff)
 		}
 	}

@@ -69,6 +69,7 @@ type Plugin struct {
 	pluginState *pluginState
 	retired     atomic.Bool
 	withdrawn   atomic.Bool // the slices of a retired plugin are deleted
+	stranded    stranded
 	written     sync.Map    // the digest of the CDI spec that was last written for each prepared claim, by UID
 	// wake tells the publisher that what it publishes may have changed.
 	wake chan struct{}
@@ -91,6 +92,9 @@ type timing struct {
 	confirm    time.Duration // between two health messages; the kubelet trusts one for 30 s (dra-health/v1)
 	look       time.Duration // between checks of who holds devices in another way, while anyone does
 	stop       time.Duration // how long calls in flight may take when a socket is closed
+	// strand is how long pods wait for a sick device before they are sent elsewhere, strandReset the same for one that
+	// acceld resets.
+	strand, strandReset time.Duration
 }
 
 func usual() timing {
@@ -99,6 +103,7 @@ func usual() timing {
 		remote:  pace.Backoff{First: time.Second, Max: time.Minute},
 		unheard: 15 * time.Second, lost: 30 * time.Second, unheardMax: 5 * time.Minute,
 		request: 10 * time.Second, confirm: 10 * time.Second, look: 10 * time.Second, stop: 500 * time.Millisecond,
+		strand: 30 * time.Second, strandReset: 2 * time.Minute,
 	}
 }
 

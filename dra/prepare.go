@@ -115,8 +115,10 @@ func (p claims) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.P
 	}
 	accs, problem := p.usable(r)
 	if problem != nil {
+		p.strand(r)
 		return record{}, problem
 	}
+	p.unstrand(uid)
 	if prepared && known.same(r) {
 		r.Checked = known.Checked
 	} else if problem := p.keep(ctx, r); problem != nil {
@@ -191,6 +193,7 @@ func (p claims) unprepare(uid string) *accel.Problem {
 	}
 	defer p.claims.lock(uid)()
 	_, prepared := p.book.get(uid)
+	p.unstrand(uid)
 	p.forget(uid)
 	if prepared {
 		p.cfg.Log.Info("claim taken back", "uid", uid)

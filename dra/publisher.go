@@ -30,6 +30,7 @@ type publisher struct {
 	writes    *rate.Limiter
 	classed   map[string]classSpec // the wanted DeviceClasses that are done or that cannot be written
 	partial   bool                 // it was logged that the API server drops fields
+	leaving   map[string]bool      // the devices of which it was logged that pods do not wait for them any more
 }
 
 // publish keeps the slices right until ctx ends: it writes the differences, first at once, then after each change.
@@ -170,9 +171,16 @@ func (b *publisher) wanted() []Slice {
 		return nil
 	}
 	m, v := b.cfg.Machine(), b.list.load()
+	leaving := b.leaves(v, time.Now())
+	for name := range leaving {
+		if !b.leaving[name] {
+			b.cfg.Log.Warn("pods that wait for a sick device are sent elsewhere", "device", name)
+		}
+	}
+	b.leaving = leaving
 	return Slices(View{
 		Node: b.cfg.Node, Definition: v.def, Accelerators: v.list(), PCI: m.Facts.PCI,
-		DriverVersion: m.Have[v.def.Kind].Driver.Version,
+		DriverVersion: m.Have[v.def.Kind].Driver.Version, Leaving: leaving,
 	})
 }
 
