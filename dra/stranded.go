@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// stranded are the claims that the scheduler has given a device which failed before any pod had it. The kubelet asks for
-// such a claim again and again, and the scheduler does not choose again for a pod that is bound.
+// stranded are the claims that the scheduler has given a device which failed before any pod had it. The kubelet asks
+// for such a claim again and again, and the scheduler does not choose again for a pod that is bound.
 type stranded struct {
 	mu     sync.Mutex
 	claims map[string]refusal // by UID
