@@ -34,6 +34,8 @@ type figures struct {
 	size     float64 // bytes of the program
 }
 
+// TestBesideNodeExporter measures the idle agent beside a peer, and beside another version of itself if ACCELD_BEFORE is
+// the path of its program.
 func TestBesideNodeExporter(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 8, NoKubernetes: true})
 	g := n.Guest
@@ -54,12 +56,21 @@ func TestBesideNodeExporter(t *testing.T) {
 	peer := measure(t, g, "/usr/bin/node_exporter", "--web.listen-address=127.0.0.1:9100", "http://127.0.0.1:9100/")
 	t.Logf("%-32s %14s %14s %8s", "8 devices, idle "+idleFor.String(), "acceld", "node_exporter", "ratio")
 	row := func(what string, a, b float64) { t.Logf("%-32s %14.2f %14.2f %8.2f", what, a, b, a/max(b, 0.01)) }
-	row("resident memory, MiB", ours.rss/1024, peer.rss/1024)
-	row("of it private, MiB", ours.private/1024, peer.private/1024)
-	row("processor, % of a core", ours.cpu/idleFor.Seconds(), peer.cpu/idleFor.Seconds())
-	row("wakeups a second", ours.switches/idleFor.Seconds(), peer.switches/idleFor.Seconds())
-	row("start to first answer, s", ours.start, peer.start)
-	row("program, MiB", ours.size/(1<<20), peer.size/(1<<20))
+	compare := func() {
+		row("resident memory, MiB", ours.rss/1024, peer.rss/1024)
+		row("of it private, MiB", ours.private/1024, peer.private/1024)
+		row("processor, % of a core", ours.cpu/idleFor.Seconds(), peer.cpu/idleFor.Seconds())
+		row("wakeups a second", ours.switches/idleFor.Seconds(), peer.switches/idleFor.Seconds())
+		row("start to first answer, s", ours.start, peer.start)
+		row("program, MiB", ours.size/(1<<20), peer.size/(1<<20))
+	}
+	compare()
+	if before := os.Getenv("ACCELD_BEFORE"); before != "" {
+		stage.Check(t, g.Put(ctx, before, "/usr/bin/acceld-before", 0o755))
+		peer = measure(t, g, "/usr/bin/acceld-before", "run", "http://127.0.0.1:9480/livez")
+		t.Logf("%-32s %14s %14s %8s", "8 devices, idle "+idleFor.String(), "acceld", "before", "ratio")
+		compare()
+	}
 	if ours.rss > rssLimit {
 		t.Errorf("the idle agent has %.0f KiB resident, the budget is %d", ours.rss, rssLimit)
 	}
