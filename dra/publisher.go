@@ -169,11 +169,16 @@ func (b *publisher) wanted() []Slice {
 	if b.retired.Load() {
 		return nil
 	}
-	m, v := b.cfg.Machine(), b.list.load()
-	return Slices(View{
-		Node: b.cfg.Node, Definition: v.def, Accelerators: v.list(), PCI: m.Facts.PCI,
+	return Slices(b.view())
+}
+
+// view returns what the devices are rendered from now.
+func (p *Plugin) view() View {
+	m, v := p.cfg.Machine(), p.list.load()
+	return View{
+		Node: p.cfg.Node, Definition: v.def, Accelerators: v.list(), PCI: m.Facts.PCI,
 		DriverVersion: m.Have[v.def.Kind].Driver.Version,
-	})
+	}
 }
 
 // askElsewhere asks who holds devices in another way, until nobody does: no new device is given out in that way.

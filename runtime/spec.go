@@ -66,7 +66,7 @@ func (w *specWriter) render(def *accel.Definition, accs []accel.Accelerator, wan
 	}
 	raw := &specs.Spec{Kind: def.Resource, ContainerEdits: shared}
 	for _, a := range accel.Flat(accs) {
-		if a.Health.State == accel.Gone || len(a.Nodes) == 0 && len(def.NodesOf(a.Profile)) > 0 {
+		if a.Health.State == accel.Gone || len(a.Nodes) == 0 && len(def.NodesOf(a.Profile)) > 0 || a.InOtherUse() {
 			continue
 		}
 		d := specs.Device{Name: a.ID, ContainerEdits: w.own(def, a, program, shared)}
