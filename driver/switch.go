@@ -380,6 +380,12 @@ func (d Switches) purge(ctx context.Context, o PurgeOptions) (out []ledger.Outco
 				result = leftBecause(result.Path, problem)
 			}
 		}
+		if result.Action == ledger.Left && !o.DryRun {
+			// The journal goes with acceld's directories; the ledger stays, and the next purge goes on from it.
+			if err := d.ledger.Note(NoteTakeover, id, j.From); err == nil {
+				continue // it is reported with the devices that were taken over
+			}
+		}
 		out = append(out, result)
 	}
 	return out

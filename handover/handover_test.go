@@ -520,3 +520,30 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestLend: a claim that gets the device with another driver is a tenant: the former one's is cleaned before, and its
+// own after it is unprepared. Nothing is cleaned while it is prepared.
+func TestLend(t *testing.T) {
+	b := newBed(t)
+	b.run(b.Keeper)
+	b.set(func() { b.claims = []string{"claim-1"} })
+	if problem := b.Lend(t.Context(), "claim-1", device0); problem != nil {
+		t.Fatal(problem)
+	}
+	if n := b.times(); n != 1 { // of which it was not known who had it
+		t.Errorf("cleaned %d times before", n)
+	}
+	if problem := b.Lend(t.Context(), "claim-1", device0); problem != nil || b.times() != 1 {
+		t.Error("again:", problem, b.times())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if problem := b.Lend(ctx, "claim-2", device0); problem == nil || problem.Reason != accel.HandoverRefused {
+		t.Error("another claim:", problem)
+	}
+	b.set(func() { b.claims = []string{"claim-2"} })
+	b.Poke()
+	if problem := b.Lend(t.Context(), "claim-2", device0); problem != nil || b.times() != 2 {
+		t.Error("after the first was unprepared:", problem, b.times())
+	}
+}
