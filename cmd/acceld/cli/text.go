@@ -388,6 +388,9 @@ func printTrouble(s *tableWriter, a accel.Accelerator, left []string) {
 	if a.WithheldAlone() {
 		s.field(4, "withheld", string(a.Withheld.Reason)+prefixed(": ", plain(a.Withheld.Message)))
 	}
+	if a.Switched != nil {
+		s.field(4, "use", plain(a.Switched.String()))
+	}
 	if a.Handover != nil {
 		s.field(4, "hand-over", plain(a.Handover.String()))
 	}
