@@ -88,7 +88,9 @@ func (d PCIDevice) Ordinary() PCIDevice {
 func (a Accelerator) InOtherUse() bool { return a.Switched != nil }
 
 // Ready reports whether a device that is given out otherwise has the driver and the nodes for that.
-func (s *Switched) Ready(a Accelerator) bool { return s != nil && a.Bound == s.Driver && len(a.Nodes) > 0 }
+func (s *Switched) Ready(a Accelerator) bool {
+	return s != nil && a.Bound == s.Driver && len(a.Nodes) > 0
+}
 
 // WithholdSwitched withholds a device that is given out otherwise, as long as its journal is there.
 func (a *Accelerator) WithholdSwitched() {

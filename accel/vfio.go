@@ -62,8 +62,8 @@ func (v VFIO) Problems() (out []string) {
 	return out
 }
 
-// vfioMisfit says why devices of the kind cannot be given out with VFIO, as "<field>: <sentence>"; empty if they can, or
-// are not meant to be.
+// vfioMisfit says why devices of the kind cannot be given out with VFIO, as "<field>: <sentence>"; empty if they can,
+// or are not meant to be.
 func (def *Definition) vfioMisfit() string {
 	switch {
 	case def.VFIO == nil:

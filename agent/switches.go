@@ -47,7 +47,7 @@ func (s *switches) give(ctx context.Context, def *accel.Definition, x accel.Acce
 		return x, accel.Problemf(accel.SwitchRefused, "device %q is divided, and only whole devices are given out with %s",
 			x.ID, accel.UseVFIO)
 	}
-	if def.Handover != nil && !x.InOtherUse() { // what a former tenant left is gone before somebody else gets the device
+	if def.Handover != nil && !x.InOtherUse() { // what a former tenant left is removed first
 		if problem := s.handover.Lend(ctx, claim, x.ID); problem != nil {
 			return x, problem
 		}

@@ -63,7 +63,9 @@ var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 // misnamed says which name of a claim with metadata cannot be part of a path; empty if all can.
 func (r record) misnamed() string {
 	for _, g := range r.Devices {
-		for what, name := range map[string]string{"request": baseOf(g.Request), "claim": r.Name, "claim of its pod": r.PodClaim} {
+		for what, name := range map[string]string{
+			"request": baseOf(g.Request), "claim": r.Name, "claim of its pod": r.PodClaim,
+		} {
 			if g.Metadata && !nameForm.MatchString(name) && (name != "" || what != "claim of its pod") {
 				return fmt.Sprintf("%q is not the name of a %s", name, what)
 			}
@@ -78,14 +80,17 @@ func baseOf(request string) string {
 	return base
 }
 
-// metadataFile is the host's path of the file for a request.
-func (p *Plugin) metadataFile(uid, request string) string {
+// metadata are the files of a plugin's claims.
+type metadata struct{ *Plugin }
+
+// file is the host's path of the file for a request.
+func (p metadata) file(uid, request string) string {
 	return path.Join(metadataDir, p.driver, uid, request+".json")
 }
 
-// metadataOf returns the mounts of the files that a container gets with a device: those of the requests whose first
-// device it is. Every container that asks for a request gets all its devices.
-func (p *Plugin) metadataOf(r record, g given) (mounts []*specs.Mount) {
+// mounts returns the mounts of the files that a container gets with a device: those of the requests whose first device
+// it is. Every container that asks for a request gets all its devices.
+func (p metadata) mounts(r record, g given) (all []*specs.Mount) {
 	seen := map[string]bool{}
 	for _, o := range r.Devices {
 		base := baseOf(o.Request)
@@ -100,20 +105,22 @@ func (p *Plugin) metadataOf(r record, g given) (mounts []*specs.Mount) {
 		if r.PodClaim != "" {
 			sub, name = "resourceclaimtemplates", r.PodClaim
 		}
-		mounts = append(mounts, &specs.Mount{
-			HostPath:      p.metadataFile(r.UID, base),
+		all = append(all, &specs.Mount{
+			HostPath:      p.file(r.UID, base),
 			ContainerPath: path.Join(containerDir, sub, name, base, p.driver+"-metadata.json"),
 			Options:       []string{"ro", "bind"},
 		})
 	}
-	return mounts
+	return all
 }
 
-// metadata renders the file for a request; nil if its containers get none. A file has at most as many devices as a claim,
+// render renders the file for a request; nil if its containers get none. It has at most as many devices as a claim,
 // which are 32.
-func (p *Plugin) metadata(r record, request string, accs map[string]accel.Accelerator) []byte {
+func (p metadata) render(r record, request string, accs map[string]accel.Accelerator) []byte {
 	v := p.view()
-	m := deviceMetadata{Kind: "DeviceMetadata", Metadata: metadataOfClaim{r.Name, r.Namespace, r.UID, 1}, PodClaim: r.PodClaim}
+	m := deviceMetadata{
+		Kind: "DeviceMetadata", Metadata: metadataOfClaim{r.Name, r.Namespace, r.UID, 1}, PodClaim: r.PodClaim,
+	}
 	wanted := false
 	for _, g := range r.Devices {
 		if baseOf(g.Request) != request {
@@ -142,15 +149,15 @@ func (p *Plugin) metadata(r record, request string, accs map[string]accel.Accele
 	return out.Bytes()
 }
 
-// writeMetadata writes the files of a claim. A file is written in place of the former one only if it differs: containers
-// have the file itself, and do not see another one.
-func (p *Plugin) writeMetadata(r record, accs map[string]accel.Accelerator) *accel.Problem {
+// write writes the files of a claim. A file is written in place of the former one only if it differs: containers have
+// the file itself, and do not see another one.
+func (p metadata) write(r record, accs map[string]accel.Accelerator) *accel.Problem {
 	for _, request := range requestsOf(r) {
-		data := p.metadata(r, request, accs)
+		data := p.render(r, request, accs)
 		if data == nil {
 			continue
 		}
-		file := p.metadataFile(r.UID, request)
+		file := p.file(r.UID, request)
 		if now, err := p.cfg.Host.ReadFile(file); err == nil && bytes.Equal(now, data) {
 			continue
 		}
@@ -175,8 +182,8 @@ func requestsOf(r record) (all []string) {
 	return all
 }
 
-// dropMetadata removes the files of a claim.
-func (p *Plugin) dropMetadata(uid string) {
+// drop removes the files of a claim.
+func (p metadata) drop(uid string) {
 	dir := path.Join(metadataDir, p.driver, uid)
 	if err := p.cfg.Host.RemoveAll(dir); err != nil {
 		p.cfg.Log.Warn("metadata of a claim left behind", "path", dir, "error", err)

@@ -93,8 +93,8 @@ func configured(configs []configuration, driver, request string, def *accel.Defi
 	return out, nil
 }
 
-// misuse says why parameters may not ask for a use; empty if they may. A whole PCI function is not for everybody who may
-// create a claim: an administrator allows it for the kind, and writes the class that asks for it.
+// misuse says why parameters may not ask for a use; empty if they may. A whole PCI function is not for everybody who
+// may create a claim: an administrator allows it for the kind, and writes the class that asks for it.
 func misuse(use accel.Use, class bool, def *accel.Definition) string {
 	switch {
 	case use == accel.UseDevice:

@@ -131,7 +131,7 @@ func (p claims) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.P
 	if problem := p.give(ctx, r, accs); problem != nil {
 		return record{}, problem
 	}
-	if problem := p.writeMetadata(r, accs); problem != nil {
+	if problem := (metadata{p.Plugin}).write(r, accs); problem != nil {
 		return record{}, problem
 	}
 	spec, problem := p.spec(r, accs)
@@ -233,7 +233,7 @@ func (p *Plugin) forget(uid string) {
 		}
 	}
 	p.written.Delete(uid)
-	p.dropMetadata(uid)
+	metadata{p}.drop(uid)
 	p.book.drop(uid)
 	p.release()
 }

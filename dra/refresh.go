@@ -105,7 +105,7 @@ func (p *Plugin) renew(uid string) {
 	if problem != nil || !ready(r, accs) {
 		return
 	}
-	if problem := p.writeMetadata(r, accs); problem != nil {
+	if problem := (metadata{p}).write(r, accs); problem != nil {
 		p.cfg.Log.Warn("metadata of a claim not renewed", "uid", uid, "reason", problem.Reason, "problem", problem.Message)
 		return
 	}

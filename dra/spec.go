@@ -44,7 +44,7 @@ func (p *Plugin) cdiID(uid string, g given) string {
 
 // bare reports whether a container gets nothing with a device of a claim, so that no spec can have it.
 func (p *Plugin) bare(r record, a accel.Accelerator, g given) bool {
-	return a.Bare && g.Use == "" && len(g.Env) == 0 && len(p.metadataOf(r, g)) == 0
+	return a.Bare && g.Use == "" && len(g.Env) == 0 && len((metadata{p}).mounts(r, g)) == 0
 }
 
 // spec renders the CDI spec of a claim; nil if a container gets nothing with its devices. The accelerators are keyed by
@@ -69,7 +69,7 @@ func (p *Plugin) spec(r record, accs map[string]accel.Accelerator) ([]byte, *acc
 			raw.ContainerEdits = shared // they belong to the kind's driver
 		}
 		own.Env = append(own.Env, g.Env...)
-		own.Mounts = append(own.Mounts, p.metadataOf(r, g)...)
+		own.Mounts = append(own.Mounts, (metadata{p}).mounts(r, g)...)
 		raw.Devices = append(raw.Devices, specs.Device{Name: name, ContainerEdits: own})
 	}
 	if len(raw.Devices) == 0 {

@@ -26,8 +26,8 @@ func (g *giver) of(p *Plugin) *giver {
 	def := *p.cfg.Definition
 	def.VFIO = &accel.VFIO{Ask: accel.AskByClaim}
 	p.Redefine(&def)
-	p.cfg.Give = func(_ context.Context, _ *accel.Definition, a accel.Accelerator, claim, name string) (accel.Accelerator,
-		*accel.Problem,
+	p.cfg.Give = func(_ context.Context, _ *accel.Definition, a accel.Accelerator, claim, name string) (
+		accel.Accelerator, *accel.Problem,
 	) {
 		g.gave = append(g.gave, a.ID+" "+claim+" "+name)
 		if g.problem != nil {
@@ -218,12 +218,12 @@ func TestMetadata(t *testing.T) {
 	if b.there("/run/acceld/metadata/qemu-edu.acceld.dev/u-1/plain.json") {
 		t.Error("a request that did not ask for it has a file")
 	}
-	mounts := p.metadataOf(p.book.records["u-1"], p.book.records["u-1"].Devices[0])
+	mounts := (metadata{p}).mounts(p.book.records["u-1"], p.book.records["u-1"].Devices[0])
 	if len(mounts) != 1 || mounts[0].ContainerPath !=
 		"/var/run/kubernetes.io/dra-device-attributes/resourceclaims/c/gpus/qemu-edu.acceld.dev-metadata.json" {
 		t.Errorf("%+v", mounts)
 	}
-	if more := p.metadataOf(p.book.records["u-1"], p.book.records["u-1"].Devices[1]); len(more) > 0 {
+	if more := (metadata{p}).mounts(p.book.records["u-1"], p.book.records["u-1"].Devices[1]); len(more) > 0 {
 		t.Error("mounted twice in a container")
 	}
 	if fault := unprepare(t, p, "u-1"); fault != "" || b.there("/run/acceld/metadata/qemu-edu.acceld.dev/u-1") {
@@ -236,7 +236,7 @@ func TestMetadataOfATemplate(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(1)...)
 	r := record{Name: "pod-x-7", PodClaim: "card", UID: "u", Devices: []given{{Request: "r", Device: "d", Metadata: true}}}
-	if m := p.metadataOf(r, r.Devices[0]); len(m) != 1 || !strings.Contains(m[0].ContainerPath, "/resourceclaimtemplates/card/r/") {
+	if m := (metadata{p}).mounts(r, r.Devices[0]); len(m) != 1 || !strings.Contains(m[0].ContainerPath, "/resourceclaimtemplates/card/r/") {
 		t.Errorf("%+v", m)
 	}
 }
@@ -253,9 +253,10 @@ func FuzzMetadataPath(f *testing.F) {
 		if r.misnamed() != "" {
 			return
 		}
-		for _, m := range p.metadataOf(r, r.Devices[0]) {
+		for _, m := range (metadata{p}).mounts(r, r.Devices[0]) {
 			if m.ContainerPath != path.Clean(m.ContainerPath) || strings.Count(m.ContainerPath, "/") != 8 ||
-				!strings.HasPrefix(m.ContainerPath, containerDir+"/") || !strings.HasPrefix(m.HostPath, metadataDir+"/"+p.driver+"/u/") ||
+				!strings.HasPrefix(m.ContainerPath, containerDir+"/") ||
+				!strings.HasPrefix(m.HostPath, metadataDir+"/"+p.driver+"/u/") ||
 				strings.Count(m.HostPath, "/") != 6 {
 				t.Fatalf("%+v", m)
 			}

@@ -68,7 +68,7 @@ func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devi
 	p *ResetPlan,
 ) *accel.Problem {
 	id, def := p.Device.ID, p.Def
-	if d.switched(id) {
+	if (Switches{d}).switched(id) {
 		return accel.Problemf(accel.CannotReset, "device %q is given out with another driver than its kind's: wait until"+
 			" its claim is over", id)
 	}

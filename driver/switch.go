@@ -41,9 +41,9 @@ type SwitchRequest struct {
 	Ready func(context.Context) *accel.Problem
 }
 
-// Give gives a device to VFIO, or goes on where an interrupted switch has ended, and returns the device as it is then. If
-// that is impossible, the device goes back to its driver. It changes nothing if somebody has the device open, or if the
-// IOMMU group is not the device's alone.
+// Give gives a device to VFIO, or goes on where an interrupted switch has ended, and returns the device as it is then.
+// If that is impossible, the device goes back to its driver. It changes nothing if somebody has the device open, or if
+// the IOMMU group is not the device's alone.
 func (d Switches) Give(ctx context.Context, facts accel.Facts, r SwitchRequest) (accel.Accelerator, *accel.Problem) {
 	a := r.Device
 	release, problem := d.locks.Driver(ctx, r.Def.Kind)
@@ -118,8 +118,8 @@ func (g *giving) take(ctx context.Context, step switchStep, s switchSight) *acce
 	switch step {
 	case switchNote:
 		err := g.h.Devices().Switch(id, accel.Switched{
-			Use: accel.UseVFIO, Kind: g.Def.Kind, Driver: g.Def.VFIO.DriverName(), From: g.Def.Driver.Binds, Kept: s.Kept,
-			Group: s.Group, Claim: g.Claim, Name: g.Name, Since: time.Now().UTC().Truncate(time.Second),
+			Use: accel.UseVFIO, Kind: g.Def.Kind, Driver: g.Def.VFIO.DriverName(), From: g.Def.Driver.Binds,
+			Kept: s.Kept, Group: s.Group, Claim: g.Claim, Name: g.Name, Since: time.Now().UTC().Truncate(time.Second),
 			Serial: g.Device.Serial, UUID: g.Device.UUID, Model: g.Device.Model,
 		})
 		if err != nil {
@@ -281,7 +281,7 @@ func (d Switches) given(a accel.Accelerator) accel.Accelerator {
 }
 
 // switched reports whether a device is given out with another driver than its kind's, or may be.
-func (d *Driver) switched(id string) bool {
+func (d Switches) switched(id string) bool {
 	j, err := d.h.Devices().SwitchedOf(id)
 	return j != nil || err != nil
 }

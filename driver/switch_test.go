@@ -124,7 +124,8 @@ func TestGiveAndReturn(t *testing.T) {
 		problem.Reason != accel.SwitchRefused || m.bound(ko.Device) != "vfio-pci" {
 		t.Error("another claim:", problem)
 	}
-	if problem := NewSwitches(d).Return(t.Context(), ko.Device, func(j accel.Switched) bool { return j.Claim == "x" }); problem != nil || m.bound(ko.Device) != "vfio-pci" {
+	wanted := func(j accel.Switched) bool { return j.Claim == "x" }
+	if problem := NewSwitches(d).Return(t.Context(), ko.Device, wanted); problem != nil || m.bound(ko.Device) != "vfio-pci" {
 		t.Error("while it is wanted:", problem)
 	}
 	if problem := m.back(d); problem != nil {
@@ -163,7 +164,8 @@ func TestKindWithoutASwitchedDevice(t *testing.T) {
 		t.Error("unload:", problem, m.bound(ko.Device))
 	}
 	_ = os.RemoveAll(m.Path("/sys/bus/pci/drivers/edu"))
-	if problem := m.back(d); problem == nil || problem.Reason != accel.NotGivenBack || !strings.Contains(problem.Message, "qemu") {
+	if problem := m.back(d); problem == nil || problem.Reason != accel.NotGivenBack ||
+		!strings.Contains(problem.Message, "qemu") {
 		t.Error("under a virtual machine:", problem)
 	}
 	_ = os.RemoveAll(m.Path("/proc/77"))
@@ -230,10 +232,12 @@ func TestGiveRefused(t *testing.T) {
 			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {
 				t.Error(problem)
 			}
-			if m.bound(ko.Device) != was || len(m.attributes) > 0 || strings.HasPrefix(m.Read(overrideOf(ko.Device)), "vfio-pci") {
+			if m.bound(ko.Device) != was || len(m.attributes) > 0 ||
+				strings.HasPrefix(m.Read(overrideOf(ko.Device)), "vfio-pci") {
 				t.Error("something was changed:", m.attributes, m.bound(ko.Device))
 			}
-			if j, err := m.Host.Devices().SwitchedOf(ko.Device); j != nil || err != nil && c.reason != accel.ProbeUnanswered {
+			j, err := m.Host.Devices().SwitchedOf(ko.Device)
+			if j != nil || err != nil && c.reason != accel.ProbeUnanswered {
 				t.Error("a journal is left:", j, err)
 			}
 		})
@@ -353,7 +357,8 @@ func TestSwitchKilledAtEveryPoint(t *testing.T) {
 					m.isOrdinary(when)
 				case "is purged":
 					out, problem := m.new().Purge(t.Context(), PurgeOptions{})
-					if problem != nil || slices.ContainsFunc(out, func(o ledger.Outcome) bool { return o.Action == ledger.Left }) {
+					left := func(o ledger.Outcome) bool { return o.Action == ledger.Left }
+					if problem != nil || slices.ContainsFunc(out, left) {
 						t.Error(when, out, problem)
 					}
 					all, err := m.Host.Devices().Switched()
@@ -409,7 +414,9 @@ func TestSwitchDecisions(t *testing.T) {
 		"there":          {switchSight{Present: true, Journal: mine, Bound: "vfio-pci", Node: true}, switchDone, ""},
 		"gone":           {switchSight{}, "", accel.DeviceGone},
 		"opened after the journal": {
-			switchSight{Present: true, Bound: "edu", Journal: mine, Target: true, Kept: "vfio-pci", Users: []accel.Holder{{PID: 7}}}, "", accel.InUse,
+			switchSight{
+				Present: true, Bound: "edu", Journal: mine, Target: true, Kept: "vfio-pci", Users: []accel.Holder{{PID: 7}},
+			}, "", accel.InUse,
 		},
 		"unknown":  {switchSight{Present: true, Bound: "edu", Unknown: errors.New("x")}, "", accel.ProbeUnanswered},
 		"host use": {switchSight{Present: true, Bound: "edu", Use: "a disk"}, "", accel.InUse},

@@ -13,8 +13,8 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// virtualIOMMU is a machine with an IOMMU whose kernel lets user space have interrupts that it does not remap: remapping
-// needs another interrupt controller with KVM than without.
+// virtualIOMMU is a machine with an IOMMU whose kernel lets user space have interrupts that it does not remap:
+// remapping needs another interrupt controller with KVM than without.
 func virtualIOMMU() bed.Options {
 	return bed.Options{
 		Accelerators: 2, Devices: []string{"-device", "intel-iommu,intremap=off"},
@@ -38,7 +38,7 @@ func TestLives(t *testing.T) {
 		part{"both at a time", bothLives},
 		part{"the agent is killed midway", killedInSwitches},
 		part{"somebody keeps the group open", heldAfterVFIO},
-		part{"an upgrade under a device with VFIO", upgradedUnderVFIO},
+		part{"the driver goes and comes under a device with VFIO", upgradedUnderVFIO},
 		part{"what the kind does not allow", vfioRefused},
 	) {
 		return
@@ -183,7 +183,7 @@ func heldAfterVFIO(t *testing.T, n *bed.Node, image string) {
 	lives(t, n, 0)
 }
 
-// upgradedUnderVFIO: the driver of the kind is replaced while a pod has a device with VFIO, which goes on.
+// upgradedUnderVFIO: the driver of the kind is unloaded and loaded again while a pod has a device with VFIO.
 func upgradedUnderVFIO(t *testing.T, n *bed.Node, image string) {
 	g := n.Guest
 	startVFIO(t, n, image, "vm")
