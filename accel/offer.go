@@ -99,8 +99,10 @@ func Offer(m Machine, kind string) []Accelerator { return Units(m.Have[kind].Acc
 // that is being drained, if a kubelet gives devices out, because the kubelet does not allocate it any more.
 func Startable(m Machine, kind string) []Accelerator {
 	return each(m.Have[kind].Accelerators, func(a *Accelerator) {
-		if a.WithheldBy(ByProof, ByRuntime, BySettings) || m.Want.Kubernetes && a.WithheldBy(ByDrain) ||
-			a.WithheldBy(BySwitch) && a.Switched.Ready(*a) {
+		if a.WithheldBy(BySwitch) && a.Switched.Ready(*a) { // for those who have it
+			a.Withheld = nil
+		}
+		if a.WithheldBy(ByProof, ByRuntime, BySettings) || m.Want.Kubernetes && a.WithheldBy(ByDrain) {
 			a.Withheld = nil
 		}
 	})

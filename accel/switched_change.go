@@ -27,18 +27,16 @@ func (s Switched) String() string {
 
 // switchChanges returns the devices whose use has changed. One that has vanished has not.
 func switchChanges(kind string, from, to []Accelerator) (all []Change) {
-	before := map[string]*Switched{}
+	before := map[string]Accelerator{}
 	for _, a := range from {
-		if a.Switched.Ready(a) {
-			before[a.ID] = a.Switched
-		}
+		before[a.ID] = a
 	}
 	for _, a := range to {
 		had := before[a.ID]
 		switch {
-		case a.Switched.Ready(a) && (had == nil || had.Claim != a.Switched.Claim):
+		case a.Switched.Ready(a) && (!had.Switched.Ready(had) || had.Switched.Claim != a.Switched.Claim):
 			all = append(all, SwitchChange{kind, a.ID, a.Switched})
-		case a.Present() && a.Switched == nil && had != nil:
+		case a.Present() && a.Switched == nil && had.Switched != nil:
 			all = append(all, SwitchChange{Kind: kind, Device: a.ID})
 		}
 	}

@@ -50,7 +50,8 @@ func recordOf(c claim, uid, driver, node string, def *accel.Definition) (record,
 		}
 		r.Devices = append(r.Devices, given{
 			Request: d.Request, Pool: d.Pool, Device: d.Device, Share: d.ShareID, Admin: d.AdminAccess,
-			Env: append(set.env, parts(d)...), Check: set.check && !d.AdminAccess, Use: set.use, Metadata: set.metadata,
+			Env: append(set.env, parts(d)...), Check: set.check && !d.AdminAccess,
+			Use: set.use, Metadata: set.metadata,
 		})
 	}
 	r.PodClaim = c.Metadata.Annotations[podClaimAnnotation]

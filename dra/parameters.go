@@ -84,8 +84,8 @@ func configured(configs []configuration, driver, request string, def *accel.Defi
 		if text := misuse(p.Use, c.Source == "FromClass", def); text != "" {
 			return settings{}, fmt.Errorf("%s.opaque.parameters.use: %s", field, text)
 		}
-		out.check, out.use = out.check || p.Check, cmp.Or(out.use, p.Use)
-		out.metadata = out.metadata || p.Metadata || p.Use != ""
+		out.check = out.check || p.Check
+		out.use, out.metadata = cmp.Or(out.use, p.Use), out.metadata || p.Metadata || p.Use != ""
 	}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		out.env = append(out.env, name+"="+set[name])

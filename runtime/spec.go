@@ -66,7 +66,10 @@ func (w *specWriter) render(def *accel.Definition, accs []accel.Accelerator, wan
 	}
 	raw := &specs.Spec{Kind: def.Resource, ContainerEdits: shared}
 	for _, a := range accel.Flat(accs) {
-		if a.Health.State == accel.Gone || len(a.Nodes) == 0 && len(def.NodesOf(a.Profile)) > 0 || a.InOtherUse() {
+		if a.Health.State == accel.Gone || len(a.Nodes) == 0 && len(def.NodesOf(a.Profile)) > 0 {
+			continue
+		}
+		if a.InOtherUse() { // only the claim that has it gets it
 			continue
 		}
 		d := specs.Device{Name: a.ID, ContainerEdits: w.own(def, a, program, shared)}
