@@ -22,6 +22,7 @@ func TestSwitchChanges(t *testing.T) {
 		"as before":       {with, with, "[]"},
 		"back":            {with, own, "[it is with the driver of its kind again]"},
 		"on the way back": {with, way, "[]"},
+		"back at last":    {way, own, "[it is with the driver of its kind again]"},
 		"vanished":        {with, gone, "[]"},
 		"straight to v":   {with, other, "[it is given out with vfio (vfio-pci, IOMMU group 0) to claim v]"},
 		"never switched":  {own, own, "[]"},

@@ -22,8 +22,11 @@ func TestSwitchesGoBack(t *testing.T) {
 	}
 	a := bare(t, o, s)
 	a.loop = loop.New(loop.Options{})
-	record := filepath.Join(s.Config.StateDir, "dra/qemu-edu/u-1.json")
-	save(t, filepath.Join(s.Host.Root(), record), "what an older agent cannot read")
+	record := filepath.Join(s.Host.Root(), s.Config.StateDir, "dra/qemu-edu/u-1.json")
+	if err := os.MkdirAll(filepath.Dir(record), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	save(t, record, "what an older agent cannot read")
 	const gone = "0000:7f:00.0" // no longer on the bus: its journal is all that is left of it
 	journal := accel.Switched{Use: accel.UseVFIO, Kind: "qemu-edu", Driver: "vfio-pci", From: "edu", Group: 7, Claim: "u-1"}
 	if err := s.Host.Devices().Switch(gone, journal); err != nil {
@@ -40,7 +43,7 @@ func TestSwitchesGoBack(t *testing.T) {
 	if a.switches.pass(t.Context()) || !there() {
 		t.Error("a device is taken from a claim that is prepared")
 	}
-	if err := os.Remove(filepath.Join(s.Host.Root(), record)); err != nil {
+	if err := os.Remove(record); err != nil {
 		t.Fatal(err)
 	}
 	if a.switches.pass(t.Context()) || there() {
