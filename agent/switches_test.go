@@ -53,7 +53,8 @@ func TestSwitchesGoBack(t *testing.T) {
 	x.WithholdSwitched()
 	a.switches.note(map[string]*accel.Problem{gone: accel.Problemf(accel.NotGivenBack, "in use by qemu")})
 	shown := a.switches.enrich([]accel.Accelerator{x, {ID: "other"}})
-	if shown[0].Withheld.Reason != accel.NotGivenBack || !shown[0].WithheldBy(accel.BySwitch) || shown[1].Withheld != nil {
+	if shown[0].Withheld.Reason != accel.NotGivenBack || !shown[0].WithheldBy(accel.BySwitch) ||
+		shown[1].Withheld != nil {
 		t.Errorf("%+v", shown)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// TestSwitched: a device that is given out with VFIO stays a device of its kind, with VFIO's node and the names that its
-// own driver told; it is not ill because attributes of that driver are gone, and its metrics are not collected.
+// TestSwitched: a device that is given out with VFIO stays a device of its kind, with VFIO's node and the names that
+// its own driver told; it is not ill because attributes of that driver are gone, and its metrics are not collected.
 func TestSwitched(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {

@@ -39,7 +39,8 @@ func TestSwitched(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, switchedFile(two)), []byte(strings.Repeat(" ", 5000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := d.Switched(); err == nil || !strings.Contains(err.Error(), two) || len(all) != 1 || all[one] != want {
+	if all, err := d.Switched(); err == nil || !strings.Contains(err.Error(), two) || len(all) != 1 ||
+		all[one] != want {
 		t.Error("with one that cannot be read:", all, err)
 	}
 	if s, err := d.SwitchedOf(two); err == nil || s != nil {
