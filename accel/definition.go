@@ -74,6 +74,8 @@ type Definition struct {
 	Settings []Setting `json:"settings,omitempty"`
 	// Functions says which virtual functions acceld makes of each device; nil if it makes none.
 	Functions *Functions `json:"functions,omitempty" privileged:"makes virtual functions"`
+	// VFIO lets claims have whole devices with VFIO; nil if devices are only given out with the kind's driver.
+	VFIO *VFIO `json:"vfio,omitempty" privileged:"gives whole PCI functions away"`
 	// Unrequested says which processes are reported that use a device although nobody gave it to them; nil reports all.
 	Unrequested *Unrequested `json:"unrequested,omitempty"`
 	// IgnoreConditions are conditions of a node that keep no upgrade and no repair from beginning, although they say
@@ -479,6 +481,7 @@ func (def *Definition) Recognises(d PCIDevice) bool {
 	if def.Partitions != nil && d.SRIOV.PhysFn != "" || def.Confined && ofTheHost(d.Class) {
 		return false
 	}
+	d = d.Ordinary()
 	row := func(m Match) bool { return m.matches(d) }
 	return slices.ContainsFunc(def.Match, row) && !slices.ContainsFunc(def.Except, row)
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Change is one difference between two machines: a [StateChange], [BlockedChange], [KernelChange], [UpgradeChange],
-// [HealthChange], [RepairChange], [SettingChange] or [UnrequestedChange].
+// [HealthChange], [RepairChange], [SettingChange], [SwitchChange] or [UnrequestedChange].
 type Change interface {
 	// Of returns the kind that changed.
 	Of() string
@@ -106,6 +106,7 @@ func Diff(from, to Machine) []Change {
 		all = append(all, healthChanges(kind, from.Taken.IsZero(), had.Accelerators, have.Accelerators)...)
 		all = append(all, repairChanges(kind, had.Accelerators, have.Accelerators)...)
 		all = append(all, settingChanges(kind, had.Accelerators, have.Accelerators)...)
+		all = append(all, switchChanges(kind, had.Accelerators, have.Accelerators)...)
 		all = append(all, unrequestedChanges(kind, from.Taken, had.Accelerators, have.Accelerators)...)
 	}
 	return all

@@ -121,6 +121,8 @@ type PCIDevice struct {
 	ParentPort string `json:"parentPort,omitempty"` // address of the PCI bridge above; empty on the root bus
 	Link       Link   `json:"link"`
 	SRIOV      SRIOV  `json:"sriov"`
+	// Switched says that acceld gives the function out with another driver than its kind's; nil if not.
+	Switched *Switched `json:"switched,omitempty"`
 }
 
 // Function returns the PCI function at an address; zero if there is none.

@@ -82,6 +82,9 @@ type Accelerator struct {
 	Fabric string `json:"fabric,omitempty"`
 	// Bound is the kernel driver bound to the function; empty when none.
 	Bound string `json:"bound,omitempty"`
+	// Switched says that the device is given out with another driver than its kind's, or is on the way there or back;
+	// nil if not.
+	Switched *Switched `json:"switched,omitempty"`
 	// Nodes are the device nodes that a container gets; empty while no driver is bound.
 	Nodes []DeviceNode `json:"nodes,omitempty"`
 	// Bare is true for a device with which a container gets nothing, neither a node nor anything else: it is not in the

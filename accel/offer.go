@@ -35,6 +35,8 @@ const (
 	BySettings Withholder = "settings"
 	// ByGroup: another device is offered for the IOMMU group that it is in, or the host itself uses the group.
 	ByGroup Withholder = "group"
+	// BySwitch: the device is given out with another driver than its kind's, or is on the way there or back.
+	BySwitch Withholder = "switch"
 )
 
 // Withheld says why a device is not offered. It is independent of the device's health, which may be perfect.
@@ -56,7 +58,7 @@ func (a Accelerator) WithheldBy(all ...Withholder) bool {
 // WithheldAlone reports whether the device is withheld for a reason of its own. All other reasons concern the whole
 // kind, whose status reports them once for all its devices.
 func (a Accelerator) WithheldAlone() bool {
-	return a.WithheldBy(ByReset, ByPartitioning, ByHandover, ByRepair, BySettings, ByGroup)
+	return a.WithheldBy(ByReset, ByPartitioning, ByHandover, ByRepair, BySettings, ByGroup, BySwitch)
 }
 
 // AwaitsReport reports whether the device is withheld for a moment: until the program of its kind says how it is
@@ -97,6 +99,9 @@ func Offer(m Machine, kind string) []Accelerator { return Units(m.Have[kind].Acc
 // that is being drained, if a kubelet gives devices out, because the kubelet does not allocate it any more.
 func Startable(m Machine, kind string) []Accelerator {
 	return each(m.Have[kind].Accelerators, func(a *Accelerator) {
+		if a.WithheldBy(BySwitch) && a.Switched.Ready(*a) { // for those who have it
+			a.Withheld = nil
+		}
 		if a.WithheldBy(ByProof, ByRuntime, BySettings) || m.Want.Kubernetes && a.WithheldBy(ByDrain) {
 			a.Withheld = nil
 		}

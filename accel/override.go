@@ -29,6 +29,8 @@ type KindConfig struct {
 	Settings map[string]SettingValue `json:"settings,omitempty"`
 	// Functions replaces the definition's Functions.
 	Functions *Functions `json:"functions,omitempty" privileged:"makes virtual functions"`
+	// VFIO replaces the definition's VFIO.
+	VFIO *VFIO `json:"vfio,omitempty" privileged:"gives whole PCI functions away"`
 	// Unrequested replaces the definition's Unrequested.
 	Unrequested *Unrequested `json:"unrequested,omitempty"`
 	// IgnoreConditions replaces the definition's IgnoreConditions.
@@ -81,6 +83,11 @@ func (k KindConfig) Problems() []string {
 	if k.Functions != nil {
 		for _, text := range k.Functions.Problems() {
 			out = append(out, "functions."+text)
+		}
+	}
+	if k.VFIO != nil {
+		for _, text := range k.VFIO.Problems() {
+			out = append(out, "vfio."+text)
 		}
 	}
 	if k.Unrequested != nil {
@@ -160,6 +167,7 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	d.Handover = cmp.Or(k.Handover, d.Handover)
 	d.Repair = cmp.Or(k.Repair, d.Repair)
 	d.Functions = cmp.Or(k.Functions, d.Functions)
+	d.VFIO = cmp.Or(k.VFIO, d.VFIO)
 	d.Unrequested = cmp.Or(k.Unrequested, d.Unrequested)
 	if k.IgnoreConditions != nil {
 		d.IgnoreConditions = k.IgnoreConditions
@@ -176,7 +184,7 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	if k.Driver.Sources != nil {
 		d.Driver.Sources = k.Driver.Sources
 	}
-	if text := d.distributionMisfit(); text != "" {
+	if text := cmp.Or(d.distributionMisfit(), d.vfioMisfit()); text != "" {
 		return nil, text
 	}
 	if k.Driver.Upgrade != nil {

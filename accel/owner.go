@@ -82,7 +82,7 @@ func follows(kinds map[string]*Definition, kind, other string) bool {
 
 // exactness says how much the most exact row that matches a function asks for.
 func (def *Definition) exactness(d PCIDevice) int {
-	most := 0
+	most, d := 0, d.Ordinary()
 	for _, m := range def.Match {
 		if !m.matches(d) {
 			continue

@@ -54,6 +54,7 @@ func TestPrivileged(t *testing.T) {
 		Handover: &Handover{
 			Leftovers: LeftoversKill, Scrub: ScrubProgram, File: "f", Argv: []string{"p"}, Beside: []string{"u.service"},
 		},
+		VFIO:     &VFIO{},
 		Settings: []Setting{{Name: "a", File: "f", MinFile: "g"}, {Name: "b"}},
 		Health:   []HealthSource{{File: "/sys/h"}, {File: "h"}}, Metrics: []MetricSource{{File: "/sys/m"}, {File: "m"}},
 		Capacity: []Capacity{{File: "/sys/c"}, {File: "c"}},
@@ -79,6 +80,7 @@ func TestPrivileged(t *testing.T) {
 		"partitions.nodes[0].make: makes device nodes", "serial: reads a file of the host",
 		"handover.leftovers: ends processes", "handover.file: writes to the device", "handover.argv: runs a program",
 		"handover.beside: lets programs keep devices open", "settings[0].file: writes to the device",
+		"vfio: gives whole PCI functions away",
 		"health[0].file: reads a file of the host", "metrics[0].file: reads a file of the host",
 		"probe: runs a program",
 	}
@@ -89,15 +91,15 @@ func TestPrivileged(t *testing.T) {
 	k := KindConfig{Resource: "a.b/c", Driver: KindDriverOverride{
 		Version: "2", Takeover: &on, Sources: []Source{{Type: SourceOCI}}, Sign: &Signer{},
 		Parameters: map[string]map[string]string{"m": {"a": "1"}},
-	}, Settings: map[string]SettingValue{"a": "1"}}
+	}, VFIO: &VFIO{Ask: AskByClaim}, Settings: map[string]SettingValue{"a": "1"}}
 	want = []string{
 		"driver.sources: brings kernel modules", "driver.takeover: takes devices from other drivers",
-		"driver.sign: signs with a key of the host",
+		"driver.sign: signs with a key of the host", "vfio: gives whole PCI functions away",
 	}
 	if diff := cmp.Diff(want, k.Privileged()); diff != "" {
 		t.Errorf("of an override (-want +got):\n%s", diff)
 	}
-	k.Driver.Sources, k.Driver.Sign, k.Driver.Takeover = []Source{}, nil, &off
+	k.Driver.Sources, k.Driver.Sign, k.Driver.Takeover, k.VFIO = []Source{}, nil, &off, nil
 	if got := k.Privileged(); got != nil {
 		t.Errorf("a list without entries and a switch that is off need %q", got)
 	}

@@ -122,6 +122,10 @@ const (
 	FunctionsFewer       Reason = "FunctionsFewer"
 	FunctionsInUse       Reason = "FunctionsInUse"
 	UnrequestedUse       Reason = "UnrequestedUse"
+	OtherUse             Reason = "OtherUse"
+	SwitchRefused        Reason = "SwitchRefused"
+	SwitchFailed         Reason = "SwitchFailed"
+	NotGivenBack         Reason = "NotGivenBack"
 	ArtifactNotFound     Reason = "ArtifactNotFound"
 	ArtifactInvalid      Reason = "ArtifactInvalid"
 	RegistryUnreachable  Reason = "RegistryUnreachable"
@@ -265,6 +269,10 @@ func nodeReasons() []ReasonDoc {
 		{FunctionsFewer, "More virtual functions are configured than a device, or its driver, allows.", ActorOperator, "Lower `functions.count` to what the message says. The device is as it was.", false},
 		{FunctionsInUse, "The number of virtual functions of a device changes as soon as nobody has one of them.", ActorAgent, "None: the message says who has them. acceld gives out none of them meanwhile.", false},
 		{UnrequestedUse, "A process uses a device although nobody gave it the device.", ActorCluster, "Let it request the device, or end it. If it may use every device, name its service or its namespace in `unrequested.beside` of the kind.", false},
+		{OtherUse, "The device is given out with another driver than its kind's, such as VFIO, or is on the way there or back.", ActorAgent, "None: acceld offers it again when its claim is over, its own driver has it and it has passed its self-test.", false},
+		{SwitchRefused, "A claim asks for a device in a use that the device cannot have now.", ActorCluster, "Do what the message says; nothing was changed. The kubelet tries again.", false},
+		{SwitchFailed, "A device could not be given another driver.", ActorOperator, "The message quotes the kernel. The device went back to its own driver; the kubelet tries again.", false},
+		{NotGivenBack, "A device that was given out with another driver could not go back to its own.", ActorOperator, "End whoever the message names, or check the kernel log. acceld tries again by itself and offers the device to nobody until then.", false},
 	}
 }
 

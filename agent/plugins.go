@@ -36,6 +36,9 @@ type plugins struct {
 	documents *kube.Documents
 	// check lets devices that a claim has got pass their self-test; see dra.Config.
 	check func(context.Context, *accel.Definition, []accel.Accelerator) *accel.Problem
+	// give gives a device to the other use that a claim asks for; see dra.Config.
+	give func(ctx context.Context, def *accel.Definition, x accel.Accelerator, claim, name string) (accel.Accelerator,
+		*accel.Problem)
 	// bound returns the containers of this node's pods that ask for a resource; see deviceplugin.Config.
 	bound func(resource string) (all []deviceplugin.Bound, changed <-chan struct{}, known bool)
 
@@ -233,7 +236,7 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 		Definition: def, Node: node, Host: p.Host, Ledger: p.Ledger, StateDir: p.Config.StateDir,
 		KubeletRoot: p.kubeletRoot(),
 		Machine:     p.machine, Alive: p.alive, Log: p.Log, OnChange: p.changed, OnClaims: p.poke,
-		Check: p.check,
+		Check: p.check, Give: p.give,
 		Edits: func(def *accel.Definition, x accel.Accelerator) (shared, own specs.ContainerEdits,
 			problem *accel.Problem,
 		) {

@@ -102,6 +102,7 @@ func (a *Agent) list(node string) ([]Task, error) {
 		newTask("device repair", a.repair.Run),
 		newTask("device settings", a.settings.Run),
 		newTask("devices given back", a.giveBack),
+		newTask("devices in another use", a.switches.run),
 		newTask("use without a request", a.usage.Run),
 		newTask("hooks", a.serveHooks),
 		newTask("configuration", a.reloader.run),

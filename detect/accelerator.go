@@ -1,7 +1,9 @@
 package detect
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -17,17 +19,24 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 		if !def.Recognises(d) {
 			continue
 		}
-		a := accel.Accelerator{ID: d.Address, NUMANode: d.NUMANode, Bound: d.Driver}
+		a := accel.Accelerator{ID: d.Address, NUMANode: d.NUMANode, Bound: d.Driver, Switched: d.Switched}
 		// another driver's nodes are not ours
-		if a.Bound != "" && (def.Driver.Binds == "" || a.Bound == def.Driver.Binds) {
-			a.Nodes = nodes(h, def, a.ID)
+		switch {
+		case a.Switched != nil:
+			a.Nodes = switchedNodes(h, a)
+			a.WithholdSwitched()
+		case a.Bound != "" && (def.Driver.Binds == "" || a.Bound == def.Driver.Binds):
+			a.Nodes = nodes(h.Devices().Of(def), def.Nodes, a.ID)
 		}
 		a.Ports, _ = accel.PortsAbove(a.ID, pci) // as far up as known
 		from := h.Devices().Of(def).Attributes(a.ID)
 		a.Serial, a.UUID, a.Model, a.Fabric = word(from, def.Serial), word(from, def.UUID), word(from, def.Model),
 			word(from, def.Fabric)
+		if s := a.Switched; s != nil {
+			a.Serial, a.UUID, a.Model = cmp.Or(a.Serial, s.Serial), cmp.Or(a.UUID, s.UUID), cmp.Or(a.Model, s.Model)
+		}
 		a.Capacity = amounts(def.Capacity, from.Read)
-		if len(a.Nodes) > 0 || len(def.Nodes) == 0 {
+		if a.Switched == nil && (len(a.Nodes) > 0 || len(def.Nodes) == 0) {
 			a.Partitions = partitions(h, def, a)
 		}
 		if told, err := health(h, from, def, a.ID); err == nil {
@@ -93,11 +102,24 @@ func clean(s string) string {
 }
 
 // nodes finds the device nodes of one accelerator, ordered by path.
-func nodes(h *host.Host, def *accel.Definition, id string) []accel.DeviceNode {
-	found, _ := h.Devices().Of(def).Nodes(id, def.Nodes)
+func nodes(from host.Devices, sources []accel.NodeSource, id string) []accel.DeviceNode {
+	found, _ := from.Nodes(id, sources)
 	var list []accel.DeviceNode
 	for _, n := range found {
 		list = append(list, n.DeviceNode)
+	}
+	return list
+}
+
+// switchedNodes finds the nodes of an accelerator that is given out with another driver than its kind's; none unless it
+// has that driver and all of them are there.
+func switchedNodes(h *host.Host, a accel.Accelerator) []accel.DeviceNode {
+	if a.Bound != a.Switched.Driver {
+		return nil
+	}
+	list := nodes(h.Devices(), accel.VFIONodeOf(), a.ID)
+	if slices.ContainsFunc(list, func(n accel.DeviceNode) bool { return !h.Exists(n.Path) }) {
+		return nil
 	}
 	return list
 }

@@ -32,7 +32,7 @@ func Collect(h *host.Host, def *accel.Definition, a accel.Accelerator) (map[stri
 }
 
 func collect(from attributes, metrics []accel.MetricSource, a accel.Accelerator) (map[string]float64, error) {
-	asleep := suspended(from)
+	asleep := a.InOtherUse() || suspended(from) // the attributes of its own driver are gone, and it is somebody else's
 	values := make(map[string]float64, len(metrics))
 	var failed []string
 	for _, m := range metrics {

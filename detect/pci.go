@@ -48,11 +48,26 @@ func functions(h *host.Host, last []accel.PCIDevice) ([]accel.PCIDevice, []strin
 			devices = append(devices, d)
 		}
 	}
+	if err := switched(h, devices); err != nil {
+		problems = append(problems, err.Error())
+	}
 	if len(strange) > 0 {
 		problems = append(problems, fmt.Sprintf("%d entries of %s are not PCI addresses, such as %q", len(strange),
 			pciDevices, clip(strange[0])))
 	}
 	return devices, problems
+}
+
+// switched notes which functions acceld gives out with another driver than their kind's.
+func switched(h *host.Host, devices []accel.PCIDevice) error {
+	all, err := h.Devices().Switched()
+	for i := range devices { // also with an error: the others are known
+		devices[i].Switched = nil // what the last detection found may be over
+		if s, ok := all[devices[i].Address]; ok {
+			devices[i].Switched = &s
+		}
+	}
+	return err
 }
 
 // unread reports whether err is the kernel's refusal to read what is there. ENODEV is its answer for a device that is

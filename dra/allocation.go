@@ -16,7 +16,7 @@ import (
 // recordOf reads from a claim what one driver on one node must give its containers. If something in the claim is
 // wrong, the problem is ClaimUnusable and names the claim and the field.
 func recordOf(c claim, uid, driver, node string, def *accel.Definition) (record, *accel.Problem) {
-	r := record{Version: recordVersion, Namespace: c.Metadata.Namespace, Name: c.Metadata.Name, UID: c.Metadata.UID}
+	r := record{Version: plainVersion, Namespace: c.Metadata.Namespace, Name: c.Metadata.Name, UID: c.Metadata.UID}
 	unusable := func(format string, args ...any) (record, *accel.Problem) {
 		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: %s", c.Metadata.Namespace,
 			c.Metadata.Name, fmt.Sprintf(format, args...))
@@ -42,10 +42,21 @@ func recordOf(c claim, uid, driver, node string, def *accel.Definition) (record,
 		if set.check && d.ShareID != "" {
 			return unusable("its parameters ask for a check of device %q, which others use at the same time", d.Device)
 		}
+		if set.use != "" && (d.ShareID != "" || d.AdminAccess) {
+			return unusable("its parameters ask for device %q with %s, which others use at the same time", d.Device, set.use)
+		}
+		if set.use != "" {
+			r.Version = recordVersion
+		}
 		r.Devices = append(r.Devices, given{
 			Request: d.Request, Pool: d.Pool, Device: d.Device, Share: d.ShareID, Admin: d.AdminAccess,
 			Env: append(set.env, parts(d)...), Check: set.check && !d.AdminAccess,
+			Use: set.use, Metadata: set.metadata,
 		})
+	}
+	r.PodClaim = c.Metadata.Annotations[podClaimAnnotation]
+	if text := r.misnamed(); text != "" {
+		return unusable("%s", text)
 	}
 	r.Pods = podsOf(c)
 	r.Prepared = time.Now().UTC().Truncate(time.Second)

@@ -43,6 +43,13 @@ func Served(h *host.Host, stateDir string, def *accel.Definition) bool {
 	return h.Exists(records(stateDir, def))
 }
 
+// Prepared reports whether this host has the record of a claim, by UID, also if it cannot be read. The record comes
+// before everything else of a claim and goes last.
+func Prepared(h *host.Host, stateDir, kind, uid string) bool {
+	_, err := h.Stat(path.Join(stateDir, "dra", kind, uid+".json"))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
 func newBook(h *host.Host, dir string, log *slog.Logger) *book {
 	return &book{host: h, dir: dir, log: log, records: map[string]record{}, damaged: map[string]bool{}}
 }

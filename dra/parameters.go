@@ -2,6 +2,7 @@ package dra
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +31,11 @@ type Parameters struct {
 	// Check lets the device pass the definition's self-test before the claim is prepared. If a class asks for it, a
 	// claim cannot undo that.
 	Check bool `json:"check,omitempty"`
+	// Use is as what the device is given out: "vfio", if the definition allows it, and the class's parameters, or also
+	// the claim's, may ask for it. If a class asks for it, a claim cannot undo that.
+	Use accel.Use `json:"use,omitempty"`
+	// Metadata gives containers a file with the attributes of the device (KEP-5304). With a Use they always have it.
+	Metadata bool `json:"metadata,omitempty"`
 }
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -41,6 +47,9 @@ type settings struct {
 	env []string
 	// check is whether the device has to pass its self-test first.
 	check bool
+	// use is as what the device is given out, and metadata is whether containers get the file with its attributes.
+	use      accel.Use
+	metadata bool
 }
 
 // configured returns what the configuration of a claim says about the device of a request.
@@ -72,12 +81,32 @@ func configured(configs []configuration, driver, request string, def *accel.Defi
 		if p.Check && def.Check == nil {
 			return settings{}, fmt.Errorf("%s.opaque.parameters.check: kind %q has no self-test", field, def.Kind)
 		}
+		if text := misuse(p.Use, c.Source == "FromClass", def); text != "" {
+			return settings{}, fmt.Errorf("%s.opaque.parameters.use: %s", field, text)
+		}
 		out.check = out.check || p.Check
+		out.use, out.metadata = cmp.Or(out.use, p.Use), out.metadata || p.Metadata || p.Use != ""
 	}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		out.env = append(out.env, name+"="+set[name])
 	}
 	return out, nil
+}
+
+// misuse says why parameters may not ask for a use; empty if they may. A whole PCI function is not for everybody who
+// may create a claim: an administrator allows it for the kind, and writes the class that asks for it.
+func misuse(use accel.Use, class bool, def *accel.Definition) string {
+	switch {
+	case use == accel.UseDevice:
+		return ""
+	case use != accel.UseVFIO:
+		return fmt.Sprintf("%.40q is not %q", use, accel.UseVFIO)
+	case def.VFIO == nil:
+		return fmt.Sprintf("kind %q does not give devices out with vfio", def.Kind)
+	case !class && !def.VFIO.AskedByClaims():
+		return fmt.Sprintf("only a device class may ask for it (vfio.ask of kind %q)", def.Kind)
+	}
+	return ""
 }
 
 // applies reports whether a configuration for the given requests is for this request. No requests means all of them.

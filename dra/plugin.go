@@ -39,6 +39,10 @@ type Config struct {
 	Edits func(*accel.Definition, accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem)
 	// Check lets devices that a claim has got, and nobody uses yet, pass their self-test. It returns why one did not.
 	Check func(context.Context, *accel.Definition, []accel.Accelerator) *accel.Problem
+	// Give gives a device to the other use that a claim asks for, and returns it as it is then. Whoever has prepared
+	// that claim no more loses it: see [Prepared].
+	Give func(ctx context.Context, def *accel.Definition, a accel.Accelerator, claim, name string) (accel.Accelerator,
+		*accel.Problem)
 	// Elsewhere returns who holds devices of the kind other than by claims, by accelerator id. No claim gets such a
 	// device until it is released. Nil means that there is no other way to hold one.
 	Elsewhere func(context.Context) (map[string]string, error)

@@ -46,7 +46,7 @@ func (p claims) NodePrepareResources(ctx context.Context,
 		for _, g := range r.Devices {
 			request, _, _ := strings.Cut(g.Request, "/") // the kubelet knows requests, not the chosen alternative
 			d := &drapb.Device{RequestNames: []string{request}, PoolName: g.Pool, DeviceName: g.Device}
-			if !bare(p.list.load().accelerators[g.Device], g) {
+			if !p.bare(r, p.list.load().accelerators[g.Device], g) {
 				d.CdiDeviceIds = []string{p.cdiID(r.UID, g)}
 			}
 			if g.Share != "" {
@@ -130,6 +130,12 @@ func (p claims) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.P
 	if problem := p.check(ctx, &r, accs); problem != nil {
 		return record{}, problem
 	}
+	if problem := p.give(ctx, r, accs); problem != nil {
+		return record{}, problem
+	}
+	if problem := (metadata{p.Plugin}).write(r, accs); problem != nil {
+		return record{}, problem
+	}
 	spec, problem := p.spec(r, accs)
 	if problem != nil {
 		return record{}, problem
@@ -142,6 +148,24 @@ func (p claims) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.P
 			len(r.Devices))
 	}
 	return r, nil
+}
+
+// give gives the devices of a claim to the use that it asks for, one after another, and puts them into accs as they are
+// then. The claim is on disk by then: it says whose the devices are, until it is unprepared.
+func (p claims) give(ctx context.Context, r record, accs map[string]accel.Accelerator) *accel.Problem {
+	given := map[string]bool{}
+	for _, g := range r.Devices {
+		if g.Use == "" || given[g.Device] { // one device may serve two requests
+			continue
+		}
+		given[g.Device] = true
+		a, problem := p.cfg.Give(ctx, p.list.load().def, accs[g.Device], r.UID, r.Namespace+"/"+r.Name)
+		if problem != nil {
+			return accel.Problemf(problem.Reason, "cannot prepare %s: %s", r, problem.Message)
+		}
+		accs[g.Device] = a
+	}
+	return nil
 }
 
 // read asks the API server what was allocated to the claim.
@@ -212,6 +236,7 @@ func (p *Plugin) forget(uid string) {
 		}
 	}
 	p.written.Delete(uid)
+	metadata{p}.drop(uid)
 	p.book.drop(uid)
 	p.release()
 }

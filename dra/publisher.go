@@ -170,18 +170,24 @@ func (b *publisher) wanted() []Slice {
 	if b.retired.Load() {
 		return nil
 	}
-	m, v := b.cfg.Machine(), b.list.load()
-	leaving := b.leaves(v, time.Now())
-	for name := range leaving {
+	view := b.view()
+	view.Leaving = b.leaves(b.list.load(), time.Now())
+	for name := range view.Leaving {
 		if !b.leaving[name] {
 			b.cfg.Log.Warn("pods that wait for a sick device are sent elsewhere", "device", name)
 		}
 	}
-	b.leaving = leaving
-	return Slices(View{
-		Node: b.cfg.Node, Definition: v.def, Accelerators: v.list(), PCI: m.Facts.PCI,
-		DriverVersion: m.Have[v.def.Kind].Driver.Version, Leaving: leaving,
-	})
+	b.leaving = view.Leaving
+	return Slices(view)
+}
+
+// view returns what the devices are rendered from now.
+func (p *Plugin) view() View {
+	m, v := p.cfg.Machine(), p.list.load()
+	return View{
+		Node: p.cfg.Node, Definition: v.def, Accelerators: v.list(), PCI: m.Facts.PCI,
+		DriverVersion: m.Have[v.def.Kind].Driver.Version,
+	}
 }
 
 // askElsewhere asks who holds devices in another way, until nobody does: no new device is given out in that way.

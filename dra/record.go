@@ -7,11 +7,17 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/acceld/acceld/accel"
 )
 
 // recordVersion is the version of the record format. A reader ignores fields that it does not know, so that an older
 // agent can unprepare what a newer one prepared. The version rises if ignoring a field would be wrong.
-const recordVersion = 1
+const recordVersion = 2
+
+// plainVersion is the version of a record without a use: an agent that does not know uses would take the device of
+// another one for broken.
+const plainVersion = 1
 
 // record is what is kept about a prepared claim: enough to prepare it again and to unprepare it without the API
 // server.
@@ -24,6 +30,8 @@ type record struct {
 	// Pods are the pods that the claim was reserved for when it was prepared.
 	Pods    []pod   `json:"pods,omitempty"`
 	Devices []given `json:"devices"`
+	// PodClaim is the name that the claim has in its pod, if it was made from a template.
+	PodClaim string `json:"podClaim,omitempty"`
 	// Checked is when the devices passed the self-test that the claim asks for; zero if they have not.
 	Checked time.Time `json:"checked,omitzero"`
 	// saved is true if the record is on disk.
@@ -50,6 +58,10 @@ type given struct {
 	// Check is whether the device has to pass its self-test before a container gets it. A device to which somebody has
 	// administrative access is not tested: another claim may be using it.
 	Check bool `json:"check,omitempty"`
+	// Use is as what the device is given out; empty with its kind's driver. Metadata is whether containers get the file
+	// with its attributes.
+	Use      accel.Use `json:"use,omitempty"`
+	Metadata bool      `json:"metadata,omitempty"`
 }
 
 // String names the claim for people.
@@ -60,7 +72,8 @@ func (r record) same(o record) bool {
 	return r.UID == o.UID && r.Namespace == o.Namespace && r.Name == o.Name && slices.EqualFunc(r.Devices, o.Devices,
 		func(a, b given) bool {
 			return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.Share == b.Share &&
-				a.Admin == b.Admin && a.Check == b.Check && slices.Equal(a.Env, b.Env)
+				a.Admin == b.Admin && a.Check == b.Check && a.Use == b.Use && a.Metadata == b.Metadata &&
+				slices.Equal(a.Env, b.Env)
 		})
 }
 

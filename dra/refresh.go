@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -85,6 +86,13 @@ func (p *Plugin) drifted(uid string) bool {
 	return err != nil || !known || sum != sha256.Sum256(data)
 }
 
+// ready reports whether every device of a claim is in the use that the claim asks for.
+func ready(r record, accs map[string]accel.Accelerator) bool {
+	return !slices.ContainsFunc(r.Devices, func(g given) bool {
+		return g.Use != "" && !accs[g.Device].ServesClaim(r.UID)
+	})
+}
+
 // renew writes the spec of a claim if it differs. If a device of the claim cannot be given out now, the spec stays
 // as it is: the gate (package runtime/gate) keeps containers off the device.
 func (p *Plugin) renew(uid string) {
@@ -94,7 +102,11 @@ func (p *Plugin) renew(uid string) {
 		return
 	}
 	accs, problem := p.usable(r)
-	if problem != nil {
+	if problem != nil || !ready(r, accs) {
+		return
+	}
+	if problem := (metadata{p}).write(r, accs); problem != nil {
+		p.cfg.Log.Warn("metadata of a claim not renewed", "uid", uid, "reason", problem.Reason, "problem", problem.Message)
 		return
 	}
 	spec, problem := p.spec(r, accs)

@@ -43,7 +43,9 @@ func (p *Plugin) cdiID(uid string, g given) string {
 }
 
 // bare reports whether a container gets nothing with a device of a claim, so that no spec can have it.
-func bare(a accel.Accelerator, g given) bool { return a.Bare && len(g.Env) == 0 }
+func (p *Plugin) bare(r record, a accel.Accelerator, g given) bool {
+	return a.Bare && g.Use == "" && len(g.Env) == 0 && len((metadata{p}).mounts(r, g)) == 0
+}
 
 // spec renders the CDI spec of a claim; nil if a container gets nothing with its devices. The accelerators are keyed by
 // device name.
@@ -56,15 +58,18 @@ func (p *Plugin) spec(r record, accs map[string]accel.Accelerator) ([]byte, *acc
 			continue
 		}
 		made[name] = true
-		if bare(accs[g.Device], g) {
+		if p.bare(r, accs[g.Device], g) {
 			continue
 		}
 		shared, own, problem := p.cfg.Edits(p.list.load().def, accs[g.Device])
 		if problem != nil {
 			return nil, problem
 		}
-		raw.ContainerEdits = shared
+		if g.Use == "" {
+			raw.ContainerEdits = shared // they belong to the kind's driver
+		}
 		own.Env = append(own.Env, g.Env...)
+		own.Mounts = append(own.Mounts, (metadata{p}).mounts(r, g)...)
 		raw.Devices = append(raw.Devices, specs.Device{Name: name, ContainerEdits: own})
 	}
 	if len(raw.Devices) == 0 {
@@ -106,7 +111,13 @@ func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem)
 		a, known := v.accelerators[g.Device]
 		a = v.offered(a)
 		now[g.Device] = a
+		if known && g.Use != "" && a.Switched != nil && a.Switched.Claim == r.UID && a.Health.Usable() {
+			continue // it is given out to this claim, or on the way there
+		}
 		switch {
+		case known && g.Use != "" && a.Parent != "":
+			return nil, accel.Problemf(accel.SwitchRefused, "cannot prepare %s: %q is a part of a device, and only whole"+
+				" devices are given out with %s", r, g.Device, g.Use)
 		case !known:
 			return nil, accel.Problemf(accel.DeviceGone, "cannot prepare %s: there is no device %q on this node", r,
 				g.Device)

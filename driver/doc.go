@@ -6,7 +6,8 @@
 // Driver may load and unload kernel modules and change its own state directory. It never forces the kernel, never
 // installs a package and never writes below /lib/modules or /etc. It never touches a driver that it did not choose.
 // The exception is a device that a definition allows it to take from a named driver: the takeover is recorded, and
-// the device can be returned. So is a device that is bound by driver_override, because its driver knows no ids.
+// the device can be returned. So is a device that is bound by driver_override, because its driver knows no ids, and one
+// that a claim has with VFIO.
 //
 // # The order of the sources
 //

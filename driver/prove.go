@@ -37,7 +37,7 @@ func (t selfTest) run(ctx context.Context, def *accel.Definition, accs []accel.A
 		return accel.Proof{}, nil
 	}
 	var usable []accel.Accelerator
-	for _, a := range accs {
+	for _, a := range t.devices.Ordinary(accs) {
 		if a.Health.Usable() || a.Health.State == "" {
 			usable = append(usable, a)
 		}

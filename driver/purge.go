@@ -52,7 +52,7 @@ func (d *Driver) Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *
 		}
 		defer release()
 	}
-	out := d.loader.purgeCompanions(ctx, o)
+	out := append(d.loader.purgeCompanions(ctx, o), Switches{d}.purge(ctx, o)...) // before the modules of either driver
 	modules, problem := d.loader.loadedByUs()
 	if problem != nil {
 		return out, problem

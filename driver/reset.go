@@ -68,6 +68,10 @@ func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devi
 	p *ResetPlan,
 ) *accel.Problem {
 	id, def := p.Device.ID, p.Def
+	if (Switches{d}).switched(id) {
+		return accel.Problemf(accel.CannotReset, "device %q is given out with another driver than its kind's: wait until"+
+			" its claim is over", id)
+	}
 	if len(seen) == 0 {
 		return accel.Problemf(accel.DeviceGone, "device %q is not on the bus", id)
 	}

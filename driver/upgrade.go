@@ -167,7 +167,7 @@ func (t *swap) retry(problem *accel.Problem) UpgradeStep {
 func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	j *Journal, resumed bool,
 ) (accel.DriverHave, *accel.Problem) {
-	t := &swap{Driver: d, def: def, facts: facts, accs: accs, j: j}
+	t := &swap{Driver: d, def: def, facts: facts, accs: d.devices.Ordinary(accs), j: j}
 	if problem := d.journals.write(j); problem != nil {
 		if !resumed {
 			have, _ := d.Probe(def, facts, accs)

@@ -41,6 +41,7 @@ const (
 	WhatRepair  What = "repair"  // a device is reset, would be, or has been given up
 	WhatSetting What = "setting" // a device is not set as configured, for a new reason
 	WhatUse     What = "use"     // somebody uses a device although nobody gave it to them
+	WhatSwitch  What = "switch"  // a device was given out with another driver, or has its own again
 )
 
 // maxEvents is how many events are kept, the newest ones: a device that flaps must not fill the memory. maxEvent is
@@ -95,6 +96,8 @@ func (e *Exporter) See(m accel.Machine) {
 		case accel.SettingChange:
 			x.What, x.Device, x.To = WhatSetting, c.Device, string(c.Setting.State)
 			x.Reason, x.Message = c.Setting.Reason(), c.Setting.String()
+		case accel.SwitchChange:
+			x.What, x.Device, x.Message = WhatSwitch, c.Device, c.String()
 		case accel.UnrequestedChange:
 			x.What, x.Device, x.Reason, x.Message = WhatUse, c.Device, accel.UnrequestedUse, c.Public().String()
 		}
@@ -209,6 +212,8 @@ func (x Event) words() (page.Tone, string) {
 		return page.Busy, "setting"
 	case x.What == WhatUse:
 		return page.Bad, "used"
+	case x.What == WhatSwitch:
+		return page.Idle, "switched"
 	case x.What == WhatUpgrade && x.To == "":
 		return page.Good, "upgrade over"
 	case x.What == WhatUpgrade:

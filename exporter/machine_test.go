@@ -93,6 +93,7 @@ func exampleMachine() accel.Machine {
 						By: accel.ByProof, Reason: accel.NotProven,
 						Message: "it has not passed its self-test",
 					},
+					Switched: &accel.Switched{Use: accel.UseVFIO, Driver: "vfio-pci", Group: 9, Claim: "u", Name: "ml/vm"},
 					Settings: []accel.SettingHave{
 						{Name: "powerLimitWatts", Want: "250", Value: "250", State: accel.SettingApplied, Drifts: 2},
 						{Name: "computeMode", Want: "exclusive", Value: "default", State: accel.SettingRefused, Message: "no"},

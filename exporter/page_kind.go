@@ -236,6 +236,9 @@ func deviceRow(v view, d *device, now time.Time) page.TableRow {
 	if d.Recorded > 0 {
 		about.Add(page.El("p", page.Class("faint", "nw"), page.Link("/history", fmt.Sprintf("faults on record: %d", d.Recorded))))
 	}
+	if d.Switched != nil {
+		about.Add(page.El("p", page.Text("use: "+d.Switched.String())))
+	}
 	about.Add(unrequested(d.Unrequested)...)
 	if d.Repair != nil {
 		about.Add(page.El("p", page.Text("repair: "+d.Repair.String())))

@@ -42,7 +42,8 @@ func deviceRows() []row {
 				}
 			},
 		},
-	}, healthRows(), handoverRows(), repairRows(), settingRows(), usageRows(), linkRows(), functionRows())
+	}, healthRows(), handoverRows(), repairRows(), settingRows(), usageRows(), switchRows(), linkRows(),
+		functionRows())
 }
 
 // handoverRows are the metrics about the tenants of devices that are cleaned between them.
@@ -105,6 +106,19 @@ func usageRows() []row {
 		device: func(d *device, emit emit) {
 			if d.Unrequested != nil && d.Unrequested.Unknown == "" {
 				emit(float64(d.Unrequested.Count))
+			}
+		},
+	}}
+}
+
+// switchRows are the metrics about the use that devices are given out for.
+func switchRows() []row {
+	return []row{{
+		name: "accelerator_other_use", help: "1 for an accelerator that is given out with another driver than its kind's, by use (vfio), 0 while it is on the way there or back. Absent for all others.",
+		labels: []string{"use"},
+		device: func(d *device, emit emit) {
+			if s := d.Switched; s != nil {
+				emit(truth(s.Ready(d.Accelerator)), string(s.Use))
 			}
 		},
 	}}

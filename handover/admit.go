@@ -34,6 +34,12 @@ func (k *Keeper) Admit(ctx context.Context, pid int, ids []string) *accel.Proble
 	return nil
 }
 
+// Lend lets a claim have a device that it gets in another way than with the driver of its kind: no container of the
+// claim asks for it then. It is [Keeper.Admit] for a claim that is prepared, before the device gets its other driver.
+func (k *Keeper) Lend(ctx context.Context, claim, id string) *accel.Problem {
+	return k.admit(ctx, tenant{Claim: claim, Since: time.Now()}, id)
+}
+
 // admit lets a tenant have one device.
 func (k *Keeper) admit(ctx context.Context, who tenant, id string) *accel.Problem {
 	k.mu.Lock()

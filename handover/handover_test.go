@@ -40,6 +40,7 @@ type bed struct {
 	unknown bool // which claims are prepared
 	real    bool // users are processes of this machine
 	parts   []accel.Accelerator
+	other   *accel.Switched // the device has another driver
 	cleaned int
 	fail    *accel.Problem
 	during  func() // called while the device is being scrubbed
@@ -69,7 +70,7 @@ func (b *bed) keeper() *Keeper {
 				Have: map[string]accel.Have{"a-b": {
 					Driver: accel.DriverHave{Serves: true},
 					Accelerators: []accel.Accelerator{{
-						ID: device0, Health: accel.Health{State: accel.Healthy}, Partitions: b.parts,
+						ID: device0, Health: accel.Health{State: accel.Healthy}, Partitions: b.parts, Switched: b.other,
 					}},
 				}},
 			}
@@ -519,4 +520,37 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestLend: a claim that gets the device with another driver is a tenant: the former one's is cleaned before, and its
+// own after it is unprepared. Nothing is cleaned while it is prepared.
+func TestLend(t *testing.T) {
+	b := newBed(t)
+	b.run(b.Keeper)
+	b.set(func() { b.claims = []string{"claim-1"} })
+	if problem := b.Lend(t.Context(), "claim-1", device0); problem != nil {
+		t.Fatal(problem)
+	}
+	if n := b.times(); n != 1 { // of which it was not known who had it
+		t.Errorf("cleaned %d times before", n)
+	}
+	if problem := b.Lend(t.Context(), "claim-1", device0); problem != nil || b.times() != 1 {
+		t.Error("again:", problem, b.times())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if problem := b.Lend(ctx, "claim-2", device0); problem == nil || problem.Reason != accel.HandoverRefused {
+		t.Error("another claim:", problem)
+	}
+	b.set(func() { b.claims, b.other = []string{"claim-2"}, &accel.Switched{Use: accel.UseVFIO} })
+	b.Poke()
+	time.Sleep(50 * time.Millisecond)
+	if b.times() != 1 {
+		t.Error("it was cleaned before it had its driver again")
+	}
+	b.set(func() { b.other = nil })
+	b.Poke()
+	if problem := b.Lend(t.Context(), "claim-2", device0); problem != nil || b.times() != 2 {
+		t.Error("after the first was unprepared:", problem, b.times())
+	}
 }

@@ -60,7 +60,7 @@ func (k *Keeper) look(now time.Time) (groups []string, due time.Time) {
 			continue
 		}
 		for _, a := range have.Accelerators {
-			if !a.Health.Usable() || len(a.Nodes) == 0 && len(def.Nodes) > 0 {
+			if !a.Health.Usable() || len(a.Nodes) == 0 && len(def.Nodes) > 0 || a.InOtherUse() {
 				continue
 			}
 			d := k.device(a.ID)

@@ -42,6 +42,8 @@ func transitions(from, to accel.Machine) []news {
 		case accel.SettingChange:
 			all = append(all, warning(accel.Problem{Reason: c.Setting.Reason()}, "%s: %s: setting %s", c.Kind, c.Device,
 				c.Setting))
+		case accel.SwitchChange:
+			all = append(all, news{false, "DeviceSwitched", shorten(fmt.Sprintf("%s: %s: %s", c.Kind, c.Device, c))})
 		case accel.UnrequestedChange:
 			p := accel.Problem{Reason: accel.UnrequestedUse}
 			all = append(all, warning(p, "%s: %s is in use without a request: %s", c.Kind, c.Device, c))

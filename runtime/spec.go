@@ -69,6 +69,9 @@ func (w *specWriter) render(def *accel.Definition, accs []accel.Accelerator, wan
 		if a.Health.State == accel.Gone || len(a.Nodes) == 0 && len(def.NodesOf(a.Profile)) > 0 {
 			continue
 		}
+		if a.InOtherUse() { // only the claim that has it gets it
+			continue
+		}
 		d := specs.Device{Name: a.ID, ContainerEdits: w.own(def, a, program, shared)}
 		if empty(d.ContainerEdits) {
 			continue

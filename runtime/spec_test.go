@@ -144,3 +144,33 @@ func TestGateOfKindWithoutNodes(t *testing.T) {
 		t.Error("a sick device may be used")
 	}
 }
+
+// TestSpecOfVFIO: a device that is given out with VFIO is not in the spec of its kind. Its claim's containers get the
+// nodes of VFIO and its address, and nothing that belongs to the kind's driver.
+func TestSpecOfVFIO(t *testing.T) {
+	b := newBed(t, t.TempDir())
+	b.accs = slices.Clone(b.accs)
+	x := &b.accs[0]
+	x.Switched = &accel.Switched{Use: accel.UseVFIO, Kind: b.def.Kind, Driver: "vfio-pci", Claim: "u"}
+	x.Bound, x.Nodes = "vfio-pci", []accel.DeviceNode{{Path: "/dev/vfio/7"}}
+	x.WithholdSwitched()
+	b.apply()
+	text, err := os.ReadFile(b.path(specFile))
+	if err != nil || strings.Contains(string(text), x.ID) || !strings.Contains(string(text), b.accs[1].ID) {
+		t.Errorf("%s %v", text, err)
+	}
+	def := *b.def
+	def.Container.Env, def.Handover = []string{"EDU=1"}, &accel.Handover{}
+	shared, own, problem := b.r.Edits(&def, *x, b.want)
+	if problem != nil || len(shared.Env)+len(shared.Mounts)+len(shared.DeviceNodes) > 0 {
+		t.Errorf("%+v %v", shared, problem)
+	}
+	var nodes []string
+	for _, n := range own.DeviceNodes {
+		nodes = append(nodes, n.Path+" "+n.Permissions)
+	}
+	if !slices.Equal(nodes, []string{"/dev/vfio/vfio rw", "/dev/vfio/7 rw"}) || len(own.Env) != 1 ||
+		!strings.HasPrefix(own.Env[0], "ACCELD_VFIO_0000_") || !strings.HasSuffix(own.Env[0], "="+x.ID) {
+		t.Errorf("%q %q", nodes, own.Env)
+	}
+}

@@ -123,6 +123,10 @@ func Validate(def *accel.Definition) []Fault {
 	if def.Functions != nil {
 		c.problems("functions", def.Functions.Problems())
 	}
+	for _, text := range def.VFIOProblems() {
+		field, what, _ := strings.Cut(text, ": ")
+		c.bad(field, "%s", what)
+	}
 	if def.Unrequested != nil {
 		c.problems("unrequested", def.Unrequested.Problems())
 	}

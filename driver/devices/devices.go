@@ -45,12 +45,25 @@ type Device struct {
 // Dir is the directory of a PCI function.
 func Dir(id string) string { return path.Join("/sys/bus/pci/devices", id) }
 
+// Ordinary returns the accelerators without those that are given out with another driver than their kind's: what is
+// done about the kind's driver does not concern them.
+func (s *Devices) Ordinary(accs []accel.Accelerator) []accel.Accelerator {
+	switched, err := s.h.Devices().Switched()
+	if err != nil {
+		s.log.Warn("a device may be given out otherwise", "error", err) // it is then one that another driver has
+	}
+	return slices.DeleteFunc(slices.Clone(accs), func(a accel.Accelerator) bool {
+		_, is := switched[a.Address()]
+		return is
+	})
+}
+
 // Observe reads the driver and the nodes of the accelerators that are present: a load may have changed what the
-// caller knows.
+// caller knows. It leaves out those that are given out with another driver.
 func (s *Devices) Observe(def *accel.Definition, accs []accel.Accelerator) []Device {
 	var out []Device
 	drivers := s.driversBelow(def)
-	for _, a := range accs {
+	for _, a := range s.Ordinary(accs) {
 		if !a.Present() || !s.h.Exists(Dir(a.ID)) {
 			continue
 		}

@@ -83,6 +83,7 @@ func (s *Devices) Processes(nodes []accel.DeviceNode) []accel.Holder {
 // them, and the shared ones.
 func (s *Devices) nodes(def *accel.Definition, accs []accel.Accelerator) []accel.DeviceNode {
 	var out []accel.DeviceNode
+	accs = s.Ordinary(accs)
 	for _, v := range s.Observe(def, accs) {
 		out = append(out, v.Nodes...)
 	}

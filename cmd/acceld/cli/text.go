@@ -316,34 +316,6 @@ func driverLine(d accel.DriverHave) string {
 	return strings.Join(mods, ", ") + from + prefixed("; ", proof)
 }
 
-// published lists the published states by phase, the worst phase first.
-func published(i palette, s accel.Status) string {
-	var parts []string
-	for _, phase := range []struct {
-		phase accel.Phase
-		paint func(string) string
-	}{
-		{accel.PhaseFailed, i.bad},
-		{accel.PhasePending, i.wait},
-		{accel.PhaseUnchecked, i.wait},
-		{accel.PhaseReady, i.good},
-	} {
-		var names []string
-		for _, p := range []accel.Published{
-			accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin,
-			accel.DeviceMonitoring, accel.FeatureDiscovery,
-		} {
-			if s.Published[p] == phase.phase {
-				names = append(names, string(p))
-			}
-		}
-		if len(names) > 0 {
-			parts = append(parts, phase.paint(string(phase.phase))+": "+strings.Join(names, ", "))
-		}
-	}
-	return strings.Join(parts, "; ")
-}
-
 // printDevices writes a table of the devices, with problems below each row. If the table is wider than the tableWriter,
 // it drops the serial numbers, then the NUMA nodes; if it is still too wide, each device gets a block.
 func printDevices(s *tableWriter, m shown, have accel.Have) {
@@ -387,6 +359,9 @@ func printDevice(s *tableWriter, m shown, a accel.Accelerator, row []string) {
 func printTrouble(s *tableWriter, a accel.Accelerator, left []string) {
 	if a.WithheldAlone() {
 		s.field(4, "withheld", string(a.Withheld.Reason)+prefixed(": ", plain(a.Withheld.Message)))
+	}
+	if a.Switched != nil {
+		s.field(4, "use", plain(a.Switched.String()))
 	}
 	if a.Handover != nil {
 		s.field(4, "hand-over", plain(a.Handover.String()))

@@ -9,5 +9,6 @@
 // devices is not the one expected), 2 wrong usage, 3 a device went away.
 // With -hold it keeps the devices open and busy until it is told to stop.
 //
-// It reads and writes nothing but those device nodes.
+// It reads and writes nothing but those device nodes. With -vfio it is a driver in user space instead, and computes
+// on the registers of the devices that its container was given with VFIO.
 package main

@@ -28,6 +28,7 @@ type config struct {
 	expect  int           // -1: any number but none
 	hold    time.Duration // 0: check once
 	every   time.Duration // the period of the computations while it holds
+	vfio    bool          // compute through VFIO, on what the environment names
 	leave   string        // not empty: say what is in the device's memory and leave this there, and compute nothing
 }
 
@@ -51,6 +52,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.DurationVar(&c.every, "every", 100*time.Millisecond, "the `period` of the computations with -hold")
 	flags.StringVar(&c.leave, "leave", "",
 		"compute nothing: say what is in the device's memory, and leave this `text` there")
+	flags.BoolVar(&c.vfio, "vfio", false, "compute on the devices that were given with VFIO")
 	if err := flags.Parse(args); err != nil {
 		return c, err
 	}

@@ -23,7 +23,12 @@ func run(ctx context.Context, args []string, dev fs.FS, open func(path string) (
 	if err != nil {
 		return exitUsage
 	}
-	n, err := check(ctx, c, dev, open, stdout)
+	var n int
+	if c.vfio {
+		n, err = checkVFIO(ctx, c, stdout)
+	} else {
+		n, err = check(ctx, c, dev, open, stdout)
+	}
 	if err != nil {
 		if errors.Is(err, errGone) {
 			fmt.Fprintln(stderr, err)

@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// published lists the published states by phase, the worst phase first.
+func published(i palette, s accel.Status) string {
+	var parts []string
+	for _, phase := range []struct {
+		phase accel.Phase
+		paint func(string) string
+	}{
+		{accel.PhaseFailed, i.bad},
+		{accel.PhasePending, i.wait},
+		{accel.PhaseUnchecked, i.wait},
+		{accel.PhaseReady, i.good},
+	} {
+		var names []string
+		for _, p := range []accel.Published{
+			accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin,
+			accel.DeviceMonitoring, accel.FeatureDiscovery,
+		} {
+			if s.Published[p] == phase.phase {
+				names = append(names, string(p))
+			}
+		}
+		if len(names) > 0 {
+			parts = append(parts, phase.paint(string(phase.phase))+": "+strings.Join(names, ", "))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
