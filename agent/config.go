@@ -34,6 +34,9 @@ type Config struct {
 	Maintenance bool
 	// PolicyTrust is what definitions and overrides of policies may contain.
 	PolicyTrust accel.PolicyTrust
+	// ListAttributes tells whether the cluster takes attributes of devices that are lists (the feature gate
+	// DRAListTypeAttributes).
+	ListAttributes bool
 	// Allocation is how pods get devices if neither the kind's own options nor its definition say it. Empty means the
 	// device plugin.
 	Allocation accel.Allocation
@@ -105,6 +108,8 @@ type rawConfig struct {
 		Allocation  accel.Allocation `json:"allocation,omitempty"`
 		Policies    string           `json:"policies,omitempty"`
 		Maintenance string           `json:"maintenance,omitempty"`
+
+		ListAttributes string `json:"listAttributes,omitempty"`
 	} `json:"kubernetes,omitzero"`
 	Policies struct {
 		Definitions accel.PolicyTrust `json:"definitions,omitempty"`
@@ -162,6 +167,9 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		Mirrors:     raw.Mirrors,
 		Policies:    switched(raw.Kubernetes.Policies) != "off",
 		Maintenance: switched(raw.Kubernetes.Maintenance) != "off",
+
+		ListAttributes: switched(raw.Kubernetes.ListAttributes) == "on",
+
 		PolicyTrust: accel.PolicyTrust(switched(string(cmp.Or(raw.Policies.Definitions, accel.PolicyTrustData)))),
 		Compatible:  raw.Endpoint.Compatible, Hosts: raw.Endpoint.Hosts, Remote: raw.Endpoint.Remote,
 	}
@@ -180,7 +188,8 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 	}
 	var errs []error
 	errs = append(errs, oneOf("kubernetes.policies", cmp.Or(switched(raw.Kubernetes.Policies), "on"), "on, off"),
-		oneOf("kubernetes.maintenance", cmp.Or(switched(raw.Kubernetes.Maintenance), "on"), "on, off"))
+		oneOf("kubernetes.maintenance", cmp.Or(switched(raw.Kubernetes.Maintenance), "on"), "on, off"),
+		oneOf("kubernetes.listAttributes", cmp.Or(switched(raw.Kubernetes.ListAttributes), "off"), "on, off"))
 	for _, d := range []struct {
 		field, text, otherwise string
 		into                   *time.Duration

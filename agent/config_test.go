@@ -128,6 +128,12 @@ func TestConfigSwitch(t *testing.T) {
 			t.Errorf("maintenance %s: %v, %v", written, c.Maintenance, problem)
 		}
 	}
+	for written, want := range map[string]bool{"on": true, "off": false, "''": false, "true": true} {
+		c, problem := ParseConfig("it", []byte("kubernetes: {listAttributes: "+written+"}"))
+		if problem != nil || c.ListAttributes != want {
+			t.Errorf("listAttributes %s: %v, %v", written, c.ListAttributes, problem)
+		}
+	}
 }
 
 func TestConfigRefusals(t *testing.T) {
@@ -137,6 +143,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"not yaml", "node: [", "did not find"},
 		{"wrong type", "resync: [1]", "resync"},
 		{"duration", "resync: soon", `resync: time: invalid duration "soon"`},
+		{"neither on nor off", "kubernetes: {listAttributes: auto}", `kubernetes.listAttributes: "auto" is not one of on, off`},
 		{"too short", "sampleEvery: 10ms", "sampleEvery: must be at least 1s"},
 		{"reachable from outside", "endpoint: {listen: '0.0.0.0:9480'}", "not a loopback address"},
 		{"remote without address", "endpoint: {remote: {tokens: true}}", "endpoint.remote.listen: is missing"},

@@ -42,6 +42,9 @@ type Config struct {
 	// Elsewhere returns who holds devices of the kind other than by claims, by accelerator id. No claim gets such a
 	// device until it is released. Nil means that there is no other way to hold one.
 	Elsewhere func(context.Context) (map[string]string, error)
+	// Lists says that the cluster has the feature gate DRAListTypeAttributes: NUMA nodes are published as lists, unless
+	// the API server refuses them.
+	Lists bool
 	// Alive returns an error if nothing monitors the devices any more; their health is then no longer confirmed to
 	// the kubelet. May be nil.
 	Alive func() error

@@ -30,6 +30,7 @@ type publisher struct {
 	writes    *rate.Limiter
 	classed   map[string]classSpec // the wanted DeviceClasses that are done or that cannot be written
 	partial   bool                 // it was logged that the API server drops fields
+	refused   bool                 // the API server has refused attributes that are lists
 }
 
 // publish keeps the slices right until ctx ends: it writes the differences, first at once, then after each change.
@@ -137,7 +138,7 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 			return b.timing.look / 10, nil
 		}
 	}
-	wanted := b.wanted()
+	wanted := b.wanted(there)
 	p := planFor(wanted, there, b.settled)
 	if err := b.write(ctx, p); err != nil {
 		return 0, err
@@ -164,16 +165,30 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 	return again, nil
 }
 
-// wanted returns the slices as they should be, without their owner.
-func (b *publisher) wanted() []Slice {
+// wanted returns the slices as they should be, without their owner. There are those at the API server.
+func (b *publisher) wanted(there map[string]*Slice) []Slice {
 	if b.retired.Load() {
 		return nil
 	}
 	m, v := b.cfg.Machine(), b.list.load()
 	return Slices(View{
 		Node: b.cfg.Node, Definition: v.def, Accelerators: v.list(), PCI: m.Facts.PCI,
-		DriverVersion: m.Have[v.def.Kind].Driver.Version,
+		Network: m.Facts.Network, Nodes: m.Facts.Inventory.Nodes,
+		DriverVersion: m.Have[v.def.Kind].Driver.Version, Lists: b.cfg.Lists && !b.refused,
+		Last: func(device string) map[string]Attribute { return attributesOf(device, there) },
 	})
+}
+
+// attributesOf returns the attributes of a device in slices; nil if it is in none.
+func attributesOf(device string, there map[string]*Slice) map[string]Attribute {
+	for _, s := range there {
+		for _, d := range s.Spec.Devices {
+			if d.Name == device {
+				return d.Attributes
+			}
+		}
+	}
+	return nil
 }
 
 // askElsewhere asks who holds devices in another way, until nobody does: no new device is given out in that way.
@@ -218,10 +233,17 @@ func (b *publisher) write(ctx context.Context, p plan) error {
 			verb = "create"
 		}
 		var made Slice
-		err := b.one(ctx, verb+" slice "+s.Metadata.Name, func() (err error) {
-			made, err = b.api.write(ctx, s)
-			return err
+		var answer error
+		err := b.one(ctx, verb+" slice "+s.Metadata.Name, func() error {
+			made, answer = b.api.write(ctx, s)
+			return answer
 		})
+		if apierrors.IsInvalid(answer) && hasLists(s) {
+			b.refused = true
+			b.cfg.Log.Warn("the API server refuses attributes that are lists; single values are published until the agent "+
+				"restarts", "slice", s.Metadata.Name, "error", answer)
+			return errOvertaken // the next try is with single values
+		}
 		if err != nil {
 			return err
 		}
