@@ -99,7 +99,7 @@ func (p Peers) Findings() []PeerFinding {
 func (p Peers) links() (out []PeerFinding) {
 	seen := map[string]bool{}
 	slow := PeerFinding{
-		About: p.Definition.Kind + " link",
+		About: p.Definition.Kind + " link", Message: "links run slower than both ends can",
 		Remedy: "Look again under load: many devices slow down an idle link. If it stays slow, reseat the card or the " +
 			"riser, and look for a limit of the slot in the firmware's settings.",
 	}
@@ -139,7 +139,6 @@ func (p Peers) links() (out []PeerFinding) {
 			judge(f.Address, f.Ports, false)
 		}
 	}
-	slow.Message = fmt.Sprintf("%d links run slower than both ends can", len(slow.Evidence))
 	for _, more := range []PeerFinding{slow, narrow} {
 		if len(more.Evidence) > 0 {
 			out = append(out, more)

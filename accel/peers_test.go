@@ -139,7 +139,7 @@ func TestPeersLinks(t *testing.T) {
 		"a switch":                {board().linked("01:00.0", narrow), "link 0000:01:00.0", LinkDegraded, "below port 0000:00:01.0 has 8 of 16 lanes"},
 		"a network function":      {board().linked("05:00.0", narrow), "link 0000:05:00.0", LinkDegraded, "has 8 of 16 lanes"},
 		"a port inside a switch":  {board().linked("02:00.0", small).linked("03:00.0", small), "", "", ""},
-		"idle":                    {board().linked("03:00.0", idle), "npu link", "", "1 links run slower"},
+		"idle":                    {board().linked("03:00.0", idle), "npu link", "", "links run slower"},
 		"slow and never idle":     {fixed(board().linked("03:00.0", idle)), "link 0000:03:00.0", LinkDegraded, "runs at 2.5 of 16 GT/s"},
 		"a slot that is narrower": {board().linked("00:03.0", small).linked("09:00.0", narrow), "npu link", "", "fewer lanes"},
 		"down":                    {board().linked("03:00.0", Link{MaxSpeedGTs: 16, MaxWidth: 16}), "", "", ""},
@@ -194,11 +194,11 @@ func TestPeersNarrow(t *testing.T) {
 func TestNear(t *testing.T) {
 	a := Accelerator{Ports: []string{"r", "s", "d1"}}
 	far := NetworkFunction{Address: "far", Ports: []string{"r", "t", "d2"}}
-	close := NetworkFunction{Address: "close", Ports: []string{"r", "s", "d3"}}
+	nearer := NetworkFunction{Address: "nearer", Ports: []string{"r", "s", "d3"}}
 	other := NetworkFunction{Address: "other", Ports: []string{"q"}}
 	bare := NetworkFunction{Address: "bare"}
-	got := Near(a, []NetworkFunction{far, other, bare, close})
-	if diff := cmp.Diff([]NetworkFunction{close, far}, got); diff != "" {
+	got := Near(a, []NetworkFunction{far, other, bare, nearer})
+	if diff := cmp.Diff([]NetworkFunction{nearer, far}, got); diff != "" {
 		t.Error(diff)
 	}
 }
