@@ -77,7 +77,7 @@ func TestTemplateOf(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{
 		tagPrefix + "label/acceld.dev/qemu-edu.count": "2", tagPrefix + "label/kubernetes.io/arch": "amd64",
 		tagPrefix + "label/example.com/other": "gpu-170",
-		tagPrefix + "taint/nvidia.com/gpu": "present:NoSchedule", tagPrefix + "taint/dedicated": ":NoExecute",
+		tagPrefix + "taint/nvidia.com/gpu":    "present:NoSchedule", tagPrefix + "taint/dedicated": ":NoExecute",
 		tagPrefix + "resources/qemu.org/edu": "2",
 	}, g.Tags); diff != "" {
 		t.Error(diff)
@@ -174,9 +174,14 @@ func TestHasWord(t *testing.T) {
 		text, word string
 		want       bool
 	}{
-		{"gpu-17", "gpu-17", true}, {"rack4-gpu-17", "gpu-17", true}, {"gpu-17_x", "gpu-17", true},
-		{"gpu-170", "gpu-17", false}, {"xgpu-17", "gpu-17", false}, {"gpu-170.gpu-17", "gpu-17", true},
-		{"", "gpu-17", false}, {"gpu-17", "", false},
+		{"gpu-17", "gpu-17", true},
+		{"rack4-gpu-17", "gpu-17", true},
+		{"gpu-17_x", "gpu-17", true},
+		{"gpu-170", "gpu-17", false},
+		{"xgpu-17", "gpu-17", false},
+		{"gpu-170.gpu-17", "gpu-17", true},
+		{"", "gpu-17", false},
+		{"gpu-17", "", false},
 	} {
 		if hasWord(c.text, c.word) != c.want {
 			t.Errorf("%q in %q is %v", c.word, c.text, !c.want)

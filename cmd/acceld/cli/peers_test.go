@@ -58,8 +58,10 @@ func TestDetectedNear(t *testing.T) {
 	d := detected{
 		Facts: accel.Facts{
 			PCI: []accel.PCIDevice{
-				{Address: "0000:00:01.0"}, {Address: "0000:01:00.0", ParentPort: "0000:00:01.0"},
-				{Address: "0000:02:00.0", ParentPort: "0000:00:01.0"}, {Address: "0000:03:00.0"},
+				{Address: "0000:00:01.0"},
+				{Address: "0000:01:00.0", ParentPort: "0000:00:01.0"},
+				{Address: "0000:02:00.0", ParentPort: "0000:00:01.0"},
+				{Address: "0000:03:00.0"},
 			},
 			Network: []accel.NetworkFunction{{
 				Address: "0000:02:00.0", Ports: []string{"0000:00:01.0"}, RDMA: []accel.RDMADevice{{Name: "mlx5_0"}},
