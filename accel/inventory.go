@@ -54,6 +54,8 @@ type NUMANode struct {
 	MemoryMiB int64 `json:"memoryMiB,omitempty"`
 	// Distances are the distances to each node, in the order of the nodes: 10 to itself (ACPI, SLIT).
 	Distances []int `json:"distances,omitempty"`
+	// Package is the processor package that the node belongs to, by the kernel's number.
+	Package Answer[int] `json:"package,omitzero"`
 }
 
 // String returns what is known in one line for people.

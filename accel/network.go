@@ -39,9 +39,11 @@ type NetworkInterface struct {
 
 // RDMADevice is an RDMA device of a function, such as "mlx5_0".
 type RDMADevice struct {
-	Name     string     `json:"name"`
-	NodeGUID string     `json:"nodeGUID,omitempty"` // such as "9803:9b03:00c0:ffee"
-	Ports    []RDMAPort `json:"ports,omitempty"`
+	Name     string `json:"name"`
+	NodeGUID string `json:"nodeGUID,omitempty"` // such as "9803:9b03:00c0:ffee"
+	// SystemGUID is the same for all functions of one card, or of one switch with several.
+	SystemGUID string     `json:"systemGUID,omitempty"`
+	Ports      []RDMAPort `json:"ports,omitempty"`
 }
 
 // RDMAPort is a port of an RDMA device.
@@ -54,6 +56,9 @@ type RDMAPort struct {
 	// GUID is the port GUID, such as "9803:9b03:00c0:ffee"; empty on Ethernet, where it is derived from the MAC
 	// address.
 	GUID string `json:"guid,omitempty"`
+	// Subnet is the subnet prefix that the subnet manager has given the port, such as "fec0:0000:0000:0001"; empty for
+	// the default prefix, which says nothing, and on Ethernet.
+	Subnet string `json:"subnet,omitempty"`
 	// Layer is "InfiniBand" or "Ethernet".
 	Layer string `json:"layer,omitempty"`
 	Rate  string `json:"rate,omitempty"` // as the kernel writes it, such as "400 Gb/sec (4X NDR)"

@@ -36,6 +36,9 @@ type Config struct {
 	TaintOnRegression bool
 	// PolicyTrust is what definitions and overrides of policies may contain.
 	PolicyTrust accel.PolicyTrust
+	// ListAttributes tells whether the cluster takes attributes of devices that are lists (the feature gate
+	// DRAListTypeAttributes).
+	ListAttributes bool
 	// Allocation is how pods get devices if neither the kind's own options nor its definition say it. Empty means the
 	// device plugin.
 	Allocation accel.Allocation
@@ -109,6 +112,7 @@ type rawConfig struct {
 		Maintenance string           `json:"maintenance,omitempty"`
 
 		TaintOnRegression string `json:"taintOnRegression,omitempty"`
+		ListAttributes    string `json:"listAttributes,omitempty"`
 	} `json:"kubernetes,omitzero"`
 	Policies struct {
 		Definitions accel.PolicyTrust `json:"definitions,omitempty"`
@@ -168,6 +172,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		Maintenance: switched(raw.Kubernetes.Maintenance) != "off",
 
 		TaintOnRegression: switched(raw.Kubernetes.TaintOnRegression) == "on",
+		ListAttributes:    switched(raw.Kubernetes.ListAttributes) == "on",
 
 		PolicyTrust: accel.PolicyTrust(switched(string(cmp.Or(raw.Policies.Definitions, accel.PolicyTrustData)))),
 		Compatible:  raw.Endpoint.Compatible, Hosts: raw.Endpoint.Hosts, Remote: raw.Endpoint.Remote,
@@ -188,7 +193,8 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 	var errs []error
 	errs = append(errs, oneOf("kubernetes.policies", cmp.Or(switched(raw.Kubernetes.Policies), "on"), "on, off"),
 		oneOf("kubernetes.maintenance", cmp.Or(switched(raw.Kubernetes.Maintenance), "on"), "on, off"),
-		oneOf("kubernetes.taintOnRegression", cmp.Or(switched(raw.Kubernetes.TaintOnRegression), "off"), "on, off"))
+		oneOf("kubernetes.taintOnRegression", cmp.Or(switched(raw.Kubernetes.TaintOnRegression), "off"), "on, off"),
+		oneOf("kubernetes.listAttributes", cmp.Or(switched(raw.Kubernetes.ListAttributes), "off"), "on, off"))
 	for _, d := range []struct {
 		field, text, otherwise string
 		into                   *time.Duration

@@ -132,6 +132,12 @@ func TestConfigSwitch(t *testing.T) {
 			t.Errorf("taintOnRegression %s: %v, %v", written, c.TaintOnRegression, problem)
 		}
 	}
+	for written, want := range map[string]bool{"on": true, "off": false, "''": false, "true": true} {
+		c, problem := ParseConfig("it", []byte("kubernetes: {listAttributes: "+written+"}"))
+		if problem != nil || c.ListAttributes != want {
+			t.Errorf("listAttributes %s: %v, %v", written, c.ListAttributes, problem)
+		}
+	}
 }
 
 func TestConfigRefusals(t *testing.T) {
@@ -142,6 +148,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"wrong type", "resync: [1]", "resync"},
 		{"word", "kubernetes: {taintOnRegression: always}", `kubernetes.taintOnRegression: "always"`},
 		{"duration", "resync: soon", `resync: time: invalid duration "soon"`},
+		{"neither on nor off", "kubernetes: {listAttributes: auto}", `kubernetes.listAttributes: "auto" is not one of on, off`},
 		{"too short", "sampleEvery: 10ms", "sampleEvery: must be at least 1s"},
 		{"reachable from outside", "endpoint: {listen: '0.0.0.0:9480'}", "not a loopback address"},
 		{"remote without address", "endpoint: {remote: {tokens: true}}", "endpoint.remote.listen: is missing"},

@@ -236,7 +236,7 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 		Definition: def, Node: node, Host: p.Host, Ledger: p.Ledger, StateDir: p.Config.StateDir,
 		KubeletRoot: p.kubeletRoot(),
 		Machine:     p.machine, Alive: p.alive, Log: p.Log, OnChange: p.changed, OnClaims: p.poke,
-		Check: p.check, Give: p.give,
+		Check: p.check, Give: p.give, Lists: p.Config.ListAttributes,
 		Edits: func(def *accel.Definition, x accel.Accelerator) (shared, own specs.ContainerEdits,
 			problem *accel.Problem,
 		) {

@@ -14,9 +14,9 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// surroundings reads what no pass of the loop may wait for. It reads the host's hardware inventory
-// once, and its network functions at their events and at each resync. Firmware that never answers blocks only this
-// task, which then keeps its last answer.
+// surroundings reads what no pass of the loop may wait for. It reads the host's hardware inventory once, and its
+// network functions when the agent starts, at their events and at each resync. Firmware that never answers blocks only
+// this task, which then keeps its last answer.
 type surroundings struct {
 	host    *host.Host
 	resync  time.Duration
@@ -44,8 +44,8 @@ func newSurroundings(h *host.Host, resync time.Duration, changed func(), log *sl
 	}
 }
 
-// survey reads the host's inventory. Without it, the loop's first pass would remove the labels that the previous
-// agent wrote.
+// survey reads the host's inventory, and its network functions for the first time. Without them, the loop's first pass
+// would remove the labels and attributes that the previous agent wrote.
 func (s *surroundings) survey(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, surveyTime)
 	defer cancel()
@@ -54,6 +54,8 @@ func (s *surroundings) survey(ctx context.Context) {
 		s.log.Warn("a part of what the host is made of is not known", "error", err)
 	}
 	s.inventory = inventory
+	pci, _ := detect.PCI(s.host)
+	s.network = detect.Network(ctx, s.host, pci)
 }
 
 // run reads until ctx ends.

@@ -166,9 +166,29 @@ func describePort(h *host.Host, device string, p *accel.RDMAPort) {
 	p.Layer, p.Rate = text("link_layer"), text("rate")
 	// The first GID consists of the subnet prefix and the port's GUID. On Ethernet it is derived from the MAC address
 	// instead.
-	if gid := text("gids/0"); p.Layer == "InfiniBand" && len(gid) == 39 {
-		p.GUID = gid[20:]
+	if p.Layer == "InfiniBand" {
+		p.Subnet, p.GUID = splitGID(text("gids/0"))
 	}
+}
+
+// splitGID returns the subnet prefix and the GUID of a port's first GID, such as
+// "fec0:0000:0000:0001:9803:9b03:00c0:ffee". Without them, each is empty. The prefix that every port has until a subnet
+// manager gives it another (InfiniBand Architecture Specification 1.6, 4.1.1) names no subnet.
+func splitGID(gid string) (subnet, guid string) {
+	if len(gid) != 39 {
+		return "", ""
+	}
+	for i := range 39 {
+		if i%5 == 4 && gid[i] != ':' || i%5 != 4 && !isHex(gid[i:i+1]) {
+			return "", ""
+		}
+	}
+	const none, unset = "fe80:0000:0000:0000", "0000:0000:0000:0000"
+	gid = strings.ToLower(gid)
+	if subnet, guid = gid[:19], gid[20:]; subnet == none || subnet == unset {
+		subnet = ""
+	}
+	return subnet, guid
 }
 
 // attributeNumber reads a number. It returns 0 if there is none, such as the speed of a link that is down.

@@ -120,6 +120,41 @@ func TestNetworkOfFiles(t *testing.T) {
 	}
 }
 
+// TestSplitGID: only a subnet manager names a subnet.
+func TestSplitGID(t *testing.T) {
+	for in, want := range map[string][2]string{
+		"fec0:0000:0000:0001:9803:9b03:00c0:ffee": {"fec0:0000:0000:0001", "9803:9b03:00c0:ffee"},
+		"FEC0:0000:0000:0001:9803:9B03:00C0:FFEE": {"fec0:0000:0000:0001", "9803:9b03:00c0:ffee"},
+		"fe80:0000:0000:0000:9803:9b03:00c0:ffee": {"", "9803:9b03:00c0:ffee"},
+		"0000:0000:0000:0000:0000:0000:0000:0000": {"", "0000:0000:0000:0000"},
+		"":                                   {},
+		"fec0:0000:0000:0001:9803:9b03:00c0": {},
+		"fec0:0000:0000:0001-9803:9b03:00c0:ffee":  {},
+		"fec0:0000:0000:0001:9803:9b03:00c0:fffx":  {},
+		"fec0:0000:0000:0001:9803:9b03:00c0:ffee:": {},
+	} {
+		if subnet, guid := splitGID(in); [2]string{subnet, guid} != want {
+			t.Errorf("%q: %q and %q, want %q", in, subnet, guid, want)
+		}
+	}
+}
+
+func FuzzSplitGID(f *testing.F) {
+	f.Add("fec0:0000:0000:0001:9803:9b03:00c0:ffee")
+	f.Add("fe80:0000:0000:0000:9803:9b03:00c0:ffee")
+	f.Fuzz(func(t *testing.T, gid string) {
+		subnet, guid := splitGID(gid)
+		if len(subnet) != 0 && len(subnet) != 19 || len(guid) != 0 && len(guid) != 19 {
+			t.Errorf("%q: %q and %q", gid, subnet, guid)
+		}
+		for _, c := range subnet + guid {
+			if !strings.ContainsRune("0123456789abcdef:", c) {
+				t.Errorf("%q: %q and %q", gid, subnet, guid)
+			}
+		}
+	})
+}
+
 // TestManyNetworkFunctions: what is reported is bounded.
 func TestManyNetworkFunctions(t *testing.T) {
 	var pci []accel.PCIDevice

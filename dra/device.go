@@ -31,10 +31,17 @@ type View struct {
 	Accelerators []accel.Accelerator
 	// PCI are the functions of the host, bridges included.
 	PCI []accel.PCIDevice
+	// Network are the network functions of the host, and Nodes its NUMA nodes.
+	Network []accel.NetworkFunction
+	Nodes   []accel.NUMANode
 	// DriverVersion is the version of the live driver, or empty if it has none.
 	DriverVersion string
 	// Leaving are the names of sick devices for which pods wait that cannot start. They are to go elsewhere.
 	Leaving map[string]bool
+	// Lists says that NUMA nodes are published as lists.
+	Lists bool
+	// Last returns the published attributes of a device; nil if there are none.
+	Last func(device string) map[string]Attribute
 }
 
 // device renders one accelerator.
@@ -42,11 +49,16 @@ func (v View) device(a accel.Accelerator) Device {
 	d := Device{Name: DeviceName(a.ID), Attributes: v.attributes(a), Consumes: v.uses(a)}
 	d.Taints = v.taints(a)
 	d.Capacity, d.Shared = v.capacity(a)
+	for _, more := range v.beside(a) {
+		if len(d.Attributes)+len(d.Capacity) < perDevice {
+			d.Attributes[more.name] = more.Attribute
+		}
+	}
 	return d
 }
 
 // attributes renders what claims can select by. An unknown attribute is left out, so that an expression can test for
-// it. A device has at most 17 attributes here; attributes and capacities together may be 32.
+// it. A device has at most 14 attributes here, and 16 capacities; together they may be [perDevice].
 func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 	out := map[string]Attribute{}
 	text := func(name, value string) {
@@ -62,13 +74,20 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 	text("profile", a.Profile)
 	text("parent", DeviceName(a.Parent))
 	text(pciBusID, a.Address())
-	text(pcieRoot, rootOf(a.Address(), v.PCI))
+	text(pcieRoot, accel.PCIRoot(a.Address(), v.PCI))
 	if version, ok := semantic(v.DriverVersion); ok {
 		out["driverVersion"] = Attribute{Version: &version}
 	} else {
 		text("driverVersion", v.DriverVersion)
 	}
-	if a.NUMANode >= 0 {
+	switch {
+	case a.NUMANode >= 0 && v.Lists:
+		var nodes []int64
+		for _, n := range accel.Closest(a.NUMANode, v.Nodes) {
+			nodes = append(nodes, int64(n))
+		}
+		out[numaNode] = Attribute{Ints: nodes}
+	case a.NUMANode >= 0:
 		number(numaNode, int64(a.NUMANode))
 	}
 	for _, d := range v.PCI {
@@ -86,17 +105,6 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 		}
 	}
 	return out
-}
-
-// rootOf returns the PCI Express root complex above a function, by its sysfs name such as "pci0000:00". It is empty
-// if a bridge in between is not known.
-func rootOf(address string, pci []accel.PCIDevice) string {
-	ports, known := accel.PortsAbove(address, pci)
-	top := append(ports, address)[0]
-	if i := strings.LastIndex(top, ":"); known && i > 0 {
-		return "pci" + top[:i]
-	}
-	return ""
 }
 
 // semantic turns a driver's version into a semantic version (semver.org, 2.0.0). Vendors write leading zeros, as in

@@ -47,7 +47,8 @@ type server struct {
 	watched.History
 	// refuse is asked first; if it returns an error, the server answers with that.
 	refuse   func(method, path string) error
-	forgets  func(*Slice) // drops fields as an older server does
+	forgets  func(*Slice)      // drops fields as an older server does
+	takes    func(Slice) error // refuses the content of a slice
 	requests []string
 }
 
@@ -121,6 +122,11 @@ func (s *server) answer(method, path string, body any) (any, error) {
 	case method == http.MethodPut && old.Metadata.ResourceVersion != x.Metadata.ResourceVersion:
 		return nil, apierrors.NewConflict(schema.GroupResource{Resource: resource}, name,
 			fmt.Errorf("version %s", x.Metadata.ResourceVersion))
+	}
+	if s.takes != nil {
+		if err := s.takes(x); err != nil {
+			return nil, err
+		}
 	}
 	if s.forgets != nil {
 		s.forgets(&x)

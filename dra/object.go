@@ -76,6 +76,7 @@ type Device struct {
 // Attribute is a typed value. Exactly one field is set.
 type Attribute struct {
 	Int     *int64  `json:"int,omitempty"`
+	Ints    []int64 `json:"ints,omitempty"` // with the feature gate DRAListTypeAttributes
 	String  *string `json:"string,omitempty"`
 	Version *string `json:"version,omitempty"`
 }

@@ -46,6 +46,9 @@ type Config struct {
 	// Elsewhere returns who holds devices of the kind other than by claims, by accelerator id. No claim gets such a
 	// device until it is released. Nil means that there is no other way to hold one.
 	Elsewhere func(context.Context) (map[string]string, error)
+	// Lists says that the cluster has the feature gate DRAListTypeAttributes: NUMA nodes are published as lists, unless
+	// the API server refuses them.
+	Lists bool
 	// Alive returns an error if nothing monitors the devices any more; their health is then no longer confirmed to
 	// the kubelet. May be nil.
 	Alive func() error
@@ -74,7 +77,7 @@ type Plugin struct {
 	retired     atomic.Bool
 	withdrawn   atomic.Bool // the slices of a retired plugin are deleted
 	stranded    stranded
-	written     sync.Map    // the digest of the CDI spec that was last written for each prepared claim, by UID
+	written     sync.Map // the digest of the CDI spec that was last written for each prepared claim, by UID
 	// wake tells the publisher that what it publishes may have changed.
 	wake chan struct{}
 	// released gets a value when a claim was unprepared or everything was withdrawn.

@@ -31,6 +31,7 @@ type publisher struct {
 	classed   map[string]classSpec // the wanted DeviceClasses that are done or that cannot be written
 	partial   bool                 // it was logged that the API server drops fields
 	leaving   map[string]bool      // the devices of which it was logged that pods do not wait for them any more
+	refused   bool                 // the API server has refused attributes that are lists
 }
 
 // publish keeps the slices right until ctx ends: it writes the differences, first at once, then after each change.
@@ -138,7 +139,7 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 			return b.timing.look / 10, nil
 		}
 	}
-	wanted := b.wanted()
+	wanted := b.wanted(there)
 	p := planFor(wanted, there, b.settled)
 	if err := b.write(ctx, p); err != nil {
 		return 0, err
@@ -165,12 +166,14 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 	return again, nil
 }
 
-// wanted returns the slices as they should be, without their owner.
-func (b *publisher) wanted() []Slice {
+// wanted returns the slices as they should be, without their owner. There are those at the API server.
+func (b *publisher) wanted(there map[string]*Slice) []Slice {
 	if b.retired.Load() {
 		return nil
 	}
 	view := b.view()
+	view.Lists = b.cfg.Lists && !b.refused
+	view.Last = func(device string) map[string]Attribute { return attributesOf(device, there) }
 	view.Leaving = b.leaves(b.list.load(), time.Now())
 	for name := range view.Leaving {
 		if !b.leaving[name] {
@@ -186,8 +189,21 @@ func (p *Plugin) view() View {
 	m, v := p.cfg.Machine(), p.list.load()
 	return View{
 		Node: p.cfg.Node, Definition: v.def, Accelerators: v.list(), PCI: m.Facts.PCI,
+		Network: m.Facts.Network, Nodes: m.Facts.Inventory.Nodes,
 		DriverVersion: m.Have[v.def.Kind].Driver.Version,
 	}
+}
+
+// attributesOf returns the attributes of a device in slices; nil if it is in none.
+func attributesOf(device string, there map[string]*Slice) map[string]Attribute {
+	for _, s := range there {
+		for _, d := range s.Spec.Devices {
+			if d.Name == device {
+				return d.Attributes
+			}
+		}
+	}
+	return nil
 }
 
 // askElsewhere asks who holds devices in another way, until nobody does: no new device is given out in that way.
@@ -232,10 +248,17 @@ func (b *publisher) write(ctx context.Context, p plan) error {
 			verb = "create"
 		}
 		var made Slice
-		err := b.one(ctx, verb+" slice "+s.Metadata.Name, func() (err error) {
-			made, err = b.api.write(ctx, s)
-			return err
+		var answer error
+		err := b.one(ctx, verb+" slice "+s.Metadata.Name, func() error {
+			made, answer = b.api.write(ctx, s)
+			return answer
 		})
+		if apierrors.IsInvalid(answer) && hasLists(s) {
+			b.refused = true
+			b.cfg.Log.Warn("the API server refuses attributes that are lists; single values are published until the agent "+
+				"restarts", "slice", s.Metadata.Name, "error", answer)
+			return errOvertaken // the next try is with single values
+		}
 		if err != nil {
 			return err
 		}

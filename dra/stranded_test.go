@@ -100,7 +100,7 @@ func TestStrandedIsPublished(t *testing.T) {
 	a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy}
 	p.Update([]accel.Accelerator{a, edu(2)})
 	effects := func() (out string) {
-		for _, d := range (&publisher{Plugin: p}).wanted()[0].Spec.Devices {
+		for _, d := range (&publisher{Plugin: p}).wanted(nil)[0].Spec.Devices {
 			for _, x := range d.Taints {
 				out += d.Name + " " + x.Effect
 			}

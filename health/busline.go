@@ -170,18 +170,6 @@ func reportingOff(h *host.Host, id string) bool {
 		return false
 	}
 	config, err := h.ReadBinary(pciDevices + id + "/config")
-	if err != nil || len(config) < 256 {
-		return false
-	}
-	at := int(config[0x34]) &^ 3
-	for range 48 { // capabilities are 4 bytes at least
-		switch {
-		case at < 0x40 || at > 0xf4:
-			return false
-		case config[at] == 0x10:
-			return config[at+8]&4 == 0
-		}
-		at = int(config[at+1]) &^ 3
-	}
-	return false
+	at, found := accel.ConfigSpace(config).Capability(0x10)
+	return err == nil && found && accel.ConfigSpace(config).Word(at+8)&4 == 0
 }

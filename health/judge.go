@@ -85,10 +85,7 @@ func function(pci []accel.PCIDevice, address string) accel.PCIDevice {
 // link compares a PCI Express link with what both the device and the port support. A link that is down is not judged.
 // The speed is judged only if fixedSpeed is set, because some devices slow down an idle link.
 func link(f, port accel.PCIDevice, fixedSpeed bool) accel.Health {
-	lanes, speed := f.Link.MaxWidth, f.Link.MaxSpeedGTs
-	if port.Link.MaxWidth > 0 {
-		lanes, speed = min(lanes, port.Link.MaxWidth), min(speed, port.Link.MaxSpeedGTs)
-	}
+	lanes, speed := f.Link.With(port.Link)
 	bad := func(format string, args ...any) accel.Health {
 		return accel.Health{State: accel.Degraded, Reason: accel.LinkDegraded, Message: fmt.Sprintf(format, args...)}
 	}

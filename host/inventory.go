@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -39,6 +40,9 @@ func (h *Host) Inventory(ctx context.Context) (accel.Inventory, error) {
 	answered := make(chan answer, 1)
 	guard.Go(func() {
 		i, err := inventory(h.root)
+		for n := range i.Nodes {
+			i.Nodes[n].Package = packageOf(h, i.Nodes[n].ID)
+		}
 		answered <- answer{i, err}
 	})
 	select {
@@ -111,6 +115,32 @@ func nodes(options []any, err error) ([]accel.NUMANode, error) {
 	}
 	slices.SortFunc(out, func(a, b accel.NUMANode) int { return cmp.Compare(a.ID, b.ID) })
 	return out, err
+}
+
+// packageOf returns the processor package of a NUMA node: that of the first processor of its list. A node without
+// processors has none.
+func packageOf(h *Host, node int) accel.Answer[int] {
+	list, err := h.ReadAttribute(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", node))
+	if err != nil {
+		return accel.Answer[int]{}
+	}
+	end := strings.IndexFunc(list, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 {
+		end = len(list)
+	}
+	cpu, err := strconv.ParseUint(list[:end], 10, 16)
+	if err != nil {
+		return accel.Answer[int]{}
+	}
+	text, err := h.ReadAttribute(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/physical_package_id", cpu))
+	if err != nil {
+		return accel.Answer[int]{}
+	}
+	id, err := strconv.ParseUint(text, 10, 31)
+	if err != nil { // -1 where the platform does not know
+		return accel.Answer[int]{}
+	}
+	return accel.Known(int(id))
 }
 
 func part(vendor, name, version, serial string) accel.Part {

@@ -111,6 +111,42 @@ func TestInventoryOfLittle(t *testing.T) {
 	}
 }
 
+// TestPackageOf: the package of a node is that of its first processor, and is not known otherwise.
+func TestPackageOf(t *testing.T) {
+	none := accel.Answer[int]{}
+	for what, c := range map[string]struct {
+		list, id string
+		want     accel.Answer[int]
+	}{
+		"a range":             {"4-7,12-15\n", "1\n", accel.Known(1)},
+		"one processor":       {"4\n", "0\n", accel.Known(0)},
+		"no processor":        {"\n", "1\n", none},
+		"an unknown package":  {"4\n", "-1\n", none},
+		"no package":          {"4\n", "", none},
+		"an impossible list":  {"99999999999\n", "1\n", none},
+		"an impossible digit": {"x4\n", "1\n", none},
+	} {
+		files := map[string]string{"sys/devices/system/node/node2/cpulist": c.list}
+		if c.id != "" {
+			files["sys/devices/system/cpu/cpu4/topology/physical_package_id"] = c.id
+		}
+		root := t.TempDir()
+		for name, text := range files {
+			p := filepath.Join(root, name)
+			must(t, os.MkdirAll(filepath.Dir(p), 0o755))
+			must(t, os.WriteFile(p, []byte(text), 0o644))
+		}
+		h, err := New(root)
+		must(t, err)
+		if got := packageOf(h, 2); got != c.want {
+			t.Errorf("%s: %+v, want %+v", what, got, c.want)
+		}
+		if got := packageOf(h, 3); got != none {
+			t.Errorf("%s: a node that is not there: %+v", what, got)
+		}
+	}
+}
+
 func TestSaid(t *testing.T) {
 	for in, want := range map[string]string{
 		" Dell\tInc. \n": "Dell Inc.", "unknown": "", "To Be Filled By O.E.M.": "", "0": "", "": "",

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -133,7 +134,7 @@ func askRDMA() (map[string]RDMAAnswer, error) {
 	out := map[string]RDMAAnswer{}
 	for _, l := range links {
 		d := RDMAAnswer{Firmware: l.Attrs.FirmwareVersion}
-		d.Name, d.NodeGUID = l.Attrs.Name, guid(l.Attrs.NodeGuid)
+		d.Name, d.NodeGUID, d.SystemGUID = l.Attrs.Name, guid(l.Attrs.NodeGuid), guid(l.Attrs.SysImageGuid)
 		const command = nl.RDMA_NL_NLDEV<<nl.RDMA_NL_GET_CLIENT_SHIFT | rdmaPortGet
 		req := nl.NewNetlinkRequest(command, unix.NLM_F_ACK|unix.NLM_F_DUMP)
 		req.AddData(nl.NewRtAttr(nl.RDMA_NLDEV_ATTR_DEV_INDEX, nl.Uint32Attr(l.Attrs.Index)))
@@ -151,14 +152,18 @@ func askRDMA() (map[string]RDMAAnswer, error) {
 	return out, nil
 }
 
-// guid reverses the library's form of a GUID, which begins with the last byte, and writes it as sysfs does.
+// guid reverses the library's form of a GUID, which begins with the last byte, and writes it as sysfs does. It is empty
+// for anything else, and for a GUID of zeros, which a device has before it is given one.
 func guid(reversed string) string {
 	octets := strings.Split(reversed, ":")
-	if len(octets) != 8 {
+	if len(octets) != 8 || strings.Trim(reversed, "0:") == "" {
 		return ""
 	}
 	var b strings.Builder
 	for i := len(octets) - 1; i >= 0; i-- {
+		if n, err := strconv.ParseUint(octets[i], 16, 8); err != nil || fmt.Sprintf("%02x", n) != octets[i] {
+			return ""
+		}
 		b.WriteString(octets[i])
 		if i > 0 && i%2 == 0 {
 			b.WriteByte(':')

@@ -66,7 +66,10 @@ func TestRDMAPort(t *testing.T) {
 }
 
 func TestGUID(t *testing.T) {
-	for in, want := range map[string]string{"ee:ff:c0:00:03:9b:03:98": "9803:9b03:00c0:ffee", "": "", "ee:ff": ""} {
+	for in, want := range map[string]string{
+		"ee:ff:c0:00:03:9b:03:98": "9803:9b03:00c0:ffee", "": "", "ee:ff": "", "00:00:00:00:00:00:00:00": "",
+		"ee:ff:c0:00:03:9b:03:x8": "", "ee:ff:c0:00:03:9b:03:8": "", "ee:ff:c0:00:03:9b:03:+8": "",
+	} {
 		if got := guid(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}

@@ -17,6 +17,7 @@ import (
 //	acceld.dev/<kind>.count                        devices on the bus, healthy or not
 //	acceld.dev/<kind>.driver-version, .product, .memory (MiB), if known
 //	acceld.dev/host.vendor, .product, .numa-nodes  of the host, if known
+//	acceld.dev/host.fabric, .rails                 InfiniBand subnets of the ports near accelerators, if all are known
 //	feature.node.kubernetes.io/pci-<vendor>.present
 //	feature.node.kubernetes.io/kernel-version.full, .major, .minor, .revision
 //	feature.node.kubernetes.io/system-os_release.ID, .VERSION_ID, .VERSION_ID.major, .VERSION_ID.minor
@@ -46,6 +47,9 @@ func Labels(m accel.Machine) map[string]string {
 	if len(labels) > 0 { // acceld does not describe a host without accelerators
 		maps.Copy(labels, systemLabels(m.Facts))
 		for f, value := range hostFeatures(m.Facts.Inventory) {
+			labels[Prefix+hostPart+"."+f] = value
+		}
+		for f, value := range fabricFeatures(m) {
 			labels[Prefix+hostPart+"."+f] = value
 		}
 	}
@@ -86,6 +90,29 @@ func hostFeatures(i accel.Inventory) map[string]string {
 		f["numa-nodes"] = strconv.Itoa(n)
 	}
 	return f
+}
+
+// fabricFeatures returns the InfiniBand fabric that the ports nearest to the host's accelerators are in. If they are
+// all in one subnet, that subnet is the fabric. If they are in several, each subnet is a rail, and they are counted.
+// While the subnet of one of these ports is not known, nothing is: a pod that needs all rails must not be led here by a
+// guess.
+func fabricFeatures(m accel.Machine) map[string]string {
+	near := map[string]accel.NetworkFunction{}
+	for _, have := range m.Have {
+		for _, a := range have.Accelerators {
+			if f, way := accel.NearestRDMA(a, m.Facts.PCI, m.Facts.Network); way != "" && a.Present() {
+				near[f.Address] = f
+			}
+		}
+	}
+	subnets, all := accel.Subnets(slices.Collect(maps.Values(near)))
+	switch {
+	case !all:
+		return nil
+	case len(subnets) == 1:
+		return map[string]string{"fabric": strings.ReplaceAll(subnets[0], ":", "-")}
+	}
+	return map[string]string{"rails": strconv.Itoa(len(subnets))}
 }
 
 // systemLabels returns what Node Feature Discovery says of the kernel and the distribution, with its words.

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -99,6 +100,12 @@ func TestLabels(t *testing.T) {
 			m.Facts.Inventory.Product.Vendor = "Super Micro, Inc."
 			m.Facts.Inventory.Nodes = make([]accel.NUMANode, 2)
 		}), with("acceld.dev/host.vendor", "Super-Micro_-Inc", "acceld.dev/host.numa-nodes", "2")},
+		{
+			"one fabric", readyMachine(fabric("fec0:0000:0000:0001", "fec0:0000:0000:0001")),
+			with("acceld.dev/host.fabric", "fec0-0000-0000-0001"),
+		},
+		{"rails", readyMachine(fabric("fec0:0000:0000:0001", "fec0:0000:0000:0002")), with("acceld.dev/host.rails", "2")},
+		{"a subnet that is not known", readyMachine(fabric("fec0:0000:0000:0001", "")), with()},
 		{"nothing known", readyMachine(func(m *accel.Machine) {
 			have := m.Have["qemu-edu"]
 			have.Driver.Version = ""
@@ -113,6 +120,28 @@ func TestLabels(t *testing.T) {
 				t.Errorf("-want +got:\n%s", d)
 			}
 		})
+	}
+}
+
+// fabric puts a root port above each of the two devices, and a network function in a subnet beside it.
+func fabric(subnets ...string) func(*accel.Machine) {
+	return func(m *accel.Machine) {
+		m.Facts.Network = nil
+		for i, a := range m.Have["qemu-edu"].Accelerators {
+			root, nic := fmt.Sprintf("0000:00:1%d.0", i), fmt.Sprintf("0000:2%d:00.0", i)
+			for n := range m.Facts.PCI {
+				if m.Facts.PCI[n].Address == a.ID {
+					m.Facts.PCI[n].ParentPort = root
+				}
+			}
+			m.Facts.PCI = append(m.Facts.PCI, accel.PCIDevice{Address: root})
+			m.Facts.PCI = append(m.Facts.PCI, accel.PCIDevice{Address: nic, ParentPort: root})
+			m.Facts.Network = append(m.Facts.Network, accel.NetworkFunction{
+				Address: nic, Ports: []string{root}, RDMA: []accel.RDMADevice{{
+					Ports: []accel.RDMAPort{{Number: 1, State: "active", Subnet: subnets[i]}},
+				}},
+			})
+		}
 	}
 }
 
@@ -159,6 +188,7 @@ func TestShapes(t *testing.T) {
 		"acceld.dev/driver-container-old-kind": true, "acceld.dev/old-kind.count": true,
 		"acceld.dev/old-kind.driver-version": true,
 		"acceld.dev/host.numa-nodes":         true, "acceld.dev/host.vendor": true, "acceld.dev/host.name": false,
+		"acceld.dev/host.fabric": true, "acceld.dev/host.rails": true,
 		"acceld.dev/team": false, "acceld.dev/upgrade-window": false, "acceld.dev/not-ready": false,
 		"other.dev/x.count": false,
 	} {

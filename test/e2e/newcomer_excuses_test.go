@@ -4,6 +4,7 @@ package e2e
 func excuses() []excuse {
 	const noGPU = "no GPU is to be had; test/nvidia gets the driver of the same definition in the same way"
 	const noDevice = "no device of this vendor is to be had; test/machines holds the definition to a machine"
+	const noNode = "it needs a ready node of that name; test/scripts has the command with such a node"
 	const openShift = "no OpenShift is to be had; test/chart holds what these values render"
 	return []excuse{
 		{"README.md", "make demo", "it is a scenario of its own"},
@@ -65,6 +66,10 @@ func excuses() []excuse {
 		{"docs/quickstart-gaudi.md", "acceld status", noDevice},
 		{"docs/quickstart-gaudi.md", "podman run", noDevice},
 		{"docs/quickstart-gaudi.md", "apiVersion: v1", noDevice},
+		{"docs/autoscaling.md", "kubectl get node gpu-17", noNode},
+		{"docs/autoscaling.md", "kubectl get resourceslices", noNode},
+		{"docs/autoscaling.md", "acceld template node.yaml", noNode},
+		{"docs/autoscaling.md", "acceld template --node", noNode},
 		{"docs/status.md", "ssh -L", "it forwards a port from another machine, with a name of the reader's"},
 	}
 }

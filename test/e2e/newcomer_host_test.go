@@ -70,6 +70,7 @@ func hostChapters() []chapter {
 		{name: "health", page: "docs/health.md"},
 		{name: "sharing", page: "docs/sharing.md"},
 		{name: "probes", page: "docs/probes.md"},
+		{name: "autoscaling", page: "docs/autoscaling.md"},
 		{name: "runtime", page: "docs/runtime.md", before: []stop{
 			// it is installed here and does not run
 			{"acceld runtime check", func(r *reader) { r.setUp("systemctl start crio") }},

@@ -96,7 +96,7 @@ Exit codes: 0 done; 1 failed, with the reason on standard error; 2 wrong usage; 
 	root.PersistentFlags().StringVar(&c.config, "config", "/etc/acceld/config.yaml", "the configuration file")
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(runCommand(&c), statusCommand(&c), detectCommand(&c), driverCommand(&c), runtimeCommand(&c),
-		definitionCommand(&c),
+		definitionCommand(&c), templateCommand(&c),
 		doctorCommand(&c), historyCommand(&c), resetCommand(&c), execCommand(&c), purgeCommand(&c), versionCommand(),
 		completionCommand(),
 		loadModuleCommand(&c), enterRootCommand(), startedCommand(&c))

@@ -58,22 +58,35 @@ func printDetected(s *tableWriter, d detected) {
 	s.table(append(rows, inventoryRows(f.Inventory)...))
 	s.line(0, "")
 	rows = [][]string{{"KIND", "DEVICE", "NUMA", "DRIVER", "NODES", "HEALTH"}}
+	var near [][]string
 	for _, kind := range sorted(d.Accelerators) {
 		for _, a := range accel.Flat(d.Accelerators[kind]) {
 			rows = append(rows, []string{
 				kind, a.ID, cmp.Or(numa(a.NUMANode), "-"), cmp.Or(a.Bound, "none"), cmp.Or(nodes(a), "none"),
 				string(a.Health.State) + prefixed(": ", plain(a.Health.Message)),
 			})
+			if f, way := accel.NearestRDMA(a, f.PCI, f.Network); way != "" {
+				near = append(near, []string{a.ID, f.Address, plain(f.RDMA[0].Name), "below one " + ways()[way]})
+			}
 		}
 	}
 	if len(d.Accelerators) == 0 {
 		rows = [][]string{{"no definition recognises an accelerator on this host"}}
 	}
 	s.table(rows)
+	if near != nil {
+		s.line(0, "")
+		s.table(append([][]string{{"DEVICE", "NEAREST", "RDMA", "WAY"}}, near...))
+	}
 	printNetwork(s, f.Network)
 	for _, p := range slices.Concat(f.Problems, f.Notes) {
 		s.line(0, "note: "+plain(p))
 	}
+}
+
+// ways are the ways to a network function in words.
+func ways() map[string]string {
+	return map[string]string{accel.NICBelowPort: "PCI port", accel.NICBelowRoot: "root complex"}
 }
 
 // inventoryRows returns what is known about the host itself.

@@ -31,6 +31,9 @@ type finding struct {
 
 func (f finding) bad() bool { return f.Reason != "" }
 
+// advice marks a finding without a reason that says what to do: it is not wrong, but somebody may want it otherwise.
+const advice = "advice"
+
 func doctorCommand(c *common) *cobra.Command {
 	var format outputFormat
 	var report string
@@ -38,6 +41,7 @@ func doctorCommand(c *common) *cobra.Command {
 		Use: "doctor", Short: "Find out what is wrong with this host", Args: noArgs,
 		Long: `doctor checks the configuration, permissions, directories, drivers, container runtime and agent of this host. For each
 problem it shows the evidence, what to do, and who has to do it. It changes nothing and works without a running agent.
+Advice, such as what makes traffic between devices slow, is no problem: the exit code is 0.
 
 With --report it also writes what is known about the host into one text file that you can share: findings, the agent's
 answers, configuration, the drivers in the store, and the end of the agent's journal and of the kernel log. It leaves
@@ -69,13 +73,19 @@ func printFindings(s *tableWriter, findings []finding) {
 	about, mark := 0, len("ok")
 	for _, f := range findings {
 		about, mark = max(about, len(f.About)), max(mark, len(f.Reason))
+		if f.Remedy != "" {
+			mark = max(mark, len(advice))
+		}
 	}
 	hang := about + 2 + mark + 2
 	narrow := s.width > 0 && s.width-hang < 2*minText
 	for _, f := range findings {
 		word, paint := "ok", s.good
-		if f.Reason != "" {
+		switch {
+		case f.Reason != "":
 			word, paint = string(f.Reason), s.bad
+		case f.Remedy != "":
+			word = advice
 		}
 		if !narrow {
 			s.fold(f.About+strings.Repeat(" ", about-len(f.About)+2)+paint(word)+
@@ -216,7 +226,25 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	if problem := accel.SharedNode(def, accs); problem != nil {
 		out = append(out, found(def.Kind+" nodes", "", problem))
 	}
-	return append(out, p.diagnoseBus(def, accs, facts)...)
+	out = append(out, p.diagnoseBus(def, accs, facts)...)
+	return append(out, p.diagnosePeers(def, accs, facts)...)
+}
+
+// diagnosePeers says what spoils traffic that the devices of a kind send each other and to network functions.
+func (p *parts) diagnosePeers(def *accel.Definition, accs []accel.Accelerator, facts accel.Facts) (out []finding) {
+	peers := accel.Peers{Definition: def, Devices: accs, Network: facts.Network, PCI: facts.PCI}
+	peers.Functions = detect.Peers(p.Host, facts.PCI, peers.Addresses())
+	for _, f := range peers.Findings() {
+		one := finding{
+			About: f.About, Reason: f.Reason, Message: f.Message, Evidence: f.Evidence, Remedy: f.Remedy,
+			Actor: accel.ActorOperator,
+		}
+		if f.Reason != "" {
+			one.Actor = f.Reason.Doc().Actor
+		}
+		out = append(out, one)
+	}
+	return out
 }
 
 // diagnoseBus says of which devices errors of PCI Express may not be seen, and why. That is no fault: many machines
@@ -282,7 +310,7 @@ func (p *parts) diagnoseAgent(seen []finding) []finding {
 		}
 		for _, a := range accel.Flat(m.Have[kind].Accelerators) {
 			if a.Health.State != accel.Healthy && !slices.ContainsFunc(seen, func(f finding) bool {
-				return f.About == a.ID
+				return f.About == a.ID || a.Health.Reason == accel.LinkDegraded && f.About == accel.LinkOf(a.ID)
 			}) {
 				out = append(out, ill(a))
 			}

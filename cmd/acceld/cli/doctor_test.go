@@ -23,6 +23,7 @@ func TestFindingsFit(t *testing.T) {
 			Evidence: "edu 0000:00:05.0: fault 79",
 		}}),
 		{About: "hooks", Reason: accel.HooksUnread},
+		{About: "qemu-edu peers", Message: "slow", Remedy: "Boot.", Actor: accel.ActorOperator},
 	}
 	for width, want := range map[int]string{
 		100: `configuration    ok                 /etc/acceld/config.yaml
@@ -34,6 +35,8 @@ qemu-edu driver  OtherModuleLoaded  module "edu" is loaded in version "1.0", wan
     seen     edu 0000:00:05.0: fault 79
     do       reset it, or bind its driver again: acceld reset 0000:00:05.0 (hardware)
 hooks            HooksUnread
+qemu-edu peers   advice             slow
+    do       Boot. (node operator)
 `,
 		60: `configuration  ok
     /etc/acceld/config.yaml
@@ -50,6 +53,9 @@ qemu-edu driver  OtherModuleLoaded
     do       reset it, or bind its driver again: acceld
              reset 0000:00:05.0 (hardware)
 hooks  HooksUnread
+qemu-edu peers  advice
+    slow
+    do       Boot. (node operator)
 `,
 	} {
 		s := &tableWriter{width: width}
