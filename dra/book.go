@@ -125,6 +125,19 @@ func (b *book) read() bool {
 	return b.opened && len(b.damaged) == 0
 }
 
+// held returns the devices of all claims; false if a record cannot be read, and its claim may have any device.
+func (b *book) held() (devices map[string]bool, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	devices = map[string]bool{}
+	for _, r := range b.records {
+		for _, g := range r.Devices {
+			devices[g.Device] = true
+		}
+	}
+	return devices, b.opened && len(b.damaged) == 0
+}
+
 func (b *book) empty() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -174,7 +174,9 @@ func (b *publisher) wanted(there map[string]*Slice) []Slice {
 	view := b.view()
 	view.Lists = b.cfg.Lists && !b.refused
 	view.Last = func(device string) map[string]Attribute { return attributesOf(device, there) }
-	view.Leaving = b.leaves(b.list.load(), time.Now())
+	if held, known := b.book.held(); known {
+		view.Leaving = b.stranded.leaving(b.list.load(), held, b.timing, time.Now())
+	}
 	for name := range view.Leaving {
 		if !b.leaving[name] {
 			b.cfg.Log.Warn("pods that wait for a sick device are sent elsewhere", "device", name)

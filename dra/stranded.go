@@ -89,24 +89,15 @@ func (p *Plugin) unstrand(uid string) {
 	}
 }
 
-// leaves returns the devices whose waiting pods have to go elsewhere: they have waited for long enough, longer if
-// acceld resets the device, and nobody has it who would end with them.
-func (p *Plugin) leaves(v *version, now time.Time) map[string]bool {
+// leaving returns the devices whose waiting pods have to go elsewhere: they have waited for long enough, longer if
+// acceld resets the device, and nobody has it who would end with them. Those that somebody has are held.
+func (s *stranded) leaving(v *version, held map[string]bool, t timing, now time.Time) map[string]bool {
 	out := map[string]bool{}
-	if !p.book.read() {
-		return out // it is not known who has which device
-	}
-	held := map[string]bool{}
-	for _, r := range p.book.all() {
-		for _, g := range r.Devices {
-			held[g.Device] = true
-		}
-	}
-	for name, first := range p.stranded.since(now) {
+	for name, first := range s.since(now) {
 		a := v.accelerators[name]
-		patience := p.timing.strand
+		patience := t.strand
 		if v.def.NeedsRepair(a) {
-			patience = p.timing.strandReset
+			patience = t.strandReset
 		}
 		common := a.Repair != nil && a.Repair.Common // there is hardly another device for them
 		if !held[name] && !common && now.Sub(first) >= patience {

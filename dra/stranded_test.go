@@ -79,7 +79,11 @@ func TestStranded(t *testing.T) {
 			if c.then != nil {
 				c.then(t, p)
 			}
-			left := p.leaves(p.list.load(), time.Now().Add(c.after))
+			held, known := p.book.held()
+			if !known {
+				t.Fatal("nobody knows who has which device")
+			}
+			left := p.stranded.leaving(p.list.load(), held, p.timing, time.Now().Add(c.after))
 			if left["0000-01-00-0"] != c.leaves || left["0000-02-00-0"] {
 				t.Errorf("pods leave %v", left)
 			}

@@ -34,8 +34,8 @@ type figures struct {
 	size     float64 // bytes of the program
 }
 
-// TestBesideNodeExporter measures the idle agent beside a peer, and beside another version of itself if ACCELD_BEFORE is
-// the path of its program.
+// TestBesideNodeExporter measures the idle agent beside a peer, and beside another version of itself if ACCELD_BEFORE
+// is the path of its program.
 func TestBesideNodeExporter(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 8, NoKubernetes: true})
 	g := n.Guest
