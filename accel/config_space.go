@@ -57,7 +57,7 @@ func (c ConfigSpace) Extended(id uint16) (at int, found bool) {
 		if at < classicBytes || header == 0 || header == 0xffffffff { // no capability, or no answer
 			return 0, false
 		}
-		if uint16(header) == id {
+		if header&0xffff == uint32(id) {
 			return at, true
 		}
 		at = int(header>>20) &^ 3
