@@ -27,7 +27,7 @@ type CheckProgram struct {
 	// LC_ALL=C, and what the interface needs.
 	Env []string `json:"env,omitempty"`
 	// Timeout is how long one device may take, such as "1m"; "30s" when empty. The program is then killed.
-	Timeout string `json:"timeout,omitempty"`
+	Timeout string `json:"timeout,omitempty" form:"duration"`
 	// Optional serves a host that does not have the library, for kinds whose user space may be in the containers'
 	// images. The devices are then neither proven nor failed, and acceld says that they were not checked.
 	Optional bool `json:"optional,omitempty"`

@@ -301,7 +301,7 @@ type UpgradePolicy struct {
 	Holders Holders `json:"holders,omitempty"`
 	// Timeout is how long to wait for users to end, such as "30m". After that this attempt ends and the old driver
 	// keeps serving. Empty: no limit.
-	Timeout string `json:"timeout,omitempty"`
+	Timeout string `json:"timeout,omitempty" form:"duration"`
 	// Adopt allows acceld to replace a driver that it did not load. Without it acceld only reports such a driver.
 	Adopt bool `json:"adopt,omitempty"`
 	// Asked is when somebody requested an upgrade (`acceld driver upgrade`). acceld then queries the sources again
@@ -470,7 +470,7 @@ type Verdict struct {
 	Action Action `json:"action,omitempty"`
 	// For is how long one line counts at most, such as "10m". In any case it stops counting when the driver is bound
 	// to the device again, or the host boots.
-	For string `json:"for,omitempty"`
+	For string `json:"for,omitempty" form:"duration"`
 }
 
 // Recognises reports whether the definition describes the PCI function d. If the kind has partitions, a virtual

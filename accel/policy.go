@@ -128,7 +128,7 @@ type Rollout struct {
 	// StopAfter is how many nodes may fail before no further node begins; 0 means 1.
 	StopAfter int `json:"stopAfter,omitempty"`
 	// Timeout is how long a node may take before it counts as failed, such as "1h"; empty means no limit.
-	Timeout string `json:"timeout,omitempty"`
+	Timeout string `json:"timeout,omitempty" form:"duration"`
 	// Windows are the times in which nodes may begin; empty means always.
 	Windows []RolloutWindow `json:"windows,omitempty"`
 	// Canary selects nodes that upgrade before all others.
@@ -167,7 +167,7 @@ type Drain struct {
 	// WaitFor lists labels of pods that may end by themselves, such as those of jobs; empty means none.
 	WaitFor map[string]string `json:"waitFor,omitempty"`
 	// WaitTimeout is how long to wait for them before they are evicted too, such as "12h"; empty means no limit.
-	WaitTimeout string `json:"waitTimeout,omitempty"`
+	WaitTimeout string `json:"waitTimeout,omitempty" form:"duration"`
 }
 
 // Partition separates pods that use accelerators from others, on the nodes of a policy that have one of its kinds.
@@ -185,7 +185,7 @@ type Validation struct {
 	// MaxParallel is how many nodes are validated at a time; 0 means 4.
 	MaxParallel int `json:"maxParallel,omitempty"`
 	// Timeout is how long a pod may take; "5m" when empty.
-	Timeout string `json:"timeout,omitempty"`
+	Timeout string `json:"timeout,omitempty" form:"duration"`
 }
 
 // Workload is a program that exits with 0 if it could compute on an accelerator.
@@ -393,7 +393,7 @@ func (w RolloutWindow) problems() []string {
 	var out []string
 	for _, d := range w.Days {
 		if _, ok := Weekday(d); !ok {
-			out = append(out, fmt.Sprintf("days: %q is not one of Mon, Tue, Wed, Thu, Fri, Sat, Sun", d))
+			out = append(out, "days: "+NotOneOf(d, "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"))
 		}
 	}
 	for _, c := range []struct{ field, text string }{{"from", w.From}, {"to", w.To}} {

@@ -34,7 +34,7 @@ type CustomStep struct {
 	// holds.
 	When string `json:"when,omitempty" template:"runtime"`
 	// Timeout is how long the step may take; "30s" when empty.
-	Timeout string `json:"timeout,omitempty"`
+	Timeout string `json:"timeout,omitempty" form:"duration"`
 	// Run runs a program of the host; SRO's custom steps did this with containers.
 	Run *RunStep `json:"run,omitempty" privileged:"runs a program"`
 	// Wait waits until something exists or is ready.

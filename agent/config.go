@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/yaml"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/yamlfile"
 )
 
 // Config is the agent's configuration, validated. See docs/config.yaml for the annotated file.
@@ -76,6 +76,8 @@ type Config struct {
 	StoreEntries, StoreMiB int
 	// Kinds overrides definitions, by kind.
 	Kinds map[string]accel.KindConfig
+	// Places are the lines of the file.
+	Places yamlfile.Places
 }
 
 // BuildConfig limits what one build of a driver may use.
@@ -96,63 +98,15 @@ func (b BuildConfig) MemoryBytes(total int64) int64 {
 	return b.Memory
 }
 
-// rawConfig is the file. Unknown fields are errors: a misspelt option that does nothing is worse than none.
-type rawConfig struct {
-	Node       string `json:"node,omitempty"`
-	Kubernetes struct {
-		Enabled     string           `json:"enabled,omitempty"`
-		Kubeconfig  string           `json:"kubeconfig,omitempty"`
-		Allocation  accel.Allocation `json:"allocation,omitempty"`
-		Policies    string           `json:"policies,omitempty"`
-		Maintenance string           `json:"maintenance,omitempty"`
-	} `json:"kubernetes,omitzero"`
-	Policies struct {
-		Definitions accel.PolicyTrust `json:"definitions,omitempty"`
-	} `json:"policies,omitzero"`
-	Endpoint struct {
-		Listen     *string      `json:"listen,omitempty"`
-		Hosts      []string     `json:"hosts,omitempty"`
-		Socket     string       `json:"socket,omitempty"`
-		Compatible []string     `json:"compatible,omitempty"`
-		Remote     RemoteConfig `json:"remote,omitzero"`
-	} `json:"endpoint,omitzero"`
-	Runtime struct {
-		Hook    *bool  `json:"hook,omitempty"`
-		CDI     *bool  `json:"cdi,omitempty"`
-		Edit    string `json:"edit,omitempty"`
-		Restart string `json:"restart,omitempty"`
-	} `json:"runtime,omitzero"`
-	Definitions  string `json:"definitions,omitempty"`
-	StateDir     string `json:"stateDir,omitempty"`
-	LogLevel     string `json:"logLevel,omitempty"`
-	Resync       string `json:"resync,omitempty"`
-	SampleEvery  string `json:"sampleEvery,omitempty"`
-	LoadTimeout  string `json:"loadTimeout,omitempty"`
-	BuildTimeout string `json:"buildTimeout,omitempty"`
-	Build        struct {
-		Jobs      int    `json:"jobs,omitempty"`
-		Memory    string `json:"memory,omitempty"`
-		CPUWeight *int   `json:"cpuWeight,omitempty"`
-	} `json:"build,omitzero"`
-	Prebuilt []accel.Source `json:"prebuilt,omitempty"`
-	Mirrors  accel.Mirrors  `json:"mirrors,omitempty"`
-	Trust    accel.Trust    `json:"trust,omitzero"`
-	Store    struct {
-		Entries *int `json:"entries,omitempty"`
-		MiB     int  `json:"mib,omitempty"`
-	} `json:"store,omitzero"`
-	Kinds map[string]accel.KindConfig `json:"kinds,omitempty"`
-}
-
 // ParseConfig reads a configuration file's bytes; name is for messages. Empty bytes give the defaults.
 func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
-	var raw rawConfig
-	if err := yaml.UnmarshalStrict(data, &raw); err != nil {
-		text := strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: ")
-		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot read %q: %s", name, text)
+	var raw ConfigFile
+	places, _, faults := yamlfile.Read(data, &raw)
+	if len(faults) > 0 {
+		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot read %q: %s", name, yamlfile.Join(faults))
 	}
 	c := Config{
-		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: switched(cmp.Or(raw.Kubernetes.Enabled, "auto")),
+		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: string(cmp.Or(raw.Kubernetes.Enabled, "auto")),
 		Allocation: raw.Kubernetes.Allocation,
 		Listen:     "127.0.0.1:9480", Socket: cmp.Or(raw.Endpoint.Socket, "/run/acceld/acceld.sock"),
 		Definitions: cmp.Or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: cmp.Or(raw.StateDir, "/var/lib/acceld"),
@@ -160,10 +114,11 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
 		LogLevel: cmp.Or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Trust: raw.Trust, Kinds: raw.Kinds,
 		Mirrors:     raw.Mirrors,
-		Policies:    switched(raw.Kubernetes.Policies) != "off",
-		Maintenance: switched(raw.Kubernetes.Maintenance) != "off",
-		PolicyTrust: accel.PolicyTrust(switched(string(cmp.Or(raw.Policies.Definitions, accel.PolicyTrustData)))),
+		Policies:    raw.Kubernetes.Policies != "off",
+		Maintenance: raw.Kubernetes.Maintenance != "off",
+		PolicyTrust: cmp.Or(accel.PolicyTrust(raw.Policies.Definitions), accel.PolicyTrustData),
 		Compatible:  raw.Endpoint.Compatible, Hosts: raw.Endpoint.Hosts, Remote: raw.Endpoint.Remote,
+		Places: places,
 	}
 	c.Build.Jobs, c.Build.CPUWeight = raw.Build.Jobs, 20
 	if raw.Build.CPUWeight != nil {
@@ -179,8 +134,8 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		}
 	}
 	var errs []error
-	errs = append(errs, oneOf("kubernetes.policies", cmp.Or(switched(raw.Kubernetes.Policies), "on"), "on, off"),
-		oneOf("kubernetes.maintenance", cmp.Or(switched(raw.Kubernetes.Maintenance), "on"), "on, off"))
+	errs = append(errs, oneOf("kubernetes.policies", string(cmp.Or(raw.Kubernetes.Policies, "on")), "on, off"),
+		oneOf("kubernetes.maintenance", string(cmp.Or(raw.Kubernetes.Maintenance, "on")), "on, off"))
 	for _, d := range []struct {
 		field, text, otherwise string
 		into                   *time.Duration
@@ -203,30 +158,29 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 	if c.Build.Memory, err = parseMemory(cmp.Or(raw.Build.Memory, "80%")); err != nil {
 		errs = append(errs, fmt.Errorf("build.memory: %w", err))
 	}
-	if err := errors.Join(append(errs, c.check()...)...); err != nil {
+	for _, err := range append(errs, c.check()...) {
+		if err != nil {
+			faults = append(faults, yamlfile.FaultOf(err.Error()))
+		}
+	}
+	if len(faults) > 0 {
 		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot use %q: %s", name,
-			strings.ReplaceAll(err.Error(), "\n", "; "))
+			yamlfile.Join(places.Locate(faults)))
 	}
 	return c, nil
 }
 
-// switched returns the word as it was written: YAML 1.1 reads an unquoted on or off as true or false.
-func switched(word string) string {
-	switch word {
-	case "true":
-		return "on"
-	case "false":
-		return "off"
-	}
-	return word
+// at returns what was found later about a field, "<field>: <sentence>", with the field's line in the file.
+func (c Config) at(text string) string {
+	return yamlfile.Join(c.Places.Locate([]yamlfile.Fault{yamlfile.FaultOf(text)}))
 }
 
 // oneOf returns an error if an option has none of the values in a list such as "on, off", and otherwise nil.
 func oneOf(option, value, values string) error {
-	if slices.Contains(strings.Split(values, ", "), value) {
-		return nil
+	if text := accel.NotOneOf(value, strings.Split(values, ", ")...); text != "" {
+		return fmt.Errorf("%s: %s", option, text)
 	}
-	return fmt.Errorf("%s: %q is not one of %s", option, value, values)
+	return nil
 }
 
 // check returns what is wrong with the values of c, among nils.
@@ -245,7 +199,7 @@ func (c Config) check() []error {
 		{"stateDir", c.StateDir}, {"definitions", c.Definitions}, {"endpoint.socket", c.Socket},
 	} {
 		if !path.IsAbs(p.value) {
-			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", p.field, p.value))
+			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path: begin it with a slash", p.field, p.value))
 		}
 	}
 	if c.Build.CPUWeight < 1 || c.Build.CPUWeight > 10000 {
@@ -266,8 +220,8 @@ func (c Config) check() []error {
 		host, _, err := net.SplitHostPort(c.Listen)
 		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
 			errs = append(errs,
-				fmt.Errorf("endpoint.listen: %q is not a loopback address with a port, such as 127.0.0.1:9480",
-					c.Listen))
+				fmt.Errorf("endpoint.listen: %q is not a loopback address with a port, such as 127.0.0.1:9480; for "+
+					"scrapers on other machines set endpoint.remote.listen, which needs TLS and says who may ask", c.Listen))
 		}
 	}
 	errs = append(errs, c.Remote.check()...)
@@ -283,8 +237,7 @@ func (c Config) check() []error {
 				"what is unsigned; push signed drivers with `acceld driver build --push --sign-key`", i))
 		}
 		if !s.Type.Prebuilt() {
-			errs = append(errs, fmt.Errorf("prebuilt[%d].type: %q is not one of %s", i, s.Type,
-				accel.PrebuiltSources()))
+			errs = append(errs, fmt.Errorf("prebuilt[%d].type: %s", i, accel.NotPrebuilt(s.Type)))
 			continue
 		}
 		for _, text := range s.Problems() {
@@ -330,8 +283,9 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 	for _, name := range slices.Sorted(maps.Keys(c.Kinds)) {
 		_, ok := defs[name]
 		if !ok {
-			return nil, accel.Problemf(accel.ConfigInvalid, "kinds.%s: no definition has this kind (known: %s)", name,
-				strings.Join(slices.Sorted(maps.Keys(defs)), ", "))
+			known := slices.Sorted(maps.Keys(defs))
+			return nil, accel.Problemf(accel.ConfigInvalid, "kinds.%s: no definition has this kind (known: %s)%s", name,
+				strings.Join(known, ", "), accel.DidYouMean(name, known))
 		}
 		k := c.Kinds[name]
 		if k.Enabled != nil && !*k.Enabled {

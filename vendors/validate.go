@@ -20,9 +20,16 @@ func (c *checker) bad(field, format string, args ...any) {
 	c.faults = append(c.faults, Fault{Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
-func (c *checker) matches(field, value, pattern string) {
-	if !regexp.MustCompile(`^(?:` + pattern + `)$`).MatchString(value) {
-		c.bad(field, "%.256q is not of the form %s", value, pattern)
+func (c *checker) matches(field, value string, form accel.Form) {
+	if text := form.Problem(value); text != "" {
+		c.bad(field, "%s", text)
+	}
+}
+
+// fits accepts the form, or none.
+func (c *checker) fits(field, value string, form accel.Form) {
+	if value != "" {
+		c.matches(field, value, form)
 	}
 }
 
@@ -34,14 +41,9 @@ func optional[T ~string](c *checker, field string, value T, allowed ...T) {
 }
 
 func oneOf[T ~string](c *checker, field string, value T, allowed ...T) {
-	if slices.Contains(allowed, value) {
-		return
+	if text := accel.NotOneOf(value, allowed...); text != "" {
+		c.bad(field, "%s", text)
 	}
-	var words []string
-	for _, a := range allowed {
-		words = append(words, string(a))
-	}
-	c.bad(field, "%q is not one of %s", value, strings.Join(words, ", "))
 }
 
 func (c *checker) absolute(field, value string) {
@@ -49,7 +51,7 @@ func (c *checker) absolute(field, value string) {
 		return // the template may choose between paths; its result is checked where the facts are known
 	}
 	if !path.IsAbs(value) {
-		c.bad(field, "%q is not an absolute path", value)
+		c.bad(field, "%q is not an absolute path: begin it with a slash", value)
 	}
 }
 
@@ -58,7 +60,7 @@ func (c *checker) duration(field, value string) {
 		return
 	}
 	if d, err := time.ParseDuration(value); err != nil || d <= 0 {
-		c.bad(field, "%q is not a duration such as 30s", value)
+		c.bad(field, "%q is not a duration with its unit, such as 30s, 5m or 1h", value)
 	}
 }
 
@@ -71,34 +73,23 @@ func (c *checker) expression(field, value string) {
 	}
 }
 
-// Patterns for names.
-const (
-	kindForm   = `[a-z0-9]+(-[a-z0-9]+)+`
-	domainForm = `[a-z0-9]([a-z0-9.-]*[a-z0-9])?`
-	moduleForm = `[A-Za-z0-9_]+`
-	driverForm = `[A-Za-z0-9_-]+`
-	// libraryForm is that of a soname.
-	libraryForm = `[A-Za-z0-9_+.-]+\.so(\.[A-Za-z0-9_.-]+)?`
-	envForm     = `[A-Za-z_][A-Za-z0-9_]*=[^\x00]*`
-)
-
 // Validate returns what is wrong with the values of a definition, without line numbers.
 func Validate(def *accel.Definition) []Fault {
 	c := &checker{}
-	c.matches("kind", def.Kind, kindForm)
+	c.matches("kind", def.Kind, kindForm())
 	// A label "device-feature-discovery-<kind>" may have 63 characters (Kubernetes label syntax).
 	if longest := 63 - len(accel.FeatureDiscovery) - 1; len(def.Kind) > longest {
 		c.bad("kind", "%q is longer than %d characters", def.Kind, longest)
 	}
 	if def.Vendor != "" {
-		c.matches("vendor", def.Vendor, domainForm)
+		c.matches("vendor", def.Vendor, domainForm())
 	}
 	c.offer(def)
 	for i, kind := range def.After {
 		if kind == def.Kind {
 			c.bad(at("after", i), "%q cannot come after itself", kind)
 		}
-		c.matches(at("after", i), kind, kindForm)
+		c.matches(at("after", i), kind, kindForm())
 	}
 	c.match(def)
 	c.driver(def)
@@ -154,22 +145,22 @@ func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 
 func (c *checker) match(def *accel.Definition) {
 	row := func(field string, m accel.Match) {
-		c.matches(field+".device", m.Device, `([0-9a-f]{4})?`)
-		c.matches(field+".class", m.Class, `[0-9a-f]{0,6}`)
-		c.matches(field+".driver", m.Driver, `[A-Za-z0-9_-]*`)
+		c.fits(field+".device", m.Device, idForm())
+		c.matches(field+".class", m.Class, classForm())
+		c.fits(field+".driver", m.Driver, driverForm())
 	}
 	if len(def.Match) == 0 {
 		c.bad("match", "at least one row is needed")
 	}
 	for i, m := range def.Match {
-		c.matches(at("match", i)+".vendor", m.Vendor, `[0-9a-f]{4}`)
+		c.matches(at("match", i)+".vendor", m.Vendor, idForm())
 		row(at("match", i), m)
 		if m.Device == "" && m.Class == "" {
 			c.bad(at("match", i), "a device or a class is needed, or every function of the vendor would match")
 		}
 	}
 	for i, m := range def.Except {
-		c.matches(at("except", i)+".vendor", m.Vendor, `([0-9a-f]{4})?`)
+		c.fits(at("except", i)+".vendor", m.Vendor, idForm())
 		row(at("except", i), m)
 		if m == (accel.Match{}) {
 			c.bad(at("except", i), "the row is empty, and so would take out every function")
@@ -187,7 +178,7 @@ func (c *checker) made(field string, n accel.MadeNode, def *accel.Definition) {
 	if n.MinorFrom != "" {
 		c.attribute(field+".minorFrom", n.MinorFrom)
 	}
-	c.matches(field+".mode", n.Mode, `(0[0-7]{3})?`)
+	c.fits(field+".mode", n.Mode, modeForm())
 	named := func(m accel.Module) bool { return m.Name == n.Module }
 	if n.Module != "" && !slices.ContainsFunc(def.Driver.Modules, named) {
 		c.bad(field+".module", "driver.modules has no module %q", n.Module)
@@ -207,7 +198,7 @@ func (c *checker) node(field string, n accel.NodeSource, def *accel.Definition) 
 	for j, s := range n.Siblings {
 		c.below(at(field+".siblings", j), s, "/sys/")
 	}
-	c.matches(field+".permissions", n.Permissions, `r?w?m?`)
+	c.matches(field+".permissions", n.Permissions, accessForm())
 }
 
 // attributes checks the attribute files of a definition.
