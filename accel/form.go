@@ -28,8 +28,8 @@ func (f Form) Problem(text string) string {
 	return fmt.Sprintf("%.64q is not %s", text, f.Say)
 }
 
-// mended returns what somebody may have meant: in lower case, without 0x, spaces or the end of a module's file name, with
-// the other kind of dash.
+// mended returns what somebody may have meant: in lower case, without 0x, spaces or the end of a module's file name,
+// with the other kind of dash.
 func mended(text string) []string {
 	if len(text) > longestWord {
 		return nil

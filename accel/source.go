@@ -160,7 +160,7 @@ func (s Source) set() []string {
 }
 
 // Problems returns the errors in a source of kernel modules as it is configured, each sentence beginning with the
-// field; none if it is usable. Templates are parsed, not filled.
+// field; none if it is usable. Templates are filled with the facts of an invented machine.
 func (s Source) Problems() []string {
 	return s.problems(func(r sourceRow) bool { return r.modules })
 }
@@ -217,8 +217,8 @@ func (s Source) problems(fits func(sourceRow) bool) []string {
 		s.Needs[i].OptionalPackages = slices.Clone(n.OptionalPackages)
 	}
 	templates(reflect.ValueOf(&s).Elem(), "", "", func(_ TemplateKind, field, text string) string {
-		if _, err := ParseTemplate(field, text); err != nil {
-			bad("%s: %v", field, err)
+		if problem := TemplateProblem(text, false); problem != "" {
+			bad("%s: %s", field, problem)
 		}
 		return text
 	})

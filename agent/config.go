@@ -98,18 +98,43 @@ func (b BuildConfig) MemoryBytes(total int64) int64 {
 	return b.Memory
 }
 
+// defaultDefinitions is the directory of definitions if the file names none. It may be missing.
+const defaultDefinitions = "/etc/acceld/definitions.d"
+
 // ParseConfig reads a configuration file's bytes; name is for messages. Empty bytes give the defaults.
 func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
-	var raw ConfigFile
-	places, _, faults := yamlfile.Read(data, &raw)
-	if len(faults) > 0 {
-		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot read %q: %s", name, yamlfile.Join(faults))
+	d, empty, faults := yamlfile.One(data)
+	var c Config
+	switch {
+	case empty:
+		c, faults = ConfigFile{}.config(nil)
+	case len(faults) == 0:
+		c, faults = CheckConfig(d)
 	}
+	if len(faults) > 0 {
+		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot use %q: %s", name, yamlfile.Join(faults))
+	}
+	return c, nil
+}
+
+// CheckConfig reads a document as a configuration, and returns everything that is wrong with it.
+func CheckConfig(d yamlfile.Document) (Config, []yamlfile.Fault) {
+	var raw ConfigFile
+	places, faults := d.Read(&raw)
+	if len(faults) > 0 {
+		return Config{}, faults
+	}
+	return raw.config(places)
+}
+
+// config validates the file.
+func (raw ConfigFile) config(places yamlfile.Places) (Config, []yamlfile.Fault) {
+	var faults []yamlfile.Fault
 	c := Config{
 		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: string(cmp.Or(raw.Kubernetes.Enabled, "auto")),
 		Allocation: raw.Kubernetes.Allocation,
 		Listen:     "127.0.0.1:9480", Socket: cmp.Or(raw.Endpoint.Socket, "/run/acceld/acceld.sock"),
-		Definitions: cmp.Or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: cmp.Or(raw.StateDir, "/var/lib/acceld"),
+		Definitions: cmp.Or(raw.Definitions, defaultDefinitions), StateDir: cmp.Or(raw.StateDir, "/var/lib/acceld"),
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
 		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
 		LogLevel: cmp.Or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Trust: raw.Trust, Kinds: raw.Kinds,
@@ -163,11 +188,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 			faults = append(faults, yamlfile.FaultOf(err.Error()))
 		}
 	}
-	if len(faults) > 0 {
-		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot use %q: %s", name,
-			yamlfile.Join(places.Locate(faults)))
-	}
-	return c, nil
+	return c, places.Locate(faults)
 }
 
 // at returns what was found later about a field, "<field>: <sentence>", with the field's line in the file.

@@ -5,8 +5,8 @@ import (
 	"github.com/acceld/acceld/yamlfile"
 )
 
-// ConfigFile is the configuration of the agent as its file has it. Every field may be missing. Unknown fields are errors:
-// a misspelt option that does nothing is worse than none.
+// ConfigFile is the configuration of the agent as its file has it. Every field may be missing. Unknown fields are
+// errors: a misspelt option that does nothing is worse than none.
 type ConfigFile struct {
 	// Node is the Kubernetes node name. Default: $NODE_NAME, else the host name.
 	Node string `json:"node,omitempty"`
@@ -18,10 +18,11 @@ type ConfigFile struct {
 	Endpoint endpointPart `json:"endpoint,omitzero"`
 	// Runtime says how containers get devices, and what may be changed for that.
 	Runtime runtimePart `json:"runtime,omitzero"`
-	// Definitions is the directory of further definitions, *.yaml, as the host sees it. Default: /etc/acceld/definitions.d.
+	// Definitions is the directory of further definitions, *.yaml, as the host sees it. Default:
+	// /etc/acceld/definitions.d.
 	Definitions string `json:"definitions,omitempty"`
-	// StateDir is the directory of the driver store and of everything else that outlives the agent, as the host sees it.
-	// Default: /var/lib/acceld.
+	// StateDir is the directory of the driver store and of everything else that outlives the agent, as the host sees
+	// it. Default: /var/lib/acceld.
 	StateDir string `json:"stateDir,omitempty"`
 	// LogLevel is what is logged at least. Default: info, one line for each change of state.
 	LogLevel string `json:"logLevel,omitempty" enum:"debug,info,warn,error"`
@@ -37,8 +38,8 @@ type ConfigFile struct {
 	Build buildPart `json:"build,omitzero"`
 	// Prebuilt are sources of type oci or bundle that every kind tries before its own sources.
 	Prebuilt []accel.Source `json:"prebuilt,omitempty"`
-	// Mirrors of the registries and package repositories that sources name, by the name of the registry or the URL of the
-	// repository.
+	// Mirrors of the registries and package repositories that sources name, by the name of the registry or the URL of
+	// the repository.
 	Mirrors accel.Mirrors `json:"mirrors,omitempty"`
 	// Trust says who may sign drivers on this host, for every kind and every source.
 	Trust accel.Trust `json:"trust,omitzero"`
@@ -50,16 +51,17 @@ type ConfigFile struct {
 
 // kubernetesPart says what the agent does with a kubelet and an API server.
 type kubernetesPart struct {
-	// Enabled is auto to serve a kubelet when there is one on the host, on to wait for it, or off on bare metal. Default:
-	// auto.
+	// Enabled is auto to serve a kubelet when there is one on the host, on to wait for it, or off on bare metal.
+	// Default: auto.
 	Enabled yamlfile.Switch `json:"enabled,omitempty" enum:"auto,on,off"`
 	// Kubeconfig is the file with credentials for labels, condition and events of the node. Default: the pod's service
 	// account, and without one none.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// Allocation is how pods get devices of kinds that do not say it themselves: as an extended resource, or by resource
-	// claims. Default: devicePlugin.
+	// Allocation is how pods get devices of kinds that do not say it themselves: as an extended resource, or by
+	// resource claims. Default: devicePlugin.
 	Allocation accel.Allocation `json:"allocation,omitempty"`
-	// Policies is on to carry out the AcceleratorPolicies of the cluster, or off to follow this file alone. Default: on.
+	// Policies is on to carry out the AcceleratorPolicies of the cluster, or off to follow this file alone. Default:
+	// on.
 	Policies yamlfile.Switch `json:"policies,omitempty" enum:"on,off"`
 	// Maintenance is on to say on the node when acceld itself takes it out of service. Default: on.
 	Maintenance yamlfile.Switch `json:"maintenance,omitempty" enum:"on,off"`
@@ -67,8 +69,8 @@ type kubernetesPart struct {
 
 // policiesPart says what policies of the cluster may bring.
 type policiesPart struct {
-	// Definitions is what definitions of policies may contain: off for none, data for those that only describe devices, all
-	// for whatever a file of the host may contain. Default: data.
+	// Definitions is what definitions of policies may contain: off for none, data for those that only describe devices,
+	// all for whatever a file of the host may contain. Default: data.
 	Definitions yamlfile.Switch `json:"definitions,omitempty" enum:"off,data,all"`
 }
 
@@ -93,8 +95,8 @@ type runtimePart struct {
 	Hook *bool `json:"hook,omitempty"`
 	// CDI gives devices to containers by CDI name; with false the kubelet gets device nodes instead. Default: true.
 	CDI *bool `json:"cdi,omitempty"`
-	// Edit is what may be changed if the container runtime does not read CDI specs: never, dropin for a file of acceld's
-	// own, or full for one line in the runtime's own file too.
+	// Edit is what may be changed if the container runtime does not read CDI specs: never, dropin for a file of
+	// acceld's own, or full for one line in the runtime's own file too.
 	Edit string `json:"edit,omitempty" enum:"never,dropin,full"`
 	// Restart is when the container runtime may be restarted for that: never, idle if it creates no pod, or now.
 	Restart string `json:"restart,omitempty" enum:"never,idle,now"`

@@ -75,7 +75,8 @@ type Setup struct {
 func Open(o SetupOptions) (*Setup, *accel.Problem) {
 	h, err := host.New(o.HostRoot)
 	if err != nil {
-		return nil, accel.Problemf(accel.ConfigInvalid, "%v", err)
+		return nil, accel.Problemf(accel.ConfigInvalid, "%v", err).ToDo(
+			"Name the directory that holds the host's root file system with --host-root.")
 	}
 	config, problem := ReadConfig(o.ConfigFile, o.ConfigNamed)
 	if problem != nil {

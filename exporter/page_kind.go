@@ -57,7 +57,7 @@ func failure(f accel.Failure, now time.Time, tone page.Tone) page.Node {
 	doc := f.Reason.Doc()
 	box := page.El("div", page.Class("blocked", string(tone)),
 		page.El("p", page.Badge(tone, string(f.Reason)), page.Text(f.Message)),
-		page.El("p", page.Class("do"), page.Text(doc.Remedy)),
+		page.El("p", page.Class("do"), page.Text(f.Remedy())),
 	)
 	when := page.El("p", page.Class("faint", "small"), page.Text(doc.Sentence+" Who must act: "+string(doc.Actor)+"."))
 	if !f.Since.IsZero() {

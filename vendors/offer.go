@@ -66,7 +66,7 @@ func (c *checker) amounts(list string, all []accel.Capacity, attribute func(fiel
 				"default": s.Default, "min": s.Min, "max": s.Max,
 				"step": s.Step,
 			} {
-				c.fits(field+".share."+name, text, accel.AmountForm())
+				fits(c, field+".share."+name, text, accel.AmountForm())
 			}
 		}
 	}

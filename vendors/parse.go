@@ -25,6 +25,12 @@ func Read(data []byte) (*accel.Definition, []Fault) {
 	return def, places.Locate(Validate(def))
 }
 
+// Check returns what is wrong with a definition that was read elsewhere, without line numbers.
+func Check(def *accel.Definition) []Fault {
+	complete(def)
+	return Validate(def)
+}
+
 // Locate adds the lines of their fields to faults that were found later, and sorts them by line.
 func Locate(data []byte, faults []Fault) []Fault {
 	places, _, _ := yamlfile.Read(data, &accel.Definition{})

@@ -99,6 +99,9 @@ func listed(all []string) string {
 // meant says what somebody who wrote an unknown key probably meant: the i-th of a mapping of type t.
 func (s *shape) meant(n *yaml.Node, i int, t reflect.Type, field string) string {
 	key := n.Content[i].Value
+	if near := accel.DidYouMean(key, names(t)); near != "" {
+		return near
+	}
 	if place := below(t, key, 3); place != "" {
 		return fmt.Sprintf(": it belongs below %q: write %s, with %q indented below %q", join(field, place),
 			join(join(field, place), key), key, place[strings.LastIndex(place, ".")+1:])
@@ -113,9 +116,6 @@ func (s *shape) meant(n *yaml.Node, i int, t reflect.Type, field string) string 
 				s.beside(up.field, field))
 		}
 	}
-	if near := accel.DidYouMean(key, names(t)); near != "" {
-		return near
-	}
 	return " (there are: " + listed(names(t)) + ")"
 }
 
@@ -128,8 +128,8 @@ func (s *shape) beside(up, field string) string {
 	return rest
 }
 
-// below returns the path, at most depth names long, at which a field of type t has a field key; empty if there is none or
-// more than one on the first level that has any.
+// below returns the path, at most depth names long, at which a field of type t has a field key; empty if there is none
+// or more than one on the first level that has any.
 func below(t reflect.Type, key string, depth int) string {
 	if t.Kind() != reflect.Struct {
 		return ""

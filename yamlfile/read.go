@@ -35,23 +35,33 @@ func Documents(data []byte) ([]Document, []Fault) {
 	}
 }
 
-// Read reads a file with one document into v, a pointer to a struct, and returns everything that is wrong with its form,
-// in the order of the file. A file without content leaves v as it is; empty says so. v is of no use if there are faults.
+// Read reads a file with one document into v, a pointer to a struct, and returns everything that is wrong with its
+// form, in the order of the file. A file without content leaves v as it is; empty says so. v is of no use if there are
+// faults.
 func Read(data []byte, v any) (places Places, empty bool, faults []Fault) {
+	d, empty, faults := One(data)
+	if empty || len(faults) > 0 {
+		return nil, empty, faults
+	}
+	places, faults = d.Read(v)
+	return places, false, faults
+}
+
+// One returns the only document of a file; empty says that there is none.
+func One(data []byte) (d Document, empty bool, faults []Fault) {
 	documents, faults := Documents(data)
 	switch {
 	case len(faults) > 0:
-		return nil, false, faults
+		return Document{}, false, faults
 	case len(documents) == 0:
-		return nil, true, nil
+		return Document{}, true, nil
 	case len(documents) > 1:
-		return nil, false, []Fault{{
+		return Document{}, false, []Fault{{
 			Line:    documents[1].node.Content[0].Line,
 			Message: `only one document can be in a file: put what follows "---" into a file of its own`,
 		}}
 	}
-	places, faults = documents[0].Read(v)
-	return places, false, faults
+	return documents[0], false, nil
 }
 
 // Read reads the document into v, a pointer to a struct, as [Read] does.
@@ -72,6 +82,17 @@ func (d Document) Below(keys ...string) (Document, bool) {
 		}
 	}
 	return Document{&yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{n}}}, true
+}
+
+// Keys returns the names at the document's top, in order.
+func (d Document) Keys() []string {
+	var out []string
+	if n := d.node.Content[0]; n.Kind == yaml.MappingNode {
+		for i := 0; i < len(n.Content); i += 2 {
+			out = append(out, n.Content[i].Value)
+		}
+	}
+	return out
 }
 
 // Text returns the text at a key of the document's top; empty if there is none.

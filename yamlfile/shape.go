@@ -74,6 +74,7 @@ func (s *shape) check(n *yaml.Node, t reflect.Type, field string, tag reflect.St
 		return
 	}
 	switch t.Kind() {
+	case reflect.Interface: // anything
 	case reflect.Struct, reflect.Map:
 		s.mapping(n, t, field, tag)
 	case reflect.Slice:

@@ -131,7 +131,7 @@ func (l line) broken(said Fault) (Fault, bool) {
 		return Fault{Line: l.number, Message: fmt.Sprintf(format, args...)}, true
 	}
 	switch {
-	case near && regexp.MustCompile(`^(- )*[A-Za-z][A-Za-z0-9_]*:[^\s/]`).MatchString(l.text) && !strings.Contains(key, " "):
+	case near && !strings.Contains(key, " ") && regexp.MustCompile(`^(- )*[A-Za-z][A-Za-z0-9_]*:[^\s/]`).MatchString(l.text):
 		name, rest, _ := strings.Cut(l.text, ":")
 		return bad(`a space is missing after the colon: write "%.80s: %.80s"`, name, rest)
 	case near && regexp.MustCompile(`^-[A-Za-z"']`).MatchString(l.text):
@@ -140,8 +140,7 @@ func (l line) broken(said Fault) (Fault, bool) {
 		return bad("the quote that begins here does not end: close it on the same line")
 	case near && strings.HasPrefix(value, "{{"):
 		return bad(`what begins with "{{" needs quotes: write %s: "%.200s"`, key, value)
-	case near && strings.HasPrefix(value, "%") || near && strings.HasPrefix(value, "@") || near && strings.HasPrefix(value, "`") ||
-		near && strings.HasPrefix(value, "*"):
+	case near && value != "" && strings.ContainsAny(value[:1], "%@`*"):
 		return bad(`what begins with "%.1s" needs quotes: write %s: "%.200s"`, value, key, value)
 	case near && isKey(l.text) && strings.Contains(value, ": ") && !strings.ContainsAny(value[:1], `"'{[`):
 		return bad(`text with ": " in it needs quotes: write %s: "%.200s"`, key, value)

@@ -118,4 +118,19 @@ func ReadConfig(file string) (*Config, error) {
 	return c, nil
 }
 
+// Absent returns which files that the configuration or a flag names are not there, each as "<field>: <sentence>".
+func (c *Config) Absent(kubeconfig string) (out []string) {
+	for _, f := range []struct{ field, file string }{
+		{"--kubeconfig", kubeconfig}, {"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key}, {"tls.clientCA", c.TLS.ClientCA},
+	} {
+		if f.file == "" {
+			continue
+		}
+		if _, err := os.ReadFile(f.file); err != nil {
+			out = append(out, fmt.Sprintf("%s: cannot read %q: %v; put it there, or correct the path", f.field, f.file, err))
+		}
+	}
+	return out
+}
+
 func (l Lease) duration() time.Duration { return time.Duration(l.Seconds) * time.Second }

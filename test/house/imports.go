@@ -133,7 +133,7 @@ func imports(t *Tree) []Finding {
 func dependencies(t *Tree) []Finding {
 	extra := map[string][]string{
 		"accel":    {},
-		"vendors":  {},
+		"vendors":  {"sigs.k8s.io/yaml", "go.yaml.in/yaml/v3", "gopkg.in/yaml.v3"},
 		"yamlfile": {"go.yaml.in/yaml/v3"},
 	}
 	var out []Finding

@@ -208,6 +208,7 @@ type validation struct {
 	out    io.Writer
 	facts  accel.Facts
 	known  map[string]*accel.Definition // definitions in force, and those of the files
+	valid  []string                     // what is said of files that are not definitions
 	from   map[string]string            // the file of each kind
 	text   map[string][]byte            // of each file
 	faults int
@@ -225,7 +226,7 @@ func (v *validation) say(file string, faults ...vendors.Fault) {
 	}
 }
 
-// file checks one file by itself.
+// file checks one file with a definition by itself.
 func (v *validation) file(file string, data []byte) {
 	v.text[file] = data
 	def, faults := vendors.Read(data)

@@ -48,8 +48,8 @@ func printDetected(s *tableWriter, d detected) {
 	rows := [][]string{
 		{"kernel", cmp.Or(f.Kernel.Release, "unknown")},
 		{"headers", cmp.Or(f.Kernel.Headers, "none")},
-		{"lockdown", cmp.Or(f.Kernel.Lockdown, "none")},
-		{"secure boot", map[bool]string{true: "on", false: "off"}[f.Kernel.SecureBoot]},
+		{"lockdown", known(f.Kernel.LockdownUnknown, cmp.Or(f.Kernel.Lockdown, "none"))},
+		{"secure boot", known(f.Kernel.SecureBootUnknown, map[bool]string{true: "on", false: "off"}[f.Kernel.SecureBoot])},
 		{"distribution", cmp.Or(f.OS.Pretty, "unknown")},
 		{"container runtime", cmp.Or(f.Runtime.Name, "none")},
 		{"kubelet", map[bool]string{true: f.Kubelet.Root, false: "none"}[f.Kubelet.Present]},
@@ -74,6 +74,14 @@ func printDetected(s *tableWriter, d detected) {
 	for _, p := range slices.Concat(f.Problems, f.Notes) {
 		s.line(0, "note: "+plain(p))
 	}
+}
+
+// known returns a fact, or that it is not known.
+func known(unknown bool, fact string) string {
+	if unknown {
+		return "unknown"
+	}
+	return fact
 }
 
 // inventoryRows returns what is known about the host itself.

@@ -221,7 +221,7 @@ func printFailure(s *tableWriter, indent int, p accel.Problem) {
 func printProblem(s *tableWriter, indent int, label string, p accel.Problem) {
 	doc := p.Reason.Doc()
 	s.field(indent, label, s.bad(string(p.Reason))+prefixed(": ", plain(p.Message)))
-	s.field(indent, "do", doc.Remedy+" ("+string(doc.Actor)+")")
+	s.field(indent, "do", plain(p.Remedy())+" ("+string(doc.Actor)+")")
 }
 
 // printUpgrade writes which driver should replace the one in use, why it has not yet, and what to do.
