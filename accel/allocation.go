@@ -43,8 +43,10 @@ type Capacity struct {
 type Share struct {
 	// Default is the part for a claim that does not ask for one, such as "1Gi"; the whole amount when empty.
 	Default string `json:"default,omitempty"`
-	Min     string `json:"min,omitempty"`
-	Max     string `json:"max,omitempty"`
+	// Min is the least that a claim gets.
+	Min string `json:"min,omitempty"`
+	// Max is the most that a claim gets.
+	Max string `json:"max,omitempty"`
 	// Step is the granularity: parts are rounded up to Min plus a multiple of it.
 	Step string `json:"step,omitempty"`
 }

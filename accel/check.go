@@ -4,9 +4,11 @@ package accel
 // which must equal Want; or Program lets the device compute through its user space.
 type Check struct {
 	// File is an attribute relative to the PCI function's sysfs directory.
-	File  string `json:"file,omitempty"`
+	File string `json:"file,omitempty"`
+	// Write is what is written to the file before its answer is read; empty for nothing.
 	Write string `json:"write,omitempty"`
-	Want  string `json:"want,omitempty"`
+	// Want is what the file must hold then.
+	Want string `json:"want,omitempty"`
 	// Program lets the device compute through the libraries that containers use. File, Write and Want are then empty.
 	Program *CheckProgram `json:"program,omitempty"`
 	// Sentence tells people what was proven, such as "10! computed by the device".

@@ -13,7 +13,9 @@ import (
 // KindConfig overrides parts of one definition. The agent's configuration file and cluster policies have one for each
 // kind.
 type KindConfig struct {
-	Enabled    *bool      `json:"enabled,omitempty"`
+	// Enabled is false to leave the kind alone.
+	Enabled *bool `json:"enabled,omitempty"`
+	// Allocation is how pods get devices of the kind: as an extended resource or by resource claims.
 	Allocation Allocation `json:"allocation,omitempty"`
 	// Resource is the extended resource that pods request; the definition's when empty.
 	Resource string `json:"resource,omitempty"`
@@ -42,8 +44,9 @@ type KindConfig struct {
 // KindDriverOverride overrides the driver of one definition; empty fields change nothing.
 type KindDriverOverride struct {
 	// Version and Branch replace both fields of the definition. At most one of them may be set.
-	Version string   `json:"version,omitempty"`
-	Branch  string   `json:"branch,omitempty"`
+	Version string `json:"version,omitempty"`
+	Branch  string `json:"branch,omitempty"`
+	// Sources replace those of the definition.
 	Sources []Source `json:"sources,omitempty" privileged:"brings kernel modules"`
 	// UserSpace replaces that of the definition.
 	UserSpace *UserSpace `json:"userSpace,omitempty" privileged:"brings libraries and programs"`
@@ -138,13 +141,13 @@ func (u UpgradePolicy) Problems() []string {
 // durationProblem returns the error in a duration that a user wrote; empty text is none.
 func durationProblem(field, text string, least time.Duration, example string) []string {
 	if d, err := time.ParseDuration(text); text != "" && (err != nil || d < least) {
-		return []string{field + ": " + notATime(text, example)}
+		return []string{field + ": " + NotATime(text, example)}
 	}
 	return nil
 }
 
-// notATime says that a text is no time, and what to write.
-func notATime(text, example string) string {
+// NotATime says that a text is no time, and what to write.
+func NotATime(text, example string) string {
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
 		return fmt.Sprintf("%.40q has no unit: write %[2]ss for seconds, %[2]sm for minutes or %[2]sh for hours", text,
 			text)

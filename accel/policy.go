@@ -55,6 +55,7 @@ type PolicySpec struct {
 
 // DefinitionSource names a config map in the namespace of the agents.
 type DefinitionSource struct {
+	// ConfigMap is the name of the config map.
 	ConfigMap string `json:"configMap"`
 	// Key is the key that holds the definition. If it is empty, every key that ends with ".yaml" holds one.
 	Key string `json:"key,omitempty"`
@@ -111,6 +112,7 @@ func (p Policy) Settled() bool {
 // NamedDefinition is a definition that was found by name, in its original text.
 type NamedDefinition struct {
 	Name string `json:"name"` // "<config map>/<key>"
+	// Text is the definition, in YAML or JSON.
 	Text string `json:"text"`
 }
 
@@ -156,6 +158,7 @@ type RolloutWindow struct {
 
 // Canary selects the nodes that upgrade first.
 type Canary struct {
+	// NodeSelector lists labels of the nodes that upgrade first.
 	NodeSelector map[string]string `json:"nodeSelector"`
 }
 
@@ -190,9 +193,12 @@ type Validation struct {
 
 // Workload is a program that exits with 0 if it could compute on an accelerator.
 type Workload struct {
-	Image   string   `json:"image"`
+	// Image is the image of the pod.
+	Image string `json:"image"`
+	// Command replaces the image's entry point.
 	Command []string `json:"command,omitempty"`
-	Args    []string `json:"args,omitempty"`
+	// Args replace the image's arguments.
+	Args []string `json:"args,omitempty"`
 	// Resource is the extended resource that the pod requests one of.
 	Resource string `json:"resource"`
 	// Alone runs it first in a privileged pod that requests no accelerator, while no device of the node is in use: a
@@ -202,21 +208,27 @@ type Workload struct {
 
 // Taint is a taint of a node.
 type Taint struct {
-	Key    string `json:"key"`
+	// Key is the key of the taint.
+	Key string `json:"key"`
+	// Value is the value of the taint.
 	Value  string `json:"value,omitempty"`
 	Effect string `json:"effect"` // NoSchedule, PreferNoSchedule or NoExecute
 }
 
 // PriorityClasses are two Kubernetes priority classes.
 type PriorityClasses struct {
+	// High is the class of pods with accelerators.
 	High PriorityClass `json:"high"`
-	Low  PriorityClass `json:"low"`
+	// Low is the class of pods without.
+	Low PriorityClass `json:"low"`
 }
 
 // PriorityClass is one of them: its name and value.
 type PriorityClass struct {
-	Name  string `json:"name"`
-	Value int32  `json:"value"`
+	// Name is the name of the class.
+	Name string `json:"name"`
+	// Value is its value: pods with a higher one preempt others.
+	Value int32 `json:"value"`
 }
 
 // Portion is a number such as "3" or a share such as "25%"; empty sets none.
@@ -353,9 +365,11 @@ func (s PolicySpec) Problems() []string {
 	}
 	if s.Partition != nil {
 		for i, t := range s.Partition.Taints {
-			if !slices.Contains([]string{"NoSchedule", "PreferNoSchedule", "NoExecute"}, t.Effect) || t.Key == "" {
-				out = append(out, fmt.Sprintf("partition.taints[%d]: key %q with effect %q is no taint", i, t.Key,
-					t.Effect))
+			if text := NotOneOf(t.Effect, "NoSchedule", "PreferNoSchedule", "NoExecute"); text != "" {
+				out = append(out, fmt.Sprintf("partition.taints[%d].effect: %s", i, text))
+			}
+			if t.Key == "" {
+				out = append(out, fmt.Sprintf("partition.taints[%d].key: is missing: write a domain and a name", i))
 			}
 		}
 		if c := s.Partition.PriorityClasses; c != nil && c.High.Value <= c.Low.Value {

@@ -32,7 +32,11 @@ func TemplateProblem(text string, ofDevice bool) string {
 	m := regexp.MustCompile(`can't evaluate field (\w+)`).FindStringSubmatch(said)
 	if m == nil {
 		// Without what the parser adds around it.
-		return "not a template: " + said[strings.LastIndex(said, ": ")+2:]
+		said = said[strings.LastIndex(said, ": ")+2:]
+		if strings.Contains(said, "unclosed action") {
+			said += `: close it with "}}"`
+		}
+		return "not a template: " + said
 	}
 	var names []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Runtime]()) {

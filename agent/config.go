@@ -171,11 +171,11 @@ func (raw ConfigFile) config(places yamlfile.Places) (Config, []yamlfile.Fault) 
 		{"buildTimeout", raw.BuildTimeout, "30m", &c.BuildTimeout},
 	} {
 		v, err := time.ParseDuration(cmp.Or(d.text, d.otherwise))
-		if err == nil && v < time.Second {
-			err = errors.New("must be at least 1s")
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", d.field, err))
+		switch {
+		case err != nil:
+			errs = append(errs, errors.New(d.field+": "+accel.NotATime(d.text, d.otherwise)))
+		case v < time.Second:
+			errs = append(errs, errors.New(d.field+": must be at least 1s"))
 		}
 		*d.into = v
 	}

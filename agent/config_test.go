@@ -136,7 +136,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"duplicate key", "node: a\nnode: b", "line 2: node: is there twice"},
 		{"not yaml", "node: [", "did not find"},
 		{"wrong type", "resync: [1]", "resync"},
-		{"duration", "resync: soon", `resync: time: invalid duration "soon"`},
+		{"duration", "resync: soon", `resync: "soon" is not a time such as 5m`},
 		{"too short", "sampleEvery: 10ms", "sampleEvery: must be at least 1s"},
 		{"reachable from outside", "endpoint: {listen: '0.0.0.0:9480'}", "not a loopback address"},
 		{"remote without address", "endpoint: {remote: {tokens: true}}", "endpoint.remote.listen: is missing"},

@@ -179,10 +179,10 @@ func at(t reflect.Type, key string, depth int) []string {
 	return out
 }
 
-// outdented reports a key of a map that has the name of a field of the entry before it, which is empty.
+// outdented reports a key of a map that has the name of a field of the entry before it.
 func (s *shape) outdented(n *yaml.Node, i int, t reflect.Type, name string) bool {
-	before, empty, element := n.Content[i-2], n.Content[i-1].ShortTag() == "!!null", solid(t.Elem())
-	if !empty || element.Kind() != reflect.Struct {
+	before, element := n.Content[i-2], solid(t.Elem())
+	if element.Kind() != reflect.Struct {
 		return false
 	}
 	if _, ok := member(element, n.Content[i].Value); !ok {

@@ -136,9 +136,9 @@ func (l line) broken(said Fault) (Fault, bool) {
 		return bad(`a space is missing after the colon: write "%.80s: %.80s"`, name, rest)
 	case near && regexp.MustCompile(`^-[A-Za-z"']`).MatchString(l.text):
 		return bad(`a space is missing after the dash: write "- %.80s"`, l.text[1:])
-	case near && isKey(l.text) && (odd(value, `"`) || odd(value, `'`)):
+	case isKey(l.text) && (odd(value, `"`) || odd(value, `'`)):
 		return bad("the quote that begins here does not end: close it on the same line")
-	case near && strings.HasPrefix(value, "{{"):
+	case strings.HasPrefix(value, "{{"):
 		return bad(`what begins with "{{" needs quotes: write %s: "%.200s"`, key, value)
 	case near && value != "" && strings.ContainsAny(value[:1], "%@`*"):
 		return bad(`what begins with "%.1s" needs quotes: write %s: "%.200s"`, value, key, value)

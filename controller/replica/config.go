@@ -18,7 +18,7 @@ import (
 // Config is the configuration file.
 type Config struct {
 	// Policies says whether AcceleratorPolicies are carried out; true by default.
-	Policies bool `json:"policies"`
+	Policies bool `json:"policies,omitempty"`
 	// Listen is the address for the scheduler, over TLS.
 	Listen string `json:"listen,omitempty"`
 	TLS    TLS    `json:"tls,omitzero"`
@@ -44,8 +44,10 @@ type TLS struct {
 
 // Lease is the lease that the leader holds.
 type Lease struct {
+	// Namespace is that of the lease. Default: the pod's, or acceld-system.
 	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"`
+	// Name is that of the lease. Default: acceld-controller.
+	Name string `json:"name,omitempty"`
 	// Seconds is how long after its last renewal a leader counts as gone; 10 to 300.
 	Seconds int `json:"seconds,omitempty"`
 }

@@ -255,7 +255,7 @@ func unknownMetrics(def *accel.Definition) []vendors.Fault {
 		if !slices.Contains(names, m.Name) {
 			faults = append(faults, vendors.Fault{
 				Field:   fmt.Sprintf("metrics[%d].name", i),
-				Message: fmt.Sprintf("%q is not in docs/metrics.md", m.Name),
+				Message: fmt.Sprintf("%q is not in docs/metrics.md%s", m.Name, accel.DidYouMean(m.Name, names)),
 			})
 		}
 	}
