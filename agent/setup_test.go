@@ -95,7 +95,7 @@ func TestCompatible(t *testing.T) {
 		t.Errorf("%v, %v", pages, problem)
 	}
 	_, problem := compatible("c.yaml", vendors.MetricPages(), Config{Compatible: []string{"dgcm"}})
-	want := fmt.Sprintf("cannot use %q: endpoint.compatible: %q is not one of dcgm, gpu-operator", "c.yaml", "dgcm")
+	want := fmt.Sprintf("cannot use %q: endpoint.compatible: %q is not one of dcgm, gpu-operator: did you mean \"dcgm\"?", "c.yaml", "dgcm")
 	if problem == nil || problem.Reason != accel.ConfigInvalid || problem.Message != want {
 		t.Errorf("%v", problem)
 	}

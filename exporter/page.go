@@ -97,6 +97,9 @@ func verdict(v view) (page.Tone, string) {
 		total++
 		switch d.Health.State {
 		case accel.Healthy:
+			if d.Seen() == accel.HealthUnknown {
+				continue // its driver is missing, and nothing has told how it is
+			}
 			healthy++
 		case accel.Degraded:
 			degraded++

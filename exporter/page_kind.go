@@ -206,13 +206,15 @@ func deviceRow(v view, d *device, now time.Time) page.TableRow {
 	}
 	tone := page.Bad
 	switch {
+	case d.Seen() == accel.HealthUnknown:
+		tone = page.Idle
 	case d.Health.State == accel.Healthy:
 		tone = page.Good
 	case d.Health.Usable():
 		tone = page.Busy
 	}
-	health := page.Row(page.Badge(tone, string(d.Health.State)))
-	if tone != page.Good {
+	health := page.Row(page.Badge(tone, d.Seen()))
+	if tone != page.Good && tone != page.Idle {
 		health.Add(page.El("p", page.El("b", page.Text(string(d.Health.Reason))),
 			page.Text(prefixed(": ", d.Health.Message)+" · "), page.Ago(now, d.Health.Since)))
 		if do := d.Remedy(); do != "" {

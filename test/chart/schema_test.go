@@ -98,8 +98,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestRefused: mistakes that the schemas refuse, so that editors and helm install do before an agent does.
-func TestRefused(t *testing.T) {
+// TestRefusedBySchemas: mistakes that the schemas refuse, so that editors and helm install do before an agent does.
+func TestRefusedBySchemas(t *testing.T) {
 	for _, c := range []struct{ schema, text string }{
 		{"config", "logLvl: debug"},
 		{"config", "kinds: {nvidia-gpu: {driver: {version: 550.90}}}"},

@@ -94,8 +94,8 @@ func (d *commented) add(g *ast.GenDecl) {
 	}
 }
 
-// fields takes the comments of fields. A comment above a line of several names, or above the first of several fields that
-// it names, is that of all of them.
+// fields takes the comments of fields. A comment above a line of several names, or above the first of several fields
+// that it names, is that of all of them.
 func (d *commented) fields(owner string, t *ast.StructType) {
 	above := ""
 	for _, f := range t.Fields.List {

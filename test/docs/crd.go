@@ -14,10 +14,12 @@ import (
 	"github.com/acceld/acceld/controller/policy"
 )
 
-// crdPath is the file with the definitions of the cluster's objects. Its descriptions are generated; the rest is written.
+// crdPath is the file with the definitions of the cluster's objects. Its descriptions are generated; the rest is
+// written.
 const crdPath = "packaging/manifests/controller/crd.yaml"
 
-// crdPage renders the file with the descriptions that the fields of the Go types have, so that kubectl explain has them.
+// crdPage renders the file with the descriptions that the fields of the Go types have, so that kubectl explain has
+// them.
 func crdPage(root string) Page {
 	text, _, err := describedCRD(root)
 	if err != nil {

@@ -62,7 +62,7 @@ func printDetected(s *tableWriter, d detected) {
 		for _, a := range accel.Flat(d.Accelerators[kind]) {
 			rows = append(rows, []string{
 				kind, a.ID, cmp.Or(numa(a.NUMANode), "-"), cmp.Or(a.Bound, "none"), cmp.Or(nodes(a), "none"),
-				string(a.Health.State) + prefixed(": ", plain(a.Health.Message)),
+				a.Seen() + prefixed(": ", plain(a.Health.Message)),
 			})
 		}
 	}

@@ -154,7 +154,8 @@ func (m mistake) named(t *testing.T) (says string, ok bool) {
 	return says, false
 }
 
-// TestMistakes makes one mistake at a time in a valid file. At least 95 of 100 messages name the line and what to write.
+// TestMistakes makes one mistake at a time in a valid file. At least 95 of 100 messages name the line and what to
+// write.
 func TestMistakes(t *testing.T) {
 	for _, text := range []string{validConfig, validPolicy, validValues, validDefinition} {
 		if says := faultsOf(t, text); says != "" {
