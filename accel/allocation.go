@@ -5,7 +5,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 )
 
 // Allocation is a way in which the kubelet gives devices to pods.
@@ -44,8 +43,10 @@ type Capacity struct {
 type Share struct {
 	// Default is the part for a claim that does not ask for one, such as "1Gi"; the whole amount when empty.
 	Default string `json:"default,omitempty"`
-	Min     string `json:"min,omitempty"`
-	Max     string `json:"max,omitempty"`
+	// Min is the least that a claim gets.
+	Min string `json:"min,omitempty"`
+	// Max is the most that a claim gets.
+	Max string `json:"max,omitempty"`
 	// Step is the granularity: parts are rounded up to Min plus a multiple of it.
 	Step string `json:"step,omitempty"`
 }
@@ -53,15 +54,18 @@ type Share struct {
 // maxAmounts is how many capacities a kind may have.
 const maxAmounts = 16
 
-// AmountForm is the form of an amount in a definition or an override. Its length is bounded, because the amounts of a
+// amountForm is the form of an amount in a definition or an override. Its length is bounded, because the amounts of a
 // policy's author are parsed again whenever something is published: 18 digits are as many as an int64 always holds.
-const AmountForm = `[0-9]{1,18}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?`
+const amountForm = `[0-9]{1,18}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?`
 
 // Patterns for the name of a capacity and for an amount.
 var (
 	amountName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,31}$`)
-	amountText = regexp.MustCompile(`^` + AmountForm + `$`)
+	amountText = regexp.MustCompile(`^` + amountForm + `$`)
 )
+
+// AmountForm is the form of an amount.
+func AmountForm() Form { return Form{amountForm, "an amount such as 8Gi, 500m or 4"} }
 
 // amounts returns the errors in the capacities of k.
 func (k KindConfig) amounts() []string {
@@ -72,10 +76,10 @@ func (k KindConfig) amounts() []string {
 	for _, name := range slices.Sorted(maps.Keys(k.Capacity)) {
 		switch {
 		case !amountName.MatchString(name):
-			out = append(out, fmt.Sprintf("capacity: the name %.64q is not of the form %s", name,
-				strings.Trim(amountName.String(), "^$")))
+			out = append(out, fmt.Sprintf("capacity: the name %.64q is not up to 32 letters, digits and underscores, such "+
+				"as memory", name))
 		case !amountText.MatchString(k.Capacity[name]):
-			out = append(out, fmt.Sprintf("capacity.%s: %.64q is not an amount such as 8Gi", name, k.Capacity[name]))
+			out = append(out, "capacity."+name+": "+AmountForm().Problem(k.Capacity[name]))
 		}
 	}
 	return out

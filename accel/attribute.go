@@ -80,7 +80,7 @@ type Limit struct {
 	// Until is the value to which the metric must fall before the limit clears; 0 means the limit itself.
 	Until float64 `json:"until,omitempty"`
 	// For is how long the metric must stay above the limit before it counts, such as "30s"; empty means at once.
-	For string `json:"for,omitempty"`
+	For string `json:"for,omitempty" form:"duration"`
 	// State is "degraded", which is the default, or "unhealthy".
 	State HealthState `json:"state,omitempty"`
 	// Action is what to do about it, as in Verdict.

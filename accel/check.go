@@ -4,9 +4,11 @@ package accel
 // which must equal Want; or Program lets the device compute through its user space.
 type Check struct {
 	// File is an attribute relative to the PCI function's sysfs directory.
-	File  string `json:"file,omitempty"`
+	File string `json:"file,omitempty"`
+	// Write is what is written to the file before its answer is read; empty for nothing.
 	Write string `json:"write,omitempty"`
-	Want  string `json:"want,omitempty"`
+	// Want is what the file must hold then.
+	Want string `json:"want,omitempty"`
 	// Program lets the device compute through the libraries that containers use. File, Write and Want are then empty.
 	Program *CheckProgram `json:"program,omitempty"`
 	// Sentence tells people what was proven, such as "10! computed by the device".
@@ -27,7 +29,7 @@ type CheckProgram struct {
 	// LC_ALL=C, and what the interface needs.
 	Env []string `json:"env,omitempty"`
 	// Timeout is how long one device may take, such as "1m"; "30s" when empty. The program is then killed.
-	Timeout string `json:"timeout,omitempty"`
+	Timeout string `json:"timeout,omitempty" form:"duration"`
 	// Optional serves a host that does not have the library, for kinds whose user space may be in the containers'
 	// images. The devices are then neither proven nor failed, and acceld says that they were not checked.
 	Optional bool `json:"optional,omitempty"`

@@ -172,6 +172,7 @@ type DriverDefinition struct {
 
 // Module is one kernel module.
 type Module struct {
+	// Name is the name of the module, as lsmod has it.
 	Name string `json:"name"`
 	// Files are other names, without ".ko", that distributions give the module's file, such as "nvidia-current".
 	Files []string `json:"files,omitempty"`
@@ -200,6 +201,7 @@ const (
 // Source is one configured place that kernel modules come from. The type decides which fields apply. Paths are as the
 // host sees them.
 type Source struct {
+	// Type says which kind of source it is.
 	Type SourceType `json:"type"`
 	// Path is the source tree of a build, such as "/usr/src/edu-{{.DriverVersion}}", or the file or directory
 	// of a bundle.
@@ -238,7 +240,8 @@ type Source struct {
 	// URL is the repository's, such as "https://deb.example.org/debian"; Path is a directory with packages instead.
 	URL string `json:"url,omitempty"`
 	// Suite is that of a deb repository, such as "bookworm"; "./" if it has none.
-	Suite      string   `json:"suite,omitempty" template:"runtime"`
+	Suite string `json:"suite,omitempty" template:"runtime"`
+	// Components are those of a deb repository, such as "main".
 	Components []string `json:"components,omitempty"`
 	// Packages are names, each with a version or the beginning of one: "libcuda1={{.DriverVersion}}". Without a version
 	// it is the newest.
@@ -263,7 +266,8 @@ type PackageSet struct {
 	// Mirrors are URLs with the same content that are tried first, in order.
 	Mirrors []string `json:"mirrors,omitempty"`
 	// Suite is that of a deb repository, such as "bookworm"; "./" if it has none.
-	Suite      string   `json:"suite,omitempty" template:"runtime"`
+	Suite string `json:"suite,omitempty" template:"runtime"`
+	// Components are those of a deb repository, such as "main".
 	Components []string `json:"components,omitempty"`
 	// Packages are names, each with a version or the beginning of one: "linux-headers-{{.KernelVersion}}". Without a
 	// version it is the newest.
@@ -282,10 +286,12 @@ type PackageSet struct {
 // Pocket is another repository of packages with the components and the keys of the first, such as that of a
 // distribution's security updates.
 type Pocket struct {
+	// URL is that of the repository.
 	URL string `json:"url"`
 	// Mirrors are URLs with the same content that are tried first, in order.
 	Mirrors []string `json:"mirrors,omitempty"`
-	Suite   string   `json:"suite,omitempty" template:"runtime"`
+	// Suite is that of a deb repository, such as "bookworm-security".
+	Suite string `json:"suite,omitempty" template:"runtime"`
 }
 
 // Holders says what an upgrade does about the users of the driver.
@@ -300,10 +306,11 @@ const (
 
 // UpgradePolicy says how another driver replaces one that is in use.
 type UpgradePolicy struct {
+	// Holders says what happens about those who use the old driver.
 	Holders Holders `json:"holders,omitempty"`
 	// Timeout is how long to wait for users to end, such as "30m". After that this attempt ends and the old driver
 	// keeps serving. Empty: no limit.
-	Timeout string `json:"timeout,omitempty"`
+	Timeout string `json:"timeout,omitempty" form:"duration"`
 	// Adopt allows acceld to replace a driver that it did not load. Without it acceld only reports such a driver.
 	Adopt bool `json:"adopt,omitempty"`
 	// Asked is when somebody requested an upgrade (`acceld driver upgrade`). acceld then queries the sources again
@@ -414,7 +421,9 @@ type Edits struct {
 
 // Mount is a bind mount from the host.
 type Mount struct {
-	HostPath      string `json:"hostPath"`
+	// HostPath is the file or directory on the host.
+	HostPath string `json:"hostPath"`
+	// ContainerPath is where containers find it.
 	ContainerPath string `json:"containerPath"`
 	// Options are mount options; "ro", "nosuid", "nodev" when empty.
 	Options []string `json:"options,omitempty"`
@@ -472,7 +481,7 @@ type Verdict struct {
 	Action Action `json:"action,omitempty"`
 	// For is how long one line counts at most, such as "10m". In any case it stops counting when the driver is bound
 	// to the device again, or the host boots.
-	For string `json:"for,omitempty"`
+	For string `json:"for,omitempty" form:"duration"`
 }
 
 // Recognises reports whether the definition describes the PCI function d. If the kind has partitions, a virtual

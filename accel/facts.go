@@ -41,8 +41,12 @@ type Kernel struct {
 	Taint   uint64 `json:"taint"`             // /proc/sys/kernel/tainted, a bit set
 	// Lockdown is "none", "integrity" or "confidentiality"; empty when the kernel has no lockdown.
 	Lockdown string `json:"lockdown,omitempty"`
+	// LockdownUnknown is true when it cannot be told whether the kernel is locked down.
+	LockdownUnknown bool `json:"lockdownUnknown,omitempty"`
 	// SecureBoot is true when the firmware's SecureBoot variable is set.
 	SecureBoot bool `json:"secureBoot"`
+	// SecureBootUnknown is true when it cannot be told whether it is set.
+	SecureBootUnknown bool `json:"secureBootUnknown,omitempty"`
 	// SigEnforce is /sys/module/module/parameters/sig_enforce: unsigned modules are refused.
 	SigEnforce bool `json:"sigEnforce"`
 	// ModulesDisabled is /proc/sys/kernel/modules_disabled: no module can be loaded until the next boot.

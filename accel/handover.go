@@ -27,7 +27,7 @@ type Handover struct {
 	// ("example-monitor.service"), and the pods of namespaces ("namespace/monitoring"). They are no leftovers.
 	Beside []string `json:"beside,omitempty" privileged:"lets programs keep devices open"`
 	// Timeout is how long a container waits for its device at most, such as "1m"; "30s" when empty.
-	Timeout string `json:"timeout,omitempty"`
+	Timeout string `json:"timeout,omitempty" form:"duration"`
 }
 
 // Leftovers is what happens to processes of a former tenant.
@@ -69,10 +69,10 @@ func (h Handover) Patience() time.Duration {
 func (h Handover) Problems() []string {
 	var out []string
 	if !slices.Contains([]Leftovers{"", LeftoversReport, LeftoversKill}, h.Leftovers) {
-		out = append(out, fmt.Sprintf("leftovers: %q is not one of report, kill", h.Leftovers))
+		out = append(out, "leftovers: "+NotOneOf(h.Leftovers, "report", "kill"))
 	}
 	if !slices.Contains([]Scrub{"", ScrubNone, ScrubAttribute, ScrubProgram, ScrubReset}, h.Scrub) {
-		out = append(out, fmt.Sprintf("scrub: %q is not one of none, attribute, program, reset", h.Scrub))
+		out = append(out, "scrub: "+NotOneOf(h.Scrub, "none", "attribute", "program", "reset"))
 	}
 	if (h.Scrub == ScrubAttribute) != (h.File != "") || h.File == "" && h.Write != "" {
 		out = append(out, "file: it is for scrub attribute, which needs it")

@@ -102,6 +102,17 @@ func (h Health) Worse(o Health) bool {
 // Usable reports whether a device in this state of health can be given to a container.
 func (h Health) Usable() bool { return h.State == Healthy || h.State == Degraded }
 
+// HealthUnknown is what people read of a device that nothing has told about.
+const HealthUnknown = "unknown"
+
+// Seen returns the health as far as it was seen: without its driver, a device that nothing complained about tells nothing.
+func (a Accelerator) Seen() string {
+	if a.Health.State == Healthy && a.Bound == "" && a.Profile == "" {
+		return HealthUnknown
+	}
+	return string(a.Health.State)
+}
+
 // CountUsable returns how many of accs are usable.
 func CountUsable(accs []Accelerator) int {
 	return count(accs, func(a Accelerator) bool { return a.Health.Usable() })

@@ -159,9 +159,8 @@ func Hinders(all []Maintenance, work NodeWork, ignore []MaintenanceCondition) *M
 // IgnoreProblems returns the errors in conditions that somebody wants to be ignored, each as "<field>: <sentence>".
 func IgnoreProblems(ignore []MaintenanceCondition) (out []string) {
 	for i, c := range ignore {
-		if !slices.Contains(MaintenanceConditions(), c) {
-			out = append(out, fmt.Sprintf("ignoreConditions[%d]: %q is not one of GracefulNodeShutdownInProgress, "+
-				"MaintenanceInProgress, DrainInProgress, Drained, MaintenancePlanned", i, c))
+		if text := NotOneOf(c, MaintenanceConditions()...); text != "" {
+			out = append(out, fmt.Sprintf("ignoreConditions[%d]: %s", i, text))
 		}
 	}
 	return out

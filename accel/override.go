@@ -5,13 +5,17 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
 // KindConfig overrides parts of one definition. The agent's configuration file and cluster policies have one for each
 // kind.
 type KindConfig struct {
-	Enabled    *bool      `json:"enabled,omitempty"`
+	// Enabled is false to leave the kind alone.
+	Enabled *bool `json:"enabled,omitempty"`
+	// Allocation is how pods get devices of the kind: as an extended resource or by resource claims.
 	Allocation Allocation `json:"allocation,omitempty"`
 	// Resource is the extended resource that pods request; the definition's when empty.
 	Resource string `json:"resource,omitempty"`
@@ -42,8 +46,9 @@ type KindConfig struct {
 // KindDriverOverride overrides the driver of one definition; empty fields change nothing.
 type KindDriverOverride struct {
 	// Version and Branch replace both fields of the definition. At most one of them may be set.
-	Version string   `json:"version,omitempty"`
-	Branch  string   `json:"branch,omitempty"`
+	Version string `json:"version,omitempty"`
+	Branch  string `json:"branch,omitempty"`
+	// Sources replace those of the definition.
 	Sources []Source `json:"sources,omitempty" privileged:"brings kernel modules"`
 	// UserSpace replaces that of the definition.
 	UserSpace *UserSpace `json:"userSpace,omitempty" privileged:"brings libraries and programs"`
@@ -125,7 +130,7 @@ func (k KindConfig) Problems() []string {
 func (u UpgradePolicy) Problems() []string {
 	var out []string
 	if !slices.Contains([]Holders{"", HoldersRefuse, HoldersWait, HoldersEvict}, u.Holders) {
-		out = append(out, fmt.Sprintf("holders: %q is not one of refuse, wait, evict", u.Holders))
+		out = append(out, "holders: "+NotOneOf(u.Holders, HoldersRefuse, HoldersWait, HoldersEvict))
 	}
 	out = append(out, durationProblem("timeout", u.Timeout, 1, "30m")...)
 	if !u.Asked.IsZero() {
@@ -143,9 +148,18 @@ func (u UpgradePolicy) Problems() []string {
 // durationProblem returns the error in a duration that a user wrote; empty text is none.
 func durationProblem(field, text string, least time.Duration, example string) []string {
 	if d, err := time.ParseDuration(text); text != "" && (err != nil || d < least) {
-		return []string{fmt.Sprintf("%s: %q is not a time such as %s", field, text, example)}
+		return []string{field + ": " + NotATime(text, example)}
 	}
 	return nil
+}
+
+// NotATime says that a text is no time, and what to write.
+func NotATime(text, example string) string {
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
+		return fmt.Sprintf("%.40q has no unit: write %[2]ss for seconds, %[2]sm for minutes or %[2]sh for hours", text,
+			text)
+	}
+	return fmt.Sprintf("%.40q is not a time such as %s", text, example)
 }
 
 // problems returns the errors in an allocation.
@@ -153,7 +167,19 @@ func (a Allocation) problems(field string) []string {
 	if slices.Contains([]Allocation{"", AllocateByPlugin, AllocateByDRA}, a) {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s: %q is not one of %s, %s", field, a, AllocateByPlugin, AllocateByDRA)}
+	return []string{field + ": " + NotOneOf(a, AllocateByPlugin, AllocateByDRA)}
+}
+
+// thereAre lists the names that somebody may write, with the one that was probably meant.
+func thereAre(word string, names []string) string {
+	return fmt.Sprintf(" (there are: %s)%s", strings.Join(names, ", "), DidYouMean(word, names))
+}
+
+func moduleNames(def *Definition) (names []string) {
+	for _, m := range def.Driver.Modules {
+		names = append(names, m.Name)
+	}
+	return names
 }
 
 // Apply returns def with the overrides of k. misfit says what does not fit the definition, as "<field>: <sentence>";
@@ -205,7 +231,8 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	for _, module := range slices.Sorted(maps.Keys(k.Driver.Parameters)) {
 		i := slices.IndexFunc(d.Driver.Modules, func(m Module) bool { return m.Name == module })
 		if i < 0 {
-			return nil, fmt.Sprintf("driver.parameters.%s: the definition has no such module", module)
+			return nil, fmt.Sprintf("driver.parameters.%s: the definition has no such module%s", module,
+				thereAre(module, moduleNames(def)))
 		}
 		d.Driver.Modules[i].Parameters = k.Driver.Parameters[module]
 	}

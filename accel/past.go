@@ -159,7 +159,7 @@ func sane(t time.Time) bool { return t.Year() > 1 && t.Year() <= 9999 }
 type DeviceHistory struct {
 	// Keep is how long the record of a device stays after the last node has lost the device, such as "2160h"; a year
 	// when empty.
-	Keep string `json:"keep,omitempty"`
+	Keep string `json:"keep,omitempty" form:"duration"`
 }
 
 // The default and the least of [DeviceHistory].

@@ -55,6 +55,7 @@ type PolicySpec struct {
 
 // DefinitionSource names a config map in the namespace of the agents.
 type DefinitionSource struct {
+	// ConfigMap is the name of the config map.
 	ConfigMap string `json:"configMap"`
 	// Key is the key that holds the definition. If it is empty, every key that ends with ".yaml" holds one.
 	Key string `json:"key,omitempty"`
@@ -111,6 +112,7 @@ func (p Policy) Settled() bool {
 // NamedDefinition is a definition that was found by name, in its original text.
 type NamedDefinition struct {
 	Name string `json:"name"` // "<config map>/<key>"
+	// Text is the definition, in YAML or JSON.
 	Text string `json:"text"`
 }
 
@@ -128,7 +130,7 @@ type Rollout struct {
 	// StopAfter is how many nodes may fail before no further node begins; 0 means 1.
 	StopAfter int `json:"stopAfter,omitempty"`
 	// Timeout is how long a node may take before it counts as failed, such as "1h"; empty means no limit.
-	Timeout string `json:"timeout,omitempty"`
+	Timeout string `json:"timeout,omitempty" form:"duration"`
 	// Windows are the times in which nodes may begin; empty means always.
 	Windows []RolloutWindow `json:"windows,omitempty"`
 	// Canary selects nodes that upgrade before all others.
@@ -156,6 +158,7 @@ type RolloutWindow struct {
 
 // Canary selects the nodes that upgrade first.
 type Canary struct {
+	// NodeSelector lists labels of the nodes that upgrade first.
 	NodeSelector map[string]string `json:"nodeSelector"`
 }
 
@@ -167,7 +170,7 @@ type Drain struct {
 	// WaitFor lists labels of pods that may end by themselves, such as those of jobs; empty means none.
 	WaitFor map[string]string `json:"waitFor,omitempty"`
 	// WaitTimeout is how long to wait for them before they are evicted too, such as "12h"; empty means no limit.
-	WaitTimeout string `json:"waitTimeout,omitempty"`
+	WaitTimeout string `json:"waitTimeout,omitempty" form:"duration"`
 }
 
 // Partition separates pods that use accelerators from others, on the nodes of a policy that have one of its kinds.
@@ -185,14 +188,17 @@ type Validation struct {
 	// MaxParallel is how many nodes are validated at a time; 0 means 4.
 	MaxParallel int `json:"maxParallel,omitempty"`
 	// Timeout is how long a pod may take; "5m" when empty.
-	Timeout string `json:"timeout,omitempty"`
+	Timeout string `json:"timeout,omitempty" form:"duration"`
 }
 
 // Workload is a program that exits with 0 if it could compute on an accelerator.
 type Workload struct {
-	Image   string   `json:"image"`
+	// Image is the image of the pod.
+	Image string `json:"image"`
+	// Command replaces the image's entry point.
 	Command []string `json:"command,omitempty"`
-	Args    []string `json:"args,omitempty"`
+	// Args replace the image's arguments.
+	Args []string `json:"args,omitempty"`
 	// Resource is the extended resource that the pod requests one of.
 	Resource string `json:"resource"`
 	// Alone runs it first in a privileged pod that requests no accelerator, while no device of the node is in use: a
@@ -202,21 +208,27 @@ type Workload struct {
 
 // Taint is a taint of a node.
 type Taint struct {
-	Key    string `json:"key"`
+	// Key is the key of the taint.
+	Key string `json:"key"`
+	// Value is the value of the taint.
 	Value  string `json:"value,omitempty"`
 	Effect string `json:"effect"` // NoSchedule, PreferNoSchedule or NoExecute
 }
 
 // PriorityClasses are two Kubernetes priority classes.
 type PriorityClasses struct {
+	// High is the class of pods with accelerators.
 	High PriorityClass `json:"high"`
-	Low  PriorityClass `json:"low"`
+	// Low is the class of pods without.
+	Low PriorityClass `json:"low"`
 }
 
 // PriorityClass is one of them: its name and value.
 type PriorityClass struct {
-	Name  string `json:"name"`
-	Value int32  `json:"value"`
+	// Name is the name of the class.
+	Name string `json:"name"`
+	// Value is its value: pods with a higher one preempt others.
+	Value int32 `json:"value"`
 }
 
 // Portion is a number such as "3" or a share such as "25%"; empty sets none.
@@ -353,9 +365,11 @@ func (s PolicySpec) Problems() []string {
 	}
 	if s.Partition != nil {
 		for i, t := range s.Partition.Taints {
-			if !slices.Contains([]string{"NoSchedule", "PreferNoSchedule", "NoExecute"}, t.Effect) || t.Key == "" {
-				out = append(out, fmt.Sprintf("partition.taints[%d]: key %q with effect %q is no taint", i, t.Key,
-					t.Effect))
+			if text := NotOneOf(t.Effect, "NoSchedule", "PreferNoSchedule", "NoExecute"); text != "" {
+				out = append(out, fmt.Sprintf("partition.taints[%d].effect: %s", i, text))
+			}
+			if t.Key == "" {
+				out = append(out, fmt.Sprintf("partition.taints[%d].key: is missing: write a domain and a name", i))
 			}
 		}
 		if c := s.Partition.PriorityClasses; c != nil && c.High.Value <= c.Low.Value {
@@ -393,7 +407,7 @@ func (w RolloutWindow) problems() []string {
 	var out []string
 	for _, d := range w.Days {
 		if _, ok := Weekday(d); !ok {
-			out = append(out, fmt.Sprintf("days: %q is not one of Mon, Tue, Wed, Thu, Fri, Sat, Sun", d))
+			out = append(out, "days: "+NotOneOf(d, "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"))
 		}
 	}
 	for _, c := range []struct{ field, text string }{{"from", w.From}, {"to", w.To}} {

@@ -216,9 +216,9 @@ func TestPolicyProblems(t *testing.T) {
 			Days: []string{"Sunday"},
 			From: "00:00", To: "01:00",
 		}}}},
-		"upgrade.windows[0].to: ":     {Upgrade: &Rollout{Windows: []RolloutWindow{{From: "00:00", To: "24:00"}}}},
-		"partition.taints[0]: ":       {Partition: &Partition{Taints: []Taint{{Key: "a", Effect: "No"}}}},
-		"partition.priorityClasses: ": {Partition: &Partition{PriorityClasses: &PriorityClasses{}}},
+		"upgrade.windows[0].to: ":      {Upgrade: &Rollout{Windows: []RolloutWindow{{From: "00:00", To: "24:00"}}}},
+		"partition.taints[0].effect: ": {Partition: &Partition{Taints: []Taint{{Key: "a", Effect: "No"}}}},
+		"partition.priorityClasses: ":  {Partition: &Partition{PriorityClasses: &PriorityClasses{}}},
 	} {
 		if got := spec.Problems(); len(got) != 1 || !strings.HasPrefix(got[0], want) {
 			t.Errorf("%v, want %q", got, want)

@@ -12,7 +12,7 @@ type Probe struct {
 	Argv []string `json:"argv"`
 	// Silence is how long the program may report nothing before the agent assumes that it hangs and restarts it, such
 	// as "10s"; 30s when empty. Its last report is then no longer valid.
-	Silence string `json:"silence,omitempty"`
+	Silence string `json:"silence,omitempty" form:"duration"`
 }
 
 // ProbeProtocol is the version of the protocol between agent and probe program.

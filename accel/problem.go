@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,6 +15,17 @@ type Problem struct {
 	Message string `json:"message"`
 	// Tried lists what was tried before, in order, one sentence each.
 	Tried []string `json:"tried,omitempty"`
+	// Do says what to do, if the reason's remedy does not fit this cause.
+	Do string `json:"do,omitempty"`
+}
+
+// Remedy says what to do about the problem.
+func (p *Problem) Remedy() string { return cmp.Or(p.Do, p.Reason.Doc().Remedy) }
+
+// ToDo returns the problem with what to do about this cause.
+func (p *Problem) ToDo(format string, args ...any) *Problem {
+	p.Do = fmt.Sprintf(format, args...)
+	return p
 }
 
 // Error makes a Problem an error: "<message> (<Reason>)".

@@ -192,7 +192,7 @@ func hostReasons() []ReasonDoc {
 // driverReasons returns the reasons that concern kernel modules.
 func driverReasons() []ReasonDoc {
 	return []ReasonDoc{
-		{NoDriverSource, "No configured source has the driver for this kernel.", ActorOperator, "Install the driver or its source, or add a source to the definition; the message lists what was tried.", false},
+		{NoDriverSource, "No configured source has the driver for this kernel.", ActorOperator, "Install the driver or its source, or add a source to the definition or to `kinds.<kind>.driver.sources`.", false},
 		{SourceMissing, "The source tree for a build is missing.", ActorOperator, "Put the source at the named path.", false},
 		{SourceInvalid, "acceld cannot read how a source tree is built.", ActorVendor, "Correct the named line, or set `system: make` or `system: kbuild` for the source in the definition.", true},
 		{HeadersMissing, "The headers of the running kernel are not installed.", ActorOperator, "Install the named package.", false},

@@ -16,10 +16,10 @@ type Repair struct {
 	// for a person.
 	Attempts int `json:"attempts,omitempty"`
 	// Window is a time such as "12h"; "24h" when empty.
-	Window string `json:"window,omitempty"`
+	Window string `json:"window,omitempty" form:"duration"`
 	// Watch is how long a device stays withheld after the beginning of a reset, such as "5m"; not at all when empty. If
 	// it fails again in that time, no pod had it.
-	Watch string `json:"watch,omitempty"`
+	Watch string `json:"watch,omitempty" form:"duration"`
 	// NoExecute has the actions whose need ends the pods that have a device by a claim: its taint then has the effect
 	// NoExecute, and the control plane deletes them (feature gate DRADeviceTaints), whatever their disruption budget.
 	// While a policy limits repairs, that is never so with ResetDevice: acceld then evicts within the limits.
@@ -64,11 +64,11 @@ func (r Repair) Times() (attempts int, window time.Duration) {
 func (r Repair) Problems() []string {
 	var out []string
 	if !slices.Contains([]RepairReset{"", RepairNever, RepairIdle, RepairEvict, RepairDryRun}, r.Reset) {
-		out = append(out, fmt.Sprintf("reset: %q is not one of never, idle, evict, dryRun", r.Reset))
+		out = append(out, "reset: "+NotOneOf(r.Reset, "never", "idle", "evict", "dryRun"))
 	}
 	for i, a := range r.NoExecute {
 		if !slices.Contains(Actions(), a) {
-			out = append(out, fmt.Sprintf("noExecute[%d]: %q is not one of RestartWorkload, ResetDevice, Reboot, Service", i, a))
+			out = append(out, fmt.Sprintf("noExecute[%d]: %s", i, NotOneOf(a, "RestartWorkload", "ResetDevice", "Reboot", "Service")))
 		}
 	}
 	if r.By != "" {

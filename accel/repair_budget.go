@@ -27,7 +27,7 @@ type RepairBudget struct {
 	Breaker Portion `json:"breaker,omitempty"`
 	// Timeout is how long a node counts that repairs devices, such as "30m"; "1h" when empty. After that it may go on,
 	// and others may begin: its pods may have disruption budgets that never let them go.
-	Timeout string `json:"timeout,omitempty"`
+	Timeout string `json:"timeout,omitempty" form:"duration"`
 	// Windows are the times in which nodes may begin; empty means always.
 	Windows []RolloutWindow `json:"windows,omitempty"`
 	// Paused keeps further nodes from beginning.

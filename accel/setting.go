@@ -127,7 +127,7 @@ func (s Setting) Text(v SettingValue) (string, error) {
 	n, err := strconv.ParseFloat(string(v), 64)
 	switch {
 	case !s.numeric():
-		return "", fmt.Errorf("%.80q is not one of %s", string(v), words)
+		return "", errors.New(NotOneOf(string(v), slices.Sorted(maps.Keys(s.Values))...))
 	case (err != nil || math.IsNaN(n) || math.IsInf(n, 0)) && words == "":
 		return "", fmt.Errorf("%.80q is not a number", string(v))
 	case err != nil || math.IsNaN(n) || math.IsInf(n, 0):
@@ -229,7 +229,7 @@ func (s Setting) problems(program bool) (out []string) {
 		bad("file: is needed, because the kind has no probe program")
 	}
 	if !slices.Contains([]SettingNeeds{"", SettingNeedsIdle, SettingNeedsReset}, s.Needs) {
-		bad("needs: %q is not one of idle, reset", s.Needs)
+		bad("needs: %s", NotOneOf(s.Needs, SettingNeedsIdle, SettingNeedsReset))
 	}
 	if s.Needs == SettingNeedsReset && s.File != "" {
 		bad("needs: only a probe program can tell what takes effect after a reset")
@@ -297,7 +297,7 @@ func (k KindConfig) settings(def *Definition) (all []Setting, misfit string) {
 	for _, name := range slices.Sorted(maps.Keys(k.Settings)) {
 		i := slices.IndexFunc(all, func(s Setting) bool { return s.Name == name })
 		if i < 0 {
-			return nil, fmt.Sprintf("settings.%s: the definition has no such setting%s", name, settingNames(all))
+			return nil, fmt.Sprintf("settings.%s: the definition has no such setting%s", name, settingNames(name, all))
 		}
 		if _, err := all[i].Text(k.Settings[name]); err != nil {
 			return nil, fmt.Sprintf("settings.%s: %v", name, err)
@@ -307,7 +307,7 @@ func (k KindConfig) settings(def *Definition) (all []Setting, misfit string) {
 	return all, ""
 }
 
-func settingNames(all []Setting) string {
+func settingNames(word string, all []Setting) string {
 	var names []string
 	for _, s := range all {
 		names = append(names, s.Name)
@@ -315,5 +315,5 @@ func settingNames(all []Setting) string {
 	if names == nil {
 		return ""
 	}
-	return " (there are: " + strings.Join(names, ", ") + ")"
+	return thereAre(word, names)
 }

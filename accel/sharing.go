@@ -137,8 +137,12 @@ var resourceName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z](
 func ResourceProblem(name string) string {
 	domain, last, _ := strings.Cut(name, "/")
 	switch {
+	case name == "":
+		return "is missing: write a domain and a name, such as example.com/npu"
+	case !strings.Contains(name, "/"):
+		return fmt.Sprintf("%.80q has no domain: write it in front with a slash, such as example.com/%.80[1]s", name)
 	case !resourceName.MatchString(name):
-		return fmt.Sprintf("%q is not of the form %s", name, strings.Trim(resourceName.String(), "^$"))
+		return fmt.Sprintf("%.320q is not a domain in lower case, a slash and a name, such as example.com/npu", name)
 	case len(last) > 63 || len(domain) > 253:
 		return fmt.Sprintf("%q is longer than 63 characters after the domain, or 253 in it", name)
 	case domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"):

@@ -2,6 +2,7 @@ package accel
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"reflect"
@@ -88,6 +89,25 @@ func sourceRows() []sourceRow {
 	}
 }
 
+// meantType says which of some types was probably meant. People call them by what is in them, too.
+func meantType(word string, which func(sourceRow) bool) string {
+	called := map[string]SourceType{
+		"registry": SourceOCI, "image": SourceOCI, "container": SourceOCI, "docker": SourceOCI, "artifact": SourceOCI,
+		"source": SourceBuild, "compile": SourceBuild, "dkms": SourceBuild, "make": SourceBuild, "file": SourceBundle,
+		"directory": SourceBundle, "deb": SourcePackages, "rpm": SourcePackages, "apt": SourcePackages, "dnf": SourcePackages,
+		"package": SourcePackages, "distro": SourceDistribution, "runfile": SourceArchive, "tar": SourceArchive,
+	}
+	names := strings.Split(sourceNames(which), ", ")
+	if near := DidYouMean(word, names); near != "" {
+		return near
+	}
+	meant := called[Nearest(word, slices.Sorted(maps.Keys(called)))]
+	if !slices.Contains(names, string(meant)) {
+		return ""
+	}
+	return fmt.Sprintf(": did you mean %q?", meant)
+}
+
 // row returns the row of a type; ok is false for an unknown type.
 func (t SourceType) row() (r sourceRow, ok bool) {
 	for _, r := range sourceRows() {
@@ -110,8 +130,11 @@ func (t SourceType) Prebuilt() bool {
 	return r.prebuilt
 }
 
-// PrebuiltSources lists the prebuilt types for people: "oci, bundle".
-func PrebuiltSources() string { return sourceNames(func(r sourceRow) bool { return r.prebuilt }) }
+// NotPrebuilt says that a type is none of those whose drivers somebody else built, and which was probably meant.
+func NotPrebuilt(t SourceType) string {
+	prebuilt := func(r sourceRow) bool { return r.prebuilt }
+	return fmt.Sprintf("%q is not one of %s%s", t, sourceNames(prebuilt), meantType(string(t), prebuilt))
+}
 
 func sourceNames(which func(sourceRow) bool) string {
 	var out []string
@@ -137,7 +160,7 @@ func (s Source) set() []string {
 }
 
 // Problems returns the errors in a source of kernel modules as it is configured, each sentence beginning with the
-// field; none if it is usable. Templates are parsed, not filled.
+// field; none if it is usable. Templates are filled with the facts of an invented machine.
 func (s Source) Problems() []string {
 	return s.problems(func(r sourceRow) bool { return r.modules })
 }
@@ -161,7 +184,7 @@ func (s Source) problems(fits func(sourceRow) bool) []string {
 		return out
 	}
 	if !known || !fits(row) {
-		bad("type: %q is not one of %s", s.Type, sourceNames(fits))
+		bad("type: %q is not one of %s%s", s.Type, sourceNames(fits), meantType(string(s.Type), fits))
 		return out
 	}
 	if row.problems != nil {
@@ -175,7 +198,7 @@ func (s Source) problems(fits func(sourceRow) bool) []string {
 	// A template may choose between paths, so it may begin with an action.
 	needsPath := slices.Contains(row.fields, "path") && (s.URL == "" || s.Path != "")
 	if needsPath && !path.IsAbs(s.Path) && !strings.HasPrefix(s.Path, "{{") {
-		bad("path: %q is not an absolute path", s.Path)
+		bad("path: %q is not an absolute path: begin it with a slash", s.Path)
 	}
 	if s.Digest != "" && !regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(s.Digest) {
 		bad("digest: %q is not sha256: and 64 hexadecimal digits", s.Digest)
@@ -194,8 +217,8 @@ func (s Source) problems(fits func(sourceRow) bool) []string {
 		s.Needs[i].OptionalPackages = slices.Clone(n.OptionalPackages)
 	}
 	templates(reflect.ValueOf(&s).Elem(), "", "", func(_ TemplateKind, field, text string) string {
-		if _, err := ParseTemplate(field, text); err != nil {
-			bad("%s: %v", field, err)
+		if problem := TemplateProblem(text, false); problem != "" {
+			bad("%s: %s", field, problem)
 		}
 		return text
 	})
@@ -206,7 +229,7 @@ func (s Source) problems(fits func(sourceRow) bool) []string {
 func (s Source) buildProblems() []string {
 	var out []string
 	if !slices.Contains([]BuildSystem{"", BuildKbuild, BuildMake, BuildDKMS}, s.System) {
-		out = append(out, fmt.Sprintf("system: %q is not one of kbuild, make, dkms", s.System))
+		out = append(out, "system: "+NotOneOf(s.System, BuildKbuild, BuildMake, BuildDKMS))
 	}
 	if len(s.Needs) > 0 && s.Image == "" {
 		out = append(out, "needs: are for a build in an image, and no image is set")
@@ -245,7 +268,7 @@ func (s Source) ImageName() string {
 func keyProblems(keys []string) (out []string) {
 	for i, k := range keys {
 		if !path.IsAbs(k) {
-			out = append(out, fmt.Sprintf("keys[%d]: %q is not an absolute path", i, k))
+			out = append(out, fmt.Sprintf("keys[%d]: %q is not an absolute path: begin it with a slash", i, k))
 		}
 	}
 	return out
@@ -304,7 +327,7 @@ func (s Source) packagesProblems() []string { return s.PackageSet().problems() }
 func (s PackageSet) problems() []string {
 	var out []string
 	if s.Format != "deb" && s.Format != "rpm" {
-		out = append(out, fmt.Sprintf("format: %q is not one of deb, rpm", s.Format))
+		out = append(out, "format: "+NotOneOf(s.Format, "deb", "rpm"))
 	}
 	if len(s.Packages) == 0 {
 		out = append(out, "packages: at least one is needed")
@@ -361,7 +384,7 @@ func (s Source) registryProblems() []string {
 	}
 	for _, f := range []struct{ field, value string }{{"ca", s.CA}, {"credentials", s.Credentials}} {
 		if f.value != "" && !path.IsAbs(f.value) {
-			bad("%s: %q is not an absolute path", f.field, f.value)
+			bad("%s: %q is not an absolute path: begin it with a slash", f.field, f.value)
 		}
 	}
 	if s.Proxy != "" {

@@ -22,7 +22,7 @@ func TestSourceProblems(t *testing.T) {
 		{"local registry", func(s *Source) { s.Image = "localhost/driver" }, ""},
 		{"no registry", func(s *Source) { s.Image = "driver" }, `image: "driver" names no registry`},
 		{"no image", func(s *Source) { s.Image = "" }, `image: "" names no registry`},
-		{"template", func(s *Source) { s.Image = "registry.example/x:{{" }, "image: template"},
+		{"template", func(s *Source) { s.Image = "registry.example/x:{{" }, "image: not a template"},
 		{"path", func(s *Source) { s.Path = "/x" }, "path: means nothing for a source of type oci"},
 		{"mirror", func(s *Source) {
 			s.Mirrors = []string{"a.example", "https://x"}
@@ -77,7 +77,7 @@ func TestSourceProblems(t *testing.T) {
 		}, `needs[0].format: "zip" is not one of deb, rpm`},
 		{"template of needs", func(s *Source) {
 			*s = needing(func(p *PackageSet) { p.Packages = []string{"linux-headers-{{"} })
-		}, "needs[0].packages[0]: template"},
+		}, "needs[0].packages[0]: not a template"},
 		{"push of a build", func(s *Source) {
 			s.Type, s.Path, s.Push = SourceBuild, "/src", true
 		}, "push: means nothing for a source of type build"},
@@ -92,7 +92,7 @@ func TestSourceProblems(t *testing.T) {
 		}, "system: means nothing"},
 		{"make", func(s *Source) {
 			*s = Source{Type: SourceBuild, Path: "/src", Make: []string{"A={{"}}
-		}, "make[0]: template"},
+		}, "make[0]: not a template"},
 		{"bundle", func(s *Source) { *s = Source{Type: SourceBundle, Path: "/media/b.tar", Keys: []string{"/k"}} }, ""},
 		{"bundle with a registry", func(s *Source) {
 			*s = Source{Type: SourceBundle, Path: "/b.tar", Push: true}

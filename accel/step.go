@@ -14,8 +14,10 @@ const (
 // ends the attempt, and the next attempt starts again with the first step, so steps must be repeatable. The steps in
 // After run again when the agent starts and when another driver is loaded.
 type StateSteps struct {
+	// Before are the steps that run before the state can be reached.
 	Before []CustomStep `json:"before,omitempty"`
-	After  []CustomStep `json:"after,omitempty"`
+	// After are the steps that run once it is reached.
+	After []CustomStep `json:"after,omitempty"`
 }
 
 // At returns the steps for one moment.
@@ -34,7 +36,7 @@ type CustomStep struct {
 	// holds.
 	When string `json:"when,omitempty" template:"runtime"`
 	// Timeout is how long the step may take; "30s" when empty.
-	Timeout string `json:"timeout,omitempty"`
+	Timeout string `json:"timeout,omitempty" form:"duration"`
 	// Run runs a program of the host; SRO's custom steps did this with containers.
 	Run *RunStep `json:"run,omitempty" privileged:"runs a program"`
 	// Wait waits until something exists or is ready.
@@ -83,7 +85,8 @@ type ValidateStep struct {
 	// Argv is like in RunStep; the program must exit with 0. If an argument contains {{.Address}}, the program runs
 	// once for each accelerator that is present, all at once.
 	Argv []string `json:"argv,omitempty" template:"runtime" privileged:"runs a program"`
-	User string   `json:"user,omitempty"`
+	// User is the user that the program runs as; root when empty.
+	User string `json:"user,omitempty"`
 	// Output is a regular expression (RE2) that must match somewhere in the output (its first MiB, trimmed);
 	// empty accepts any output.
 	Output string `json:"output,omitempty" template:"runtime"`

@@ -30,7 +30,7 @@ func (t Trust) Problems() []string {
 	bad := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for i, k := range t.Keys {
 		if !path.IsAbs(k) {
-			bad("keys[%d]: %q is not an absolute path", i, k)
+			bad("keys[%d]: %q is not an absolute path: begin it with a slash", i, k)
 		}
 	}
 	for i, id := range t.Identities {
@@ -38,7 +38,7 @@ func (t Trust) Problems() []string {
 			bad("identities[%d].name: is empty", i)
 		}
 		if !path.IsAbs(id.Authority) {
-			bad("identities[%d].authority: %q is not an absolute path", i, id.Authority)
+			bad("identities[%d].authority: %q is not an absolute path: begin it with a slash", i, id.Authority)
 		}
 	}
 	if t.Require && len(t.Keys) == 0 && len(t.Identities) == 0 {

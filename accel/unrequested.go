@@ -44,7 +44,7 @@ const maxBeside = 16
 func (u Unrequested) Problems() []string {
 	var out []string
 	if !slices.Contains([]UnrequestedReport{"", ReportAll, ReportContainers, ReportNone}, u.Report) {
-		out = append(out, fmt.Sprintf("report: %q is not one of all, containers, none", u.Report))
+		out = append(out, "report: "+NotOneOf(u.Report, "all", "containers", "none"))
 	}
 	if len(u.Beside) > maxBeside {
 		out = append(out, fmt.Sprintf("beside: there are %d, at most %d", len(u.Beside), maxBeside))

@@ -100,7 +100,8 @@ func Run(ctx context.Context, o Options) *accel.Problem {
 	}
 	h, err := host.New(o.HostRoot)
 	if err != nil {
-		return accel.Problemf(accel.ConfigInvalid, "%v", err)
+		return accel.Problemf(accel.ConfigInvalid, "%v", err).ToDo(
+			"Name the directory that holds the host's root file system with --host-root.")
 	}
 	feed, unread := NewPolicyFeed(h, config)
 	o.Policies = feed

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/yaml"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/yamlfile"
 )
 
 // Config is the agent's configuration, validated. See docs/config.yaml for the annotated file.
@@ -81,6 +81,8 @@ type Config struct {
 	StoreEntries, StoreMiB int
 	// Kinds overrides definitions, by kind.
 	Kinds map[string]accel.KindConfig
+	// Places are the lines of the file.
+	Places yamlfile.Places
 }
 
 // BuildConfig limits what one build of a driver may use.
@@ -101,81 +103,56 @@ func (b BuildConfig) MemoryBytes(total int64) int64 {
 	return b.Memory
 }
 
-// rawConfig is the file. Unknown fields are errors: a misspelt option that does nothing is worse than none.
-type rawConfig struct {
-	Node       string `json:"node,omitempty"`
-	Kubernetes struct {
-		Enabled     string           `json:"enabled,omitempty"`
-		Kubeconfig  string           `json:"kubeconfig,omitempty"`
-		Allocation  accel.Allocation `json:"allocation,omitempty"`
-		Policies    string           `json:"policies,omitempty"`
-		Maintenance string           `json:"maintenance,omitempty"`
-
-		TaintOnRegression string `json:"taintOnRegression,omitempty"`
-		ListAttributes    string `json:"listAttributes,omitempty"`
-	} `json:"kubernetes,omitzero"`
-	Policies struct {
-		Definitions accel.PolicyTrust `json:"definitions,omitempty"`
-	} `json:"policies,omitzero"`
-	Endpoint struct {
-		Listen     *string      `json:"listen,omitempty"`
-		Hosts      []string     `json:"hosts,omitempty"`
-		Socket     string       `json:"socket,omitempty"`
-		Compatible []string     `json:"compatible,omitempty"`
-		Remote     RemoteConfig `json:"remote,omitzero"`
-	} `json:"endpoint,omitzero"`
-	Runtime struct {
-		Hook    *bool  `json:"hook,omitempty"`
-		CDI     *bool  `json:"cdi,omitempty"`
-		Edit    string `json:"edit,omitempty"`
-		Restart string `json:"restart,omitempty"`
-	} `json:"runtime,omitzero"`
-	Definitions  string `json:"definitions,omitempty"`
-	StateDir     string `json:"stateDir,omitempty"`
-	LogLevel     string `json:"logLevel,omitempty"`
-	Resync       string `json:"resync,omitempty"`
-	SampleEvery  string `json:"sampleEvery,omitempty"`
-	LoadTimeout  string `json:"loadTimeout,omitempty"`
-	BuildTimeout string `json:"buildTimeout,omitempty"`
-	Build        struct {
-		Jobs      int    `json:"jobs,omitempty"`
-		Memory    string `json:"memory,omitempty"`
-		CPUWeight *int   `json:"cpuWeight,omitempty"`
-	} `json:"build,omitzero"`
-	Prebuilt []accel.Source `json:"prebuilt,omitempty"`
-	Mirrors  accel.Mirrors  `json:"mirrors,omitempty"`
-	Trust    accel.Trust    `json:"trust,omitzero"`
-	Store    struct {
-		Entries *int `json:"entries,omitempty"`
-		MiB     int  `json:"mib,omitempty"`
-	} `json:"store,omitzero"`
-	Kinds map[string]accel.KindConfig `json:"kinds,omitempty"`
-}
+// defaultDefinitions is the directory of definitions if the file names none. It may be missing.
+const defaultDefinitions = "/etc/acceld/definitions.d"
 
 // ParseConfig reads a configuration file's bytes; name is for messages. Empty bytes give the defaults.
 func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
-	var raw rawConfig
-	if err := yaml.UnmarshalStrict(data, &raw); err != nil {
-		text := strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: ")
-		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot read %q: %s", name, text)
+	d, empty, faults := yamlfile.One(data)
+	var c Config
+	switch {
+	case empty:
+		c, faults = ConfigFile{}.config(nil)
+	case len(faults) == 0:
+		c, faults = CheckConfig(d)
 	}
+	if len(faults) > 0 {
+		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot use %q: %s", name, yamlfile.Join(faults))
+	}
+	return c, nil
+}
+
+// CheckConfig reads a document as a configuration, and returns everything that is wrong with it.
+func CheckConfig(d yamlfile.Document) (Config, []yamlfile.Fault) {
+	var raw ConfigFile
+	places, faults := d.Read(&raw)
+	if len(faults) > 0 {
+		return Config{}, faults
+	}
+	return raw.config(places)
+}
+
+// config validates the file.
+func (raw ConfigFile) config(places yamlfile.Places) (Config, []yamlfile.Fault) {
+	var faults []yamlfile.Fault
 	c := Config{
-		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: switched(cmp.Or(raw.Kubernetes.Enabled, "auto")),
+		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: string(cmp.Or(raw.Kubernetes.Enabled, "auto")),
 		Allocation: raw.Kubernetes.Allocation,
 		Listen:     "127.0.0.1:9480", Socket: cmp.Or(raw.Endpoint.Socket, "/run/acceld/acceld.sock"),
-		Definitions: cmp.Or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: cmp.Or(raw.StateDir, "/var/lib/acceld"),
+		Definitions: cmp.Or(raw.Definitions, defaultDefinitions), StateDir: cmp.Or(raw.StateDir, "/var/lib/acceld"),
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
 		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
 		LogLevel: cmp.Or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Trust: raw.Trust, Kinds: raw.Kinds,
 		Mirrors:     raw.Mirrors,
-		Policies:    switched(raw.Kubernetes.Policies) != "off",
-		Maintenance: switched(raw.Kubernetes.Maintenance) != "off",
+		Policies:    raw.Kubernetes.Policies != "off",
+		Maintenance: raw.Kubernetes.Maintenance != "off",
 
-		TaintOnRegression: switched(raw.Kubernetes.TaintOnRegression) == "on",
-		ListAttributes:    switched(raw.Kubernetes.ListAttributes) == "on",
+		TaintOnRegression: raw.Kubernetes.TaintOnRegression == "on",
+		ListAttributes:    raw.Kubernetes.ListAttributes == "on",
 
-		PolicyTrust: accel.PolicyTrust(switched(string(cmp.Or(raw.Policies.Definitions, accel.PolicyTrustData)))),
+		PolicyTrust: cmp.Or(accel.PolicyTrust(raw.Policies.Definitions), accel.PolicyTrustData),
 		Compatible:  raw.Endpoint.Compatible, Hosts: raw.Endpoint.Hosts, Remote: raw.Endpoint.Remote,
+		Places: places,
 	}
 	c.Build.Jobs, c.Build.CPUWeight = raw.Build.Jobs, 20
 	if raw.Build.CPUWeight != nil {
@@ -191,10 +168,10 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		}
 	}
 	var errs []error
-	errs = append(errs, oneOf("kubernetes.policies", cmp.Or(switched(raw.Kubernetes.Policies), "on"), "on, off"),
-		oneOf("kubernetes.maintenance", cmp.Or(switched(raw.Kubernetes.Maintenance), "on"), "on, off"),
-		oneOf("kubernetes.taintOnRegression", cmp.Or(switched(raw.Kubernetes.TaintOnRegression), "off"), "on, off"),
-		oneOf("kubernetes.listAttributes", cmp.Or(switched(raw.Kubernetes.ListAttributes), "off"), "on, off"))
+	errs = append(errs, oneOf("kubernetes.policies", string(cmp.Or(raw.Kubernetes.Policies, "on")), "on, off"),
+		oneOf("kubernetes.maintenance", string(cmp.Or(raw.Kubernetes.Maintenance, "on")), "on, off"),
+		oneOf("kubernetes.taintOnRegression", string(cmp.Or(raw.Kubernetes.TaintOnRegression, "off")), "on, off"),
+		oneOf("kubernetes.listAttributes", string(cmp.Or(raw.Kubernetes.ListAttributes, "off")), "on, off"))
 	for _, d := range []struct {
 		field, text, otherwise string
 		into                   *time.Duration
@@ -205,11 +182,11 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		{"buildTimeout", raw.BuildTimeout, "30m", &c.BuildTimeout},
 	} {
 		v, err := time.ParseDuration(cmp.Or(d.text, d.otherwise))
-		if err == nil && v < time.Second {
-			err = errors.New("must be at least 1s")
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", d.field, err))
+		switch {
+		case err != nil:
+			errs = append(errs, errors.New(d.field+": "+accel.NotATime(d.text, d.otherwise)))
+		case v < time.Second:
+			errs = append(errs, errors.New(d.field+": must be at least 1s"))
 		}
 		*d.into = v
 	}
@@ -217,30 +194,25 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 	if c.Build.Memory, err = parseMemory(cmp.Or(raw.Build.Memory, "80%")); err != nil {
 		errs = append(errs, fmt.Errorf("build.memory: %w", err))
 	}
-	if err := errors.Join(append(errs, c.check()...)...); err != nil {
-		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot use %q: %s", name,
-			strings.ReplaceAll(err.Error(), "\n", "; "))
+	for _, err := range append(errs, c.check()...) {
+		if err != nil {
+			faults = append(faults, yamlfile.FaultOf(err.Error()))
+		}
 	}
-	return c, nil
+	return c, places.Locate(faults)
 }
 
-// switched returns the word as it was written: YAML 1.1 reads an unquoted on or off as true or false.
-func switched(word string) string {
-	switch word {
-	case "true":
-		return "on"
-	case "false":
-		return "off"
-	}
-	return word
+// at returns what was found later about a field, "<field>: <sentence>", with the field's line in the file.
+func (c Config) at(text string) string {
+	return yamlfile.Join(c.Places.Locate([]yamlfile.Fault{yamlfile.FaultOf(text)}))
 }
 
 // oneOf returns an error if an option has none of the values in a list such as "on, off", and otherwise nil.
 func oneOf(option, value, values string) error {
-	if slices.Contains(strings.Split(values, ", "), value) {
-		return nil
+	if text := accel.NotOneOf(value, strings.Split(values, ", ")...); text != "" {
+		return fmt.Errorf("%s: %s", option, text)
 	}
-	return fmt.Errorf("%s: %q is not one of %s", option, value, values)
+	return nil
 }
 
 // check returns what is wrong with the values of c, among nils.
@@ -259,7 +231,7 @@ func (c Config) check() []error {
 		{"stateDir", c.StateDir}, {"definitions", c.Definitions}, {"endpoint.socket", c.Socket},
 	} {
 		if !path.IsAbs(p.value) {
-			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", p.field, p.value))
+			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path: begin it with a slash", p.field, p.value))
 		}
 	}
 	if c.Build.CPUWeight < 1 || c.Build.CPUWeight > 10000 {
@@ -280,8 +252,8 @@ func (c Config) check() []error {
 		host, _, err := net.SplitHostPort(c.Listen)
 		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
 			errs = append(errs,
-				fmt.Errorf("endpoint.listen: %q is not a loopback address with a port, such as 127.0.0.1:9480",
-					c.Listen))
+				fmt.Errorf("endpoint.listen: %q is not a loopback address with a port, such as 127.0.0.1:9480; for "+
+					"scrapers on other machines set endpoint.remote.listen, which needs TLS and says who may ask", c.Listen))
 		}
 	}
 	errs = append(errs, c.Remote.check()...)
@@ -297,8 +269,7 @@ func (c Config) check() []error {
 				"what is unsigned; push signed drivers with `acceld driver build --push --sign-key`", i))
 		}
 		if !s.Type.Prebuilt() {
-			errs = append(errs, fmt.Errorf("prebuilt[%d].type: %q is not one of %s", i, s.Type,
-				accel.PrebuiltSources()))
+			errs = append(errs, fmt.Errorf("prebuilt[%d].type: %s", i, accel.NotPrebuilt(s.Type)))
 			continue
 		}
 		for _, text := range s.Problems() {
@@ -344,8 +315,9 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 	for _, name := range slices.Sorted(maps.Keys(c.Kinds)) {
 		_, ok := defs[name]
 		if !ok {
-			return nil, accel.Problemf(accel.ConfigInvalid, "kinds.%s: no definition has this kind (known: %s)", name,
-				strings.Join(slices.Sorted(maps.Keys(defs)), ", "))
+			known := slices.Sorted(maps.Keys(defs))
+			return nil, accel.Problemf(accel.ConfigInvalid, "kinds.%s: no definition has this kind (known: %s)%s", name,
+				strings.Join(known, ", "), accel.DidYouMean(name, known))
 		}
 		k := c.Kinds[name]
 		if k.Enabled != nil && !*k.Enabled {

@@ -45,7 +45,7 @@ func (c RemoteConfig) check() []error {
 		{".certificate", c.Certificate}, {".key", c.Key}, {".clientCA", c.ClientCA},
 	} {
 		if f.value != "" && !path.IsAbs(f.value) {
-			wrong(f.field, "%q is not an absolute path", f.value)
+			wrong(f.field, "%q is not an absolute path: begin it with a slash", f.value)
 		}
 	}
 	if c.ClientCA == "" && !c.Tokens {

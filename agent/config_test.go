@@ -23,7 +23,7 @@ func TestReferenceConfigHoldsTheDefaults(t *testing.T) {
 		t.Fatal(problem)
 	}
 	want, _ := ParseConfig("nothing", nil)
-	got.Kinds, got.Prebuilt = nil, nil // the parts that have no default
+	got.Kinds, got.Prebuilt, got.Places = nil, nil, nil // the parts that have no default
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("docs/config.yaml differs from the defaults (-defaults +file):\n%s", diff)
 	}
@@ -143,12 +143,12 @@ func TestConfigSwitch(t *testing.T) {
 func TestConfigRefusals(t *testing.T) {
 	for _, c := range []struct{ name, text, says string }{
 		{"unknown field", "nodde: a", `unknown field "nodde"`},
-		{"duplicate key", "node: a\nnode: b", "already set"},
+		{"duplicate key", "node: a\nnode: b", "line 2: node: is there twice"},
 		{"not yaml", "node: [", "did not find"},
 		{"wrong type", "resync: [1]", "resync"},
 		{"word", "kubernetes: {taintOnRegression: always}", `kubernetes.taintOnRegression: "always"`},
-		{"duration", "resync: soon", `resync: time: invalid duration "soon"`},
 		{"neither on nor off", "kubernetes: {listAttributes: auto}", `kubernetes.listAttributes: "auto" is not one of on, off`},
+		{"duration", "resync: soon", `resync: "soon" is not a time such as 5m`},
 		{"too short", "sampleEvery: 10ms", "sampleEvery: must be at least 1s"},
 		{"reachable from outside", "endpoint: {listen: '0.0.0.0:9480'}", "not a loopback address"},
 		{"remote without address", "endpoint: {remote: {tokens: true}}", "endpoint.remote.listen: is missing"},
@@ -177,7 +177,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"relative path", "stateDir: var", `stateDir: "var" is not an absolute path`},
 		{"allocation", "kubernetes: {allocation: DRA}", `kubernetes.allocation: "DRA" is not one of devicePlugin, dra`},
 		{"allocation of a kind", "kinds: {a: {allocation: both}}", `kinds.a.allocation: "both" is not one of`},
-		{"resource", "kinds: {a: {resource: npu}}", `kinds.a.resource: "npu" is not of the form`},
+		{"resource", "kinds: {a: {resource: npu}}", `line 1: kinds.a.resource: "npu" has no domain`},
 		{
 			"too few replicas", "kinds: {a: {sharing: {rename: true}}}",
 			"kinds.a.sharing.replicas: 0 is not from 1 to 256",
@@ -190,7 +190,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"maintenance", "kubernetes: {maintenance: maybe}", "kubernetes.maintenance: \"maybe\" is not one of on, off"},
 		{"condition", "kinds: {a: {ignoreConditions: [Ready]}}", `kinds.a.ignoreConditions[0]: "Ready" is not one of`},
 		{"switch", "kubernetes: {enabled: maybe}", "not one of auto, on, off"},
-		{"memory", "build: {memory: 90}", `build.memory: "90" is neither a share`},
+		{"memory", "build: {memory: 90}", `line 1: build.memory: 90 has no unit: write 90%`},
 		{"memory share", "build: {memory: 120%}", `build.memory: "120%" is not from`},
 		{"weight", "build: {cpuWeight: 0}", "build.cpuWeight: 0 is not from 1 to 10000"},
 		{"jobs", "build: {jobs: -1}", "build.jobs: -1"},

@@ -127,8 +127,8 @@ func pendingChanges(before, after Config) *accel.Problem {
 	was, is := reflect.ValueOf(before), reflect.ValueOf(after)
 	for i := range was.NumField() {
 		name := was.Type().Field(i).Name
-		if slices.Contains([]string{"Kinds", "Allocation", "PolicyTrust"}, name) {
-			continue // they are part of the definitions, which are taken over
+		if slices.Contains([]string{"Kinds", "Allocation", "PolicyTrust", "Places"}, name) {
+			continue // they are part of the definitions, which are taken over; lines mean nothing
 		}
 		if !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
 			names = append(names, strings.ToLower(name[:1])+name[1:])

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -76,7 +75,8 @@ type Setup struct {
 func Open(o SetupOptions) (*Setup, *accel.Problem) {
 	h, err := host.New(o.HostRoot)
 	if err != nil {
-		return nil, accel.Problemf(accel.ConfigInvalid, "%v", err)
+		return nil, accel.Problemf(accel.ConfigInvalid, "%v", err).ToDo(
+			"Name the directory that holds the host's root file system with --host-root.")
 	}
 	config, problem := ReadConfig(o.ConfigFile, o.ConfigNamed)
 	if problem != nil {
@@ -91,7 +91,7 @@ func Open(o SetupOptions) (*Setup, *accel.Problem) {
 		o.LogTo = io.Discard
 	}
 	s.Log = slog.New(slog.NewTextHandler(o.LogTo, &slog.HandlerOptions{Level: level}))
-	if s.Pages, problem = compatible(o.ConfigFile, o.Catalog.MetricPages(), config.Compatible); problem != nil {
+	if s.Pages, problem = compatible(o.ConfigFile, o.Catalog.MetricPages(), config); problem != nil {
 		return nil, problem
 	}
 	if s.Ledger, err = ledger.Open(h, config.StateDir, s.Log); err != nil {
@@ -99,7 +99,7 @@ func Open(o SetupOptions) (*Setup, *accel.Problem) {
 	}
 	if problem := s.define(o.Policies); problem != nil {
 		if problem.Reason == accel.ConfigInvalid { // from the overrides, which do not know their file
-			problem.Message = fmt.Sprintf("cannot use %q: %s", o.ConfigFile, problem.Message)
+			problem.Message = fmt.Sprintf("cannot use %q: %s", o.ConfigFile, config.at(problem.Message))
 		}
 		return nil, problem
 	}
@@ -120,19 +120,19 @@ func Open(o SetupOptions) (*Setup, *accel.Problem) {
 }
 
 // compatible returns the additional pages of metrics by their names in the configuration file.
-func compatible(file string, pages []accel.MetricPage, names []string) ([]accel.MetricPage, *accel.Problem) {
+func compatible(file string, pages []accel.MetricPage, config Config) ([]accel.MetricPage, *accel.Problem) {
 	var chosen []accel.MetricPage
 	var known []string
 	for _, p := range pages {
 		known = append(known, p.Name)
-		if slices.Contains(names, p.Name) {
+		if slices.Contains(config.Compatible, p.Name) {
 			chosen = append(chosen, p)
 		}
 	}
-	for _, name := range names {
+	for _, name := range config.Compatible {
 		if !slices.Contains(known, name) {
-			return nil, accel.Problemf(accel.ConfigInvalid, "cannot use %q: endpoint.compatible: %q is not one of %s",
-				file, name, strings.Join(known, ", "))
+			return nil, accel.Problemf(accel.ConfigInvalid, "cannot use %q: %s", file,
+				config.at("endpoint.compatible: "+accel.NotOneOf(name, known...)))
 		}
 	}
 	return chosen, nil

@@ -90,12 +90,12 @@ func assembled(t *testing.T, m *hosttest.Machine, config string) *Agent {
 
 // TestCompatible: an unknown page is refused with a list of the known ones.
 func TestCompatible(t *testing.T) {
-	if pages, problem := compatible("c.yaml", vendors.MetricPages(), []string{"gpu-operator"}); problem != nil ||
+	if pages, problem := compatible("c.yaml", vendors.MetricPages(), Config{Compatible: []string{"gpu-operator"}}); problem != nil ||
 		len(pages) != 1 {
 		t.Errorf("%v, %v", pages, problem)
 	}
-	_, problem := compatible("c.yaml", vendors.MetricPages(), []string{"dgcm"})
-	want := fmt.Sprintf("cannot use %q: endpoint.compatible: %q is not one of dcgm, gpu-operator", "c.yaml", "dgcm")
+	_, problem := compatible("c.yaml", vendors.MetricPages(), Config{Compatible: []string{"dgcm"}})
+	want := fmt.Sprintf("cannot use %q: endpoint.compatible: %q is not one of dcgm, gpu-operator: did you mean \"dcgm\"?", "c.yaml", "dgcm")
 	if problem == nil || problem.Reason != accel.ConfigInvalid || problem.Message != want {
 		t.Errorf("%v", problem)
 	}

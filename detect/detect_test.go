@@ -342,6 +342,44 @@ func TestTenThousandFunctions(t *testing.T) {
 	}
 }
 
+// What was not found out is unknown, and neither off nor none.
+func TestSecureBoot(t *testing.T) {
+	const variable = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  accel.Kernel
+	}{
+		"nothing": {nil, accel.Kernel{LockdownUnknown: true, SecureBootUnknown: true}},
+		"no EFI":  {map[string]string{"sys/firmware/acpi/x": ""}, accel.Kernel{LockdownUnknown: true}},
+		"EFI whose variables are not mounted": {
+			map[string]string{"sys/firmware/efi/systab": ""},
+			accel.Kernel{LockdownUnknown: true, SecureBootUnknown: true},
+		},
+		"EFI without the variable": {
+			map[string]string{"sys/firmware/efi/efivars/Boot0000": "x"}, accel.Kernel{LockdownUnknown: true},
+		},
+		"on":    {map[string]string{variable: "\x06\x00\x00\x00\x01"}, accel.Kernel{LockdownUnknown: true, SecureBoot: true}},
+		"off":   {map[string]string{variable: "\x06\x00\x00\x00\x00"}, accel.Kernel{LockdownUnknown: true}},
+		"short": {map[string]string{variable: "\x01"}, accel.Kernel{LockdownUnknown: true, SecureBootUnknown: true}},
+		"locked down": {
+			map[string]string{"sys/kernel/security/lockdown": "none [integrity] confidentiality", "sys/firmware/x": ""},
+			accel.Kernel{Lockdown: "integrity"},
+		},
+		"no lockdown": {
+			map[string]string{"sys/kernel/security/lsm": "capability", "sys/firmware/x": ""}, accel.Kernel{},
+		},
+	} {
+		k, _ := Kernel(machine(t, c.files))
+		got := accel.Kernel{
+			Lockdown: k.Lockdown, LockdownUnknown: k.LockdownUnknown, SecureBoot: k.SecureBoot,
+			SecureBootUnknown: k.SecureBootUnknown,
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 // An empty machine has only problems, and few of them.
 func TestEmptyMachine(t *testing.T) {
 	f := Detect(machine(t, nil), Options{Names: true})
@@ -349,7 +387,8 @@ func TestEmptyMachine(t *testing.T) {
 		t.Errorf("problems: %q", f.Problems)
 	}
 	f.Problems = nil
-	if diff := cmp.Diff(accel.Facts{}, f); diff != "" {
+	nothing := accel.Facts{Kernel: accel.Kernel{LockdownUnknown: true, SecureBootUnknown: true}}
+	if diff := cmp.Diff(nothing, f); diff != "" {
 		t.Errorf("facts of nothing: %s", diff)
 	}
 }

@@ -49,6 +49,7 @@ func InstalledKernel(h *host.Host, release string, running accel.Kernel) (accel.
 	}
 	k := accel.Kernel{
 		Release: release, Arch: running.Arch, Lockdown: running.Lockdown, SecureBoot: running.SecureBoot,
+		LockdownUnknown: running.LockdownUnknown, SecureBootUnknown: running.SecureBootUnknown,
 		SigEnforce: running.SigEnforce, NotRunning: true,
 	}
 	var problems []string

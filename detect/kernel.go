@@ -43,14 +43,22 @@ func Kernel(h *host.Host) (accel.Kernel, []string) {
 		a.note("cannot read the kernel's build id: %v", err)
 	}
 	k.Lockdown = bracketed(a.may(kernelLockdown))
+	// A kernel without lockdown has no such file, and neither has a directory where securityfs is not mounted.
+	k.LockdownUnknown = k.Lockdown == "" && !h.Exists(kernelLSM)
 	k.SigEnforce = a.may(sigEnforce) == "Y"
 	k.ModulesDisabled = a.may(procModulesDisabled) == "1"
 	// Four bytes of attributes, then the value (Documentation/filesystems/efivarfs.rst).
 	switch b, err := h.ReadBinary(secureBootVariable); {
 	case err == nil:
-		k.SecureBoot = len(b) == 5 && b[4] == 1
+		k.SecureBoot, k.SecureBootUnknown = len(b) == 5 && b[4] == 1, len(b) != 5
+		if k.SecureBootUnknown {
+			a.note("cannot tell whether secure boot is on: %s has %d bytes instead of 5", secureBootVariable, len(b))
+		}
 	case !errors.Is(err, fs.ErrNotExist):
+		k.SecureBootUnknown = true
 		a.note("cannot read whether secure boot is on: %v", err)
+	default: // without EFI there is no secure boot; with it, its variables are there
+		k.SecureBootUnknown = !h.Exists(sysFirmware) || h.Exists(efiFirmware) && !h.Exists(path.Dir(secureBootVariable))
 	}
 	k.Headers = headers(h, k.Release)
 	return k, a.problems

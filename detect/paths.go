@@ -14,7 +14,10 @@ const (
 	procModulesDisabled = "/proc/sys/kernel/modules_disabled"
 	kernelNotes         = "/sys/kernel/notes"
 	kernelLockdown      = "/sys/kernel/security/lockdown"
+	kernelLSM           = "/sys/kernel/security/lsm"
 	sigEnforce          = "/sys/module/module/parameters/sig_enforce"
+	sysFirmware         = "/sys/firmware"
+	efiFirmware         = "/sys/firmware/efi"
 	secureBootVariable  = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 	procDir = "/proc"

@@ -23,7 +23,7 @@ const (
 )
 
 // amountForm is what a quantity of a node or a device may look like. The library takes exponents that need forever.
-var amountForm = regexp.MustCompile(`^` + accel.AmountForm + `$`)
+var amountForm = regexp.MustCompile(`^(?:` + accel.AmountForm().Pattern + `)$`)
 
 // ReadNodes reads nodes and slices from YAML or JSON as kubectl prints them: objects, lists, and documents one after
 // the other. Objects of other kinds are ignored.

@@ -97,6 +97,9 @@ func verdict(v view) (page.Tone, string) {
 		total++
 		switch d.Health.State {
 		case accel.Healthy:
+			if d.Seen() == accel.HealthUnknown {
+				continue // its driver is missing, and nothing has told how it is
+			}
 			healthy++
 		case accel.Degraded:
 			degraded++
@@ -142,11 +145,14 @@ func hostSection(v view, idle []string) page.Node {
 	}
 	facts := []page.Node{
 		page.Fact("Kernel", strings.TrimSpace(f.Kernel.Release+" "+f.Kernel.Arch)),
-		page.Fact("Operating system", f.OS.Pretty), page.Fact("Lockdown", f.Kernel.Lockdown),
+		page.Fact("Operating system", f.OS.Pretty), page.Fact("Lockdown", lockdown(f.Kernel)),
 		page.Fact("Container runtime", strings.TrimSpace(f.Runtime.Name+" "+f.Runtime.Version+" "+f.Runtime.Endpoint)),
 		page.Fact("Kubelet", kubelet),
 	}
-	if f.Kernel.SecureBoot {
+	switch {
+	case f.Kernel.SecureBootUnknown:
+		facts = append(facts, page.Fact("Secure boot", "unknown"))
+	case f.Kernel.SecureBoot:
 		facts = append(facts, page.Fact("Secure boot", "on"))
 	}
 	if f.Kernel.Taint != 0 {
@@ -183,4 +189,12 @@ func title(v view, k string) string {
 		return def.Title
 	}
 	return k
+}
+
+// lockdown returns the lockdown of the kernel as far as it is known.
+func lockdown(k accel.Kernel) string {
+	if k.LockdownUnknown {
+		return "unknown"
+	}
+	return k.Lockdown
 }

@@ -57,7 +57,7 @@ func failure(f accel.Failure, now time.Time, tone page.Tone) page.Node {
 	doc := f.Reason.Doc()
 	box := page.El("div", page.Class("blocked", string(tone)),
 		page.El("p", page.Badge(tone, string(f.Reason)), page.Text(f.Message)),
-		page.El("p", page.Class("do"), page.Text(doc.Remedy)),
+		page.El("p", page.Class("do"), page.Text(f.Remedy())),
 	)
 	when := page.El("p", page.Class("faint", "small"), page.Text(doc.Sentence+" Who must act: "+string(doc.Actor)+"."))
 	if !f.Since.IsZero() {
@@ -206,13 +206,15 @@ func deviceRow(v view, d *device, now time.Time) page.TableRow {
 	}
 	tone := page.Bad
 	switch {
+	case d.Seen() == accel.HealthUnknown:
+		tone = page.Idle
 	case d.Health.State == accel.Healthy:
 		tone = page.Good
 	case d.Health.Usable():
 		tone = page.Busy
 	}
-	health := page.Row(page.Badge(tone, string(d.Health.State)))
-	if tone != page.Good {
+	health := page.Row(page.Badge(tone, d.Seen()))
+	if tone != page.Good && tone != page.Idle {
 		health.Add(page.El("p", page.El("b", page.Text(string(d.Health.Reason))),
 			page.Text(prefixed(": ", d.Health.Message)+" · "), page.Ago(now, d.Health.Since)))
 		if do := d.Remedy(); do != "" {

@@ -33,7 +33,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`Needs attention: example-npu, qemu-edu. 2 of 4 accelerators healthy.`,
+		`Needs attention: example-npu, qemu-edu. 1 of 4 accelerators healthy.`,
 		`HeadersMissing`, accel.HeadersMissing.Doc().Remedy, `It is tried again <time`, `>in 1 min</time>`,
 		`no entry for 6.12.9-1-lts`,
 		`left the bus`, `parity error`, `ml/train-0`, `<b>41.5 °C</b>`, `<b>7.0 GiB</b>`, `Example FPGA`,

@@ -184,6 +184,9 @@ func printable(s string) bool {
 	})
 }
 
+// UnnumberedMark follows the name of a missing node whose numbers are not known.
+const UnnumberedMark = " (no number: "
+
 // MadeNodes resolves nodes that are not in sysfs and that all devices share. Rows whose module is not live are left
 // out; missing names the rows whose numbers were not found.
 func (d Devices) MadeNodes(rows []accel.MadeNode) (nodes []Node, missing []string) {
@@ -202,6 +205,7 @@ func (d Devices) madeNodes(base, address string, rows []accel.MadeNode) (nodes [
 			majors = d.characterMajors()
 		}
 		major, known := uint32(0), false
+		why := "its driver has registered no " + strings.Join(row.Majors, " or ") + " in /proc/devices"
 		for _, name := range row.Majors {
 			if major, known = majors[name]; known {
 				break
@@ -212,11 +216,11 @@ func (d Devices) madeNodes(base, address string, rows []accel.MadeNode) (nodes [
 			text, _ := d.AttributeAt(base, address, row.MinorFrom) // on an error, text is no number
 			var err error
 			if minor, err = strconv.ParseUint(text, 10, 20); err != nil { // MINORBITS, include/linux/kdev_t.h
-				known = false
+				known, why = false, "the device does not tell it"
 			}
 		}
 		if !known {
-			missing = append(missing, row.Path)
+			missing = append(missing, strings.ReplaceAll(row.Path, "{{.Number}}", "N")+UnnumberedMark+why+")")
 			continue
 		}
 		mode, err := strconv.ParseUint(cmp.Or(row.Mode, "0666"), 8, 32)

@@ -80,16 +80,16 @@ func TestDeviceNodes(t *testing.T) {
 		},
 		{
 			"made, a block device's major", made("/dev/x", accel.MadeNode{Majors: []string{"gpu-disk"}}), nil,
-			[]string{"/dev/x"},
+			[]string{"/dev/x (no number: its driver has registered no gpu-disk in /proc/devices)"},
 		},
 		{"made, no such line", made("/dev/x", accel.MadeNode{
 			Majors:    []string{"gpu"},
 			MinorFrom: "/proc/driver/gpu/{{.Address}}/information#Minor",
-		}), nil, []string{"/dev/x"}},
+		}), nil, []string{"/dev/x (no number: the device does not tell it)"}},
 		{"made, not a number", made("/dev/x", accel.MadeNode{
 			Majors:    []string{"gpu"},
 			MinorFrom: "/proc/driver/gpu/{{.Address}}/information#Model",
-		}), nil, []string{"/dev/x"}},
+		}), nil, []string{"/dev/x (no number: the device does not tell it)"}},
 		{
 			"made, its module not there", made("/dev/x", accel.MadeNode{Majors: []string{"gpu"}, Module: "gpu_extra"}),
 			nil, nil,

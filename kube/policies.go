@@ -19,6 +19,12 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
+// PolicyKind and PolicyVersion are the kind and the API version of policies.
+const (
+	PolicyKind    = "AcceleratorPolicy"
+	PolicyVersion = "acceld.dev/v1alpha1"
+)
+
 // PoliciesPath is the path of policies in the API.
 const PoliciesPath = "/apis/acceld.dev/v1alpha1/acceleratorpolicies"
 

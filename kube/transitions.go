@@ -54,7 +54,7 @@ func transitions(from, to accel.Machine) []news {
 
 // warning reports a problem, and what to do about it.
 func warning(p accel.Problem, format string, args ...any) news {
-	return news{true, string(p.Reason), shorten(fmt.Sprintf(format, args...) + ". " + p.Reason.Doc().Remedy)}
+	return news{true, string(p.Reason), shorten(fmt.Sprintf(format, args...) + ". " + p.Remedy())}
 }
 
 // upgradeNews reports that an upgrade is requested, cannot continue, or is done.

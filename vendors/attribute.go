@@ -49,7 +49,7 @@ func (c *checker) health(field string, h accel.HealthSource) {
 
 // metric checks an attribute that holds a number.
 func (c *checker) metric(field string, m accel.MetricSource) {
-	c.matches(field+".name", m.Name, `[a-z_]+`)
+	c.matches(field+".name", m.Name, metricForm())
 	c.attribute(field+".file", m.File)
 	c.part(field+".match", m.Match)
 	optional(c, field+".combine", m.Combine, accel.Combines()...)

@@ -17,10 +17,10 @@ func (c *checker) check(t accel.Check) {
 	}
 	oneOf(c, "check.program.api", p.API, "cuda", "opencl")
 	if p.Library != "" {
-		c.matches("check.program.library", p.Library, libraryForm)
+		c.matches("check.program.library", p.Library, libraryForm())
 	}
 	c.duration("check.program.timeout", p.Timeout)
 	for i, v := range p.Env {
-		c.matches(at("check.program.env", i), v, envForm)
+		c.matches(at("check.program.env", i), v, envForm())
 	}
 }

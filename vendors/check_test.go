@@ -22,8 +22,8 @@ func TestCheckFaults(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{"opencl", "hip", `check.program.api: "hip" is not one of cuda, opencl`},
 		{"    api: opencl\n", "", `check.program.api: "" is not one of`},
-		{"libOpenCL", "/lib/libOpenCL", `check.program.library: "/lib/libOpenCL.so.1" is not of the form`},
-		{"OCL_ICD_VENDORS=", "OCL ICD=", `check.program.env[0]: "OCL ICD=/etc/OpenCL" is not of the form`},
+		{"libOpenCL", "/lib/libOpenCL", `check.program.library: "/lib/libOpenCL.so.1" is not `},
+		{"OCL_ICD_VENDORS=", "OCL ICD=", `check.program.env[0]: "OCL ICD=/etc/OpenCL" is not `},
 		{"1m", "soon", `check.program.timeout: "soon" is not a duration`},
 		{"  sentence", "  want: x\n  sentence", `check: either program is possible, or file, write and want`},
 		{"  sentence", "  write: x\n  sentence", `check: either program is possible, or file, write and want`},

@@ -23,7 +23,7 @@ func (c *checker) container(def *accel.Definition) {
 	}
 	e := def.Container
 	for i, v := range e.Env {
-		c.matches(at("container.env", i), v, envForm)
+		c.matches(at("container.env", i), v, envForm())
 	}
 	for i, m := range e.Mounts {
 		c.absolute(at("container.mounts", i)+".hostPath", m.HostPath)
@@ -35,7 +35,7 @@ func (c *checker) container(def *accel.Definition) {
 			c.absolute(field+".path", l.Path)
 		}
 		for j, name := range l.Of("1") {
-			c.matches(at(field+".names", j), name, libraryForm)
+			c.matches(at(field+".names", j), name, libraryForm())
 		}
 	}
 	for i, p := range e.Programs {
@@ -44,7 +44,7 @@ func (c *checker) container(def *accel.Definition) {
 			c.absolute(field+".path", p.Path)
 		}
 		for j, name := range p.Names {
-			c.matches(at(field+".names", j), name, `[A-Za-z0-9][A-Za-z0-9_+.-]*`)
+			c.matches(at(field+".names", j), name, programForm())
 		}
 	}
 	for field, nodes := range map[string][]string{

@@ -13,13 +13,13 @@ func (c *checker) driver(def *accel.Definition) {
 	place := map[string]int{}
 	for i, m := range d.Modules {
 		field := at("driver.modules", i)
-		c.matches(field+".name", m.Name, moduleForm)
+		c.matches(field+".name", m.Name, moduleForm())
 		if _, twice := place[m.Name]; twice {
 			c.bad(field+".name", "module %q is there twice", m.Name)
 		}
 		place[m.Name] = i
 		for name := range m.Parameters {
-			c.matches(field+".parameters", name, moduleForm)
+			c.matches(field+".parameters", name, moduleForm())
 		}
 		for j, f := range m.Firmware {
 			if f == "" {
@@ -31,18 +31,18 @@ func (c *checker) driver(def *accel.Definition) {
 	for i, m := range d.Modules {
 		for j, name := range m.After {
 			field := at(at("driver.modules", i)+".after", j)
-			c.matches(field, name, driverForm)
+			c.matches(field, name, driverForm())
 			if before, ours := place[name]; ours && before >= i {
 				c.bad(field, "module %q comes after %q in the list: each would wait for the other", name, m.Name)
 			}
 		}
 	}
-	c.matches("driver.binds", d.Binds, driverForm)
+	c.matches("driver.binds", d.Binds, driverForm())
 	if d.Override {
 		override(c, def)
 	}
 	for i, name := range d.Conflicts {
-		c.matches(at("driver.conflicts", i), name, driverForm)
+		c.matches(at("driver.conflicts", i), name, driverForm())
 		if name == d.Binds {
 			c.bad(at("driver.conflicts", i), "%q is the driver that is wanted", name)
 		}
@@ -70,8 +70,8 @@ func (c *checker) driver(def *accel.Definition) {
 		c.bad("driver.companions", "%s", text)
 	}
 	for system, name := range d.FirmwarePackages {
-		c.matches("driver.firmwarePackages", system, `\*|[a-z0-9][a-z0-9._-]*`)
-		c.matches("driver.firmwarePackages."+system, name, `[A-Za-z0-9][A-Za-z0-9+._-]*`)
+		c.matches("driver.firmwarePackages", system, systemForm())
+		c.matches("driver.firmwarePackages."+system, name, packageForm())
 	}
 }
 
@@ -94,6 +94,6 @@ func override(c *checker, def *accel.Definition) {
 func (c *checker) source(field string, s accel.Source) {
 	c.problems(field, s.Problems())
 	for i, a := range s.Make {
-		c.matches(at(field+".make", i), a, `({{.*}}|[A-Za-z_][A-Za-z0-9_]*=)[^\x00\n]*`)
+		c.matches(at(field+".make", i), a, makeForm())
 	}
 }

@@ -45,7 +45,7 @@ func (c *checker) amounts(list string, all []accel.Capacity, attribute func(fiel
 	seen := map[string]bool{}
 	for i, x := range all {
 		field := at(list, i)
-		c.matches(field+".name", x.Name, `[A-Za-z_][A-Za-z0-9_]{0,31}`)
+		c.matches(field+".name", x.Name, capacityForm())
 		if seen[x.Name] {
 			c.bad(field+".name", "%q is there twice", x.Name)
 		}
@@ -56,7 +56,7 @@ func (c *checker) amounts(list string, all []accel.Capacity, attribute func(fiel
 		case x.File != "":
 			attribute(field+".file", x.File)
 		default:
-			c.matches(field+".value", x.Value, accel.AmountForm)
+			c.matches(field+".value", x.Value, accel.AmountForm())
 			if x.Scale != 0 {
 				c.bad(field+".scale", "is for file alone")
 			}
@@ -66,7 +66,7 @@ func (c *checker) amounts(list string, all []accel.Capacity, attribute func(fiel
 				"default": s.Default, "min": s.Min, "max": s.Max,
 				"step": s.Step,
 			} {
-				c.matches(field+".share."+name, text, `(`+accel.AmountForm+`)?`)
+				fits(c, field+".share."+name, text, accel.AmountForm())
 			}
 		}
 	}

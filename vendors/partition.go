@@ -10,10 +10,7 @@ import (
 
 // Limits of resource.k8s.io/v1: the number of counters in a set (ResourceSliceMaxCountersPerCounterSet) and the form
 // of their names.
-const (
-	maxCounters = 32
-	counterForm = `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`
-)
+const maxCounters = 32
 
 // partitions checks how partitions of devices are found and named.
 func (c *checker) partitions(def *accel.Definition) {
@@ -39,7 +36,7 @@ func (c *checker) partitions(def *accel.Definition) {
 		c.found(def)
 	}
 	for i, e := range d.Env {
-		c.matches(at("partitions.env", i), accel.PartitionText(e, "0", "0", "0"), envForm)
+		c.matches(at("partitions.env", i), accel.PartitionText(e, "0", "0", "0"), envForm())
 	}
 	c.profiles(d)
 }
@@ -129,8 +126,8 @@ func (c *checker) profiles(d *accel.Partitions) {
 		c.bad("partitions.counters", "there are more than %d", maxCounters)
 	}
 	for name, amount := range d.Counters {
-		c.matches("partitions.counters", name, counterForm)
-		c.matches("partitions.counters."+name, amount, accel.AmountForm)
+		c.matches("partitions.counters", name, counterForm())
+		c.matches("partitions.counters."+name, amount, accel.AmountForm())
 	}
 	seen := map[string]bool{}
 	for i, p := range d.Profiles {
@@ -151,7 +148,7 @@ func (c *checker) profiles(d *accel.Partitions) {
 			if _, known := d.Counters[name]; !known {
 				c.bad(field+".uses", "partitions.counters has no %q", name)
 			}
-			c.matches(field+".uses."+name, amount, accel.AmountForm)
+			c.matches(field+".uses."+name, amount, accel.AmountForm())
 		}
 		if len(d.Counters) > 0 && len(p.Uses) == 0 {
 			c.bad(field+".uses", "where there are counters, it is to be known what a partition takes of them")

@@ -18,7 +18,7 @@ func (c *checker) probe(def *accel.Definition) {
 	case len(p.Argv) == 0 || p.Argv[0] == "":
 		c.bad("probe.argv", "a program is needed")
 	case !strings.Contains(p.Argv[0], "/"):
-		c.matches("probe.argv[0]", p.Argv[0], `[A-Za-z0-9_][A-Za-z0-9_.-]*`)
+		c.matches("probe.argv[0]", p.Argv[0], programForm())
 	case !path.IsAbs(p.Argv[0]) || path.Clean(p.Argv[0]) != p.Argv[0]:
 		c.bad("probe.argv[0]", "%q is neither the name of a program beside the agent nor an absolute path", p.Argv[0])
 	}

@@ -30,7 +30,7 @@ limits:
 			`probe.argv[0]: "./npu-watch" is neither the name of a program beside the agent nor an absolute path`,
 		},
 		{`npu-watch,`, `/opt/../npu-watch,`, `probe.argv[0]: "/opt/../npu-watch" is neither`},
-		{`npu-watch,`, `..,`, `probe.argv[0]: ".." is not of the form`},
+		{`npu-watch,`, `..,`, `probe.argv[0]: ".." is not `},
 		{`silence: 10s`, `silence: soon`, `probe.silence: "soon" is not a duration`},
 		{
 			"probe:\n  argv: [npu-watch, --json]\n  silence: 10s\n", ``,

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,9 +19,16 @@ func (c *checker) bad(field, format string, args ...any) {
 	c.faults = append(c.faults, Fault{Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
-func (c *checker) matches(field, value, pattern string) {
-	if !regexp.MustCompile(`^(?:` + pattern + `)$`).MatchString(value) {
-		c.bad(field, "%.256q is not of the form %s", value, pattern)
+func (c *checker) matches(field, value string, form accel.Form) {
+	if text := form.Problem(value); text != "" {
+		c.bad(field, "%s", text)
+	}
+}
+
+// fits accepts the form, or none.
+func fits(c *checker, field, value string, form accel.Form) {
+	if value != "" {
+		c.matches(field, value, form)
 	}
 }
 
@@ -34,14 +40,9 @@ func optional[T ~string](c *checker, field string, value T, allowed ...T) {
 }
 
 func oneOf[T ~string](c *checker, field string, value T, allowed ...T) {
-	if slices.Contains(allowed, value) {
-		return
+	if text := accel.NotOneOf(value, allowed...); text != "" {
+		c.bad(field, "%s", text)
 	}
-	var words []string
-	for _, a := range allowed {
-		words = append(words, string(a))
-	}
-	c.bad(field, "%q is not one of %s", value, strings.Join(words, ", "))
 }
 
 func (c *checker) absolute(field, value string) {
@@ -49,7 +50,7 @@ func (c *checker) absolute(field, value string) {
 		return // the template may choose between paths; its result is checked where the facts are known
 	}
 	if !path.IsAbs(value) {
-		c.bad(field, "%q is not an absolute path", value)
+		c.bad(field, "%q is not an absolute path: begin it with a slash", value)
 	}
 }
 
@@ -58,7 +59,7 @@ func (c *checker) duration(field, value string) {
 		return
 	}
 	if d, err := time.ParseDuration(value); err != nil || d <= 0 {
-		c.bad(field, "%q is not a duration such as 30s", value)
+		c.bad(field, "%q is not a duration with its unit, such as 30s, 5m or 1h", value)
 	}
 }
 
@@ -71,34 +72,23 @@ func (c *checker) expression(field, value string) {
 	}
 }
 
-// Patterns for names.
-const (
-	kindForm   = `[a-z0-9]+(-[a-z0-9]+)+`
-	domainForm = `[a-z0-9]([a-z0-9.-]*[a-z0-9])?`
-	moduleForm = `[A-Za-z0-9_]+`
-	driverForm = `[A-Za-z0-9_-]+`
-	// libraryForm is that of a soname.
-	libraryForm = `[A-Za-z0-9_+.-]+\.so(\.[A-Za-z0-9_.-]+)?`
-	envForm     = `[A-Za-z_][A-Za-z0-9_]*=[^\x00]*`
-)
-
 // Validate returns what is wrong with the values of a definition, without line numbers.
 func Validate(def *accel.Definition) []Fault {
 	c := &checker{}
-	c.matches("kind", def.Kind, kindForm)
+	c.matches("kind", def.Kind, kindForm())
 	// A label "device-feature-discovery-<kind>" may have 63 characters (Kubernetes label syntax).
 	if longest := 63 - len(accel.FeatureDiscovery) - 1; len(def.Kind) > longest {
 		c.bad("kind", "%q is longer than %d characters", def.Kind, longest)
 	}
 	if def.Vendor != "" {
-		c.matches("vendor", def.Vendor, domainForm)
+		c.matches("vendor", def.Vendor, domainForm())
 	}
 	c.offer(def)
 	for i, kind := range def.After {
 		if kind == def.Kind {
 			c.bad(at("after", i), "%q cannot come after itself", kind)
 		}
-		c.matches(at("after", i), kind, kindForm)
+		c.matches(at("after", i), kind, kindForm())
 	}
 	c.match(def)
 	c.driver(def)
@@ -136,7 +126,18 @@ func Validate(def *accel.Definition) []Fault {
 	}
 	optional(c, "hotplug", def.Hotplug, "safe")
 	optional(c, "reset", def.Reset, accel.ResetFunction, accel.ResetRebind, accel.ResetNever)
-	return c.faults
+	return once(c.faults)
+}
+
+// once leaves out what two checks have found.
+func once(faults []Fault) []Fault {
+	var out []Fault
+	for _, f := range faults {
+		if !slices.Contains(out, f) {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // handover checks how devices pass from one tenant to the next.
@@ -158,22 +159,22 @@ func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 
 func (c *checker) match(def *accel.Definition) {
 	row := func(field string, m accel.Match) {
-		c.matches(field+".device", m.Device, `([0-9a-f]{4})?`)
-		c.matches(field+".class", m.Class, `[0-9a-f]{0,6}`)
-		c.matches(field+".driver", m.Driver, `[A-Za-z0-9_-]*`)
+		fits(c, field+".device", m.Device, idForm())
+		c.matches(field+".class", m.Class, classForm())
+		fits(c, field+".driver", m.Driver, driverForm())
 	}
 	if len(def.Match) == 0 {
 		c.bad("match", "at least one row is needed")
 	}
 	for i, m := range def.Match {
-		c.matches(at("match", i)+".vendor", m.Vendor, `[0-9a-f]{4}`)
+		c.matches(at("match", i)+".vendor", m.Vendor, idForm())
 		row(at("match", i), m)
 		if m.Device == "" && m.Class == "" {
 			c.bad(at("match", i), "a device or a class is needed, or every function of the vendor would match")
 		}
 	}
 	for i, m := range def.Except {
-		c.matches(at("except", i)+".vendor", m.Vendor, `([0-9a-f]{4})?`)
+		fits(c, at("except", i)+".vendor", m.Vendor, idForm())
 		row(at("except", i), m)
 		if m == (accel.Match{}) {
 			c.bad(at("except", i), "the row is empty, and so would take out every function")
@@ -191,7 +192,7 @@ func (c *checker) made(field string, n accel.MadeNode, def *accel.Definition) {
 	if n.MinorFrom != "" {
 		c.attribute(field+".minorFrom", n.MinorFrom)
 	}
-	c.matches(field+".mode", n.Mode, `(0[0-7]{3})?`)
+	fits(c, field+".mode", n.Mode, modeForm())
 	named := func(m accel.Module) bool { return m.Name == n.Module }
 	if n.Module != "" && !slices.ContainsFunc(def.Driver.Modules, named) {
 		c.bad(field+".module", "driver.modules has no module %q", n.Module)
@@ -211,7 +212,7 @@ func (c *checker) node(field string, n accel.NodeSource, def *accel.Definition) 
 	for j, s := range n.Siblings {
 		c.below(at(field+".siblings", j), s, "/sys/")
 	}
-	c.matches(field+".permissions", n.Permissions, `r?w?m?`)
+	c.matches(field+".permissions", n.Permissions, accessForm())
 }
 
 // attributes checks the attribute files of a definition.
@@ -279,64 +280,33 @@ func (c *checker) below(field, file, dir string) {
 	}
 }
 
-// templates fills every template with the facts of an invented machine, so that an unknown variable or a typo shows
-// at once, and not at the first boot into another kernel.
+// templates tries every template, so that an unknown variable or a typo shows at once, and not at the first boot into
+// another kernel.
 func (c *checker) templates(def *accel.Definition) {
-	invented := accel.Runtime{
-		KernelVersion: "6.1.0-1-amd64", OperatingSystemMajor: "debian12", OperatingSystemMajorMinor: "debian12",
-		RuntimeArchitecture: "amd64",
-		HardwareResource:    def.Kind, NodeFeature: "feature.node.kubernetes.io/pci-1234.present",
-		ClusterVersion: "1.37", DriverVersion: "1.0", DriverBranch: "1",
-	}
 	def.Templates(func(kind accel.TemplateKind, field, text string) string {
-		if !strings.Contains(text, "{{") {
-			return text
-		}
-		if kind == accel.PartitionTemplate {
-			if strings.Contains(accel.PartitionText(text, "0", "0", "0"), "{{") {
-				c.bad(field, "%q: only {{.Address}}, {{.Name}} and {{.Profile}} are known here", text)
+		left := text
+		switch kind {
+		case accel.PartitionTemplate:
+			left = accel.PartitionText(text, "0", "0", "0")
+		case accel.NodeTemplate:
+			left = accel.NodeText(text, "0000:00:00.0", "0")
+		case accel.DeviceTemplate:
+			left = accel.DeviceText(text, "0000:00:00.0", 0)
+		default:
+			if problem := accel.TemplateProblem(text, strings.Contains(field, ".validate.argv[")); problem != "" {
+				c.bad(field, "%s", problem)
 			}
 			return text
 		}
-		if kind == accel.NodeTemplate {
-			if strings.Contains(accel.NodeText(text, "0000:00:00.0", "0"), "{{") {
-				c.bad(field, "%q: only {{.Address}} and {{.IOMMUGroup}} are known here", text)
-			}
-			return text
-		}
-		if kind == accel.DeviceTemplate {
-			if strings.Contains(accel.DeviceText(text, "0000:00:00.0", 0), "{{") {
-				c.bad(field, "%q: only {{.Address}} and {{.Number}} are known here", text)
-			}
-			return text
-		}
-		if !strings.Contains(field, ".validate.argv[") && regexp.MustCompile(`\.Address\b`).MatchString(text) {
-			c.bad(field, "%q: .Address is known only in validate.argv and where a device is named", text)
-			return text
-		}
-		t, err := accel.ParseTemplate(field, text)
-		if err == nil {
-			_, err = t.Fill(invented)
-		}
-		if err != nil {
-			c.bad(field, "%s", templateFault(err))
+		if strings.Contains(left, "{{") {
+			c.bad(field, "%.256q: only %s are known here", text, map[accel.TemplateKind]string{
+				accel.PartitionTemplate: "{{.Address}}, {{.Name}} and {{.Profile}}",
+				accel.NodeTemplate:      "{{.Address}} and {{.IOMMUGroup}}",
+				accel.DeviceTemplate:    "{{.Address}} and {{.Number}}",
+			}[kind])
 		}
 		return text
 	})
-}
-
-// templateFault says what is wrong with a template, without the text that the library adds around it.
-func templateFault(err error) string {
-	text := err.Error()
-	m := regexp.MustCompile(`can't evaluate field (\w+)`).FindStringSubmatch(text)
-	if m == nil {
-		return "not a template: " + text[strings.LastIndex(text, ": ")+2:]
-	}
-	var names []string
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[accel.Runtime]()) {
-		names = append(names, "."+f.Name)
-	}
-	return fmt.Sprintf("no variable .%s (there are: %s)", m[1], strings.Join(names, " "))
 }
 
 // steps checks the definition's own steps.

@@ -5,12 +5,12 @@ package vendors
 import (
 	"embed"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/yamlfile"
 )
 
 // The list of vendors: one line each.
@@ -100,16 +100,9 @@ func Parse(name string, data []byte) (*accel.Definition, *accel.Problem) {
 	if len(faults) == 0 {
 		return def, nil
 	}
-	texts := make([]string, len(faults))
-	for i, f := range faults {
-		texts[i] = f.String()
-		if def == nil && f.Line > 0 {
-			texts[i] = fmt.Sprintf("line %d: %s", f.Line, texts[i])
-		}
-	}
 	verb := "use"
 	if def == nil {
 		verb = "read"
 	}
-	return nil, accel.Problemf(accel.DefinitionInvalid, "cannot %s %q: %s", verb, name, strings.Join(texts, "; "))
+	return nil, accel.Problemf(accel.DefinitionInvalid, "cannot %s %q: %s", verb, name, yamlfile.Join(faults))
 }

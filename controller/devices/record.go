@@ -24,9 +24,12 @@ type Device struct {
 
 // Record is what the cluster remembers of one device.
 type Record struct {
-	Kind   string `json:"kind"`
+	// Kind is the kind of the device.
+	Kind string `json:"kind"`
+	// Serial is its serial number, or its UUID if it has none.
 	Serial string `json:"serial"`
-	Model  string `json:"model,omitempty"`
+	// Model is its model; empty if it does not tell it.
+	Model string `json:"model,omitempty"`
 	// First is when a node reported the device for the first time, and FirstNode which one.
 	First     time.Time `json:"first"`
 	FirstNode string    `json:"firstNode"`
@@ -36,7 +39,8 @@ type Record struct {
 	Address string   `json:"address,omitempty"`
 	Claimed []string `json:"claimed,omitempty"`
 	// Total is the sum over all hosts.
-	Total     Counts     `json:"total"`
+	Total Counts `json:"total"`
+	// LastFault is its last fault, on any host.
 	LastFault *LastFault `json:"lastFault,omitempty"`
 	// Hosts are the hosts that had the device last, the newest first.
 	Hosts []Host `json:"hosts,omitempty"`
@@ -46,44 +50,59 @@ type Record struct {
 
 // Counts count what happened to a device.
 type Counts struct {
+	// Faults is how many faults it had.
 	Faults int `json:"faults"`
+	// Resets is how often it was reset.
 	Resets int `json:"resets"`
+	// Proofs is with how many drivers it has passed its self-test.
 	Proofs int `json:"proofs"`
 }
 
 // Host is what one node has reported about the device.
 type Host struct {
-	Node    string `json:"node"`
+	// Node is the name of the host.
+	Node string `json:"node"`
+	// Address is the PCI address that the device had there.
 	Address string `json:"address"`
 	// From is when the device came to the host last, and Until when it left it; zero if that is not known.
 	From  time.Time `json:"from"`
 	Until time.Time `json:"until,omitzero"`
 	// Counts are those of the host's own record, which began at Since. Before sums up the records that the host had
 	// before that one: it was installed again, or purged.
-	Since     time.Time `json:"since"`
-	Counts    Counts    `json:"counts"`
-	Before    Counts    `json:"before,omitzero"`
-	LastFault *Fault    `json:"lastFault,omitempty"`
+	Since  time.Time `json:"since"`
+	Counts Counts    `json:"counts"`
+	Before Counts    `json:"before,omitzero"`
+	// LastFault is its last fault there.
+	LastFault *Fault `json:"lastFault,omitempty"`
 }
 
 // Fault is a fault of a device.
 type Fault struct {
-	At      time.Time    `json:"at"`
-	Reason  accel.Reason `json:"reason"`
-	Message string       `json:"message,omitempty"`
+	// At is when it happened.
+	At time.Time `json:"at"`
+	// Reason is its code, as docs/reasons.md lists them.
+	Reason accel.Reason `json:"reason"`
+	// Message says what happened.
+	Message string `json:"message,omitempty"`
 }
 
 // LastFault is the last fault of a device, and where it was then.
 type LastFault struct {
-	At      time.Time    `json:"at"`
-	Reason  accel.Reason `json:"reason"`
-	Message string       `json:"message,omitempty"`
-	Node    string       `json:"node"`
+	// At is when it happened.
+	At time.Time `json:"at"`
+	// Reason is its code, as docs/reasons.md lists them.
+	Reason accel.Reason `json:"reason"`
+	// Message says what happened.
+	Message string `json:"message,omitempty"`
+	// Node is where it happened.
+	Node string `json:"node"`
 }
 
 // Earlier sums up hosts.
 type Earlier struct {
-	Hosts  int    `json:"hosts"`
+	// Hosts is how many there were.
+	Hosts int `json:"hosts"`
+	// Counts is what happened to the device on them.
 	Counts Counts `json:"counts"`
 }
 

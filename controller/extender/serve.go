@@ -21,8 +21,10 @@ import (
 // Files are the files of TLS. They are read again at each handshake, so that new ones apply to the next connection.
 // If new ones cannot be used, the previous ones stay in force.
 type Files struct {
+	// Cert is a PEM file with the certificate.
 	Cert string `json:"cert,omitempty"`
-	Key  string `json:"key,omitempty"`
+	// Key is a PEM file with its key.
+	Key string `json:"key,omitempty"`
 	// ClientCA holds the authorities that may sign client certificates. Every client needs a certificate.
 	ClientCA string `json:"clientCA,omitempty"`
 }

@@ -38,15 +38,25 @@ type Rules struct {
 // Annotations are names of annotations of pods. Time, Cards, Tiles, InitCards and InitTiles are read and written; the
 // last two are acceld's own. The others are only read.
 type Annotations struct {
-	Time       string `json:"time,omitempty"`
-	Cards      string `json:"cards,omitempty"`
-	Tiles      string `json:"tiles,omitempty"`
-	InitCards  string `json:"initCards,omitempty"`
-	InitTiles  string `json:"initTiles,omitempty"`
-	Allow      string `json:"allow,omitempty"`
-	Deny       string `json:"deny,omitempty"`
-	Same       string `json:"same,omitempty"`
-	Linked     string `json:"linked,omitempty"`
+	// Time is when the pod got its cards.
+	Time string `json:"time,omitempty"`
+	// Cards are the cards of each container.
+	Cards string `json:"cards,omitempty"`
+	// Tiles are the tiles of each container.
+	Tiles string `json:"tiles,omitempty"`
+	// InitCards are the cards of each init container.
+	InitCards string `json:"initCards,omitempty"`
+	// InitTiles are the tiles of each init container.
+	InitTiles string `json:"initTiles,omitempty"`
+	// Allow lists the cards that the pod may have.
+	Allow string `json:"allow,omitempty"`
+	// Deny lists the cards that the pod may not have.
+	Deny string `json:"deny,omitempty"`
+	// Same lists containers that must have the same card.
+	Same string `json:"same,omitempty"`
+	// Linked asks for cards that are linked to each other.
+	Linked string `json:"linked,omitempty"`
+	// SingleNUMA asks for cards of one NUMA node.
 	SingleNUMA string `json:"singleNUMA,omitempty"`
 }
 

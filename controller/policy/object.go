@@ -33,6 +33,7 @@ func (p *Policy) asked() accel.Policy {
 
 // Status is the status of a policy, as the controller writes it: a null removes an empty list.
 type Status struct {
+	// ObservedGeneration is the generation of the policy that the status is about.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	Nodes              Nodes `json:"nodes"`
 	// Blocked says why nodes are not as the policy asks, the most frequent reason first, with an example of each.
@@ -40,7 +41,8 @@ type Status struct {
 	// Slots are the nodes that may replace a driver now. Only the controller writes them.
 	Slots []Slot `json:"slots"`
 	// LastSlot is the start of the newest slot ever given. The next one begins later.
-	LastSlot   time.Time   `json:"lastSlot,omitzero"`
+	LastSlot time.Time `json:"lastSlot,omitzero"`
+	// Conditions say whether the policy is valid, and whether nodes are as it asks.
 	Conditions []Condition `json:"conditions,omitempty"`
 	// Definitions are those that the policy names, each as it was when last found valid.
 	Definitions []accel.NamedDefinition `json:"definitions"`
@@ -48,27 +50,41 @@ type Status struct {
 
 // Nodes counts the nodes that the policy governs, in total and by progress.
 type Nodes struct {
-	Matched   int `json:"matched"`
-	Ready     int `json:"ready"`
+	// Matched is how many nodes the policy selects.
+	Matched int `json:"matched"`
+	// Ready is how many of them are as the policy asks.
+	Ready int `json:"ready"`
+	// Upgrading is how many replace a driver now.
 	Upgrading int `json:"upgrading"`
-	Waiting   int `json:"waiting"`
-	Failed    int `json:"failed"`
+	// Waiting is how many are still to begin.
+	Waiting int `json:"waiting"`
+	// Failed is how many have failed.
+	Failed int `json:"failed"`
 }
 
 // Blocked is a reason, the number of nodes that it blocks, and an example.
 type Blocked struct {
-	Reason  string `json:"reason"`
-	Count   int    `json:"count"`
+	// Reason is the code, as docs/reasons.md lists them.
+	Reason string `json:"reason"`
+	// Count is how many nodes it blocks.
+	Count int `json:"count"`
+	// Example is what one of them says.
 	Example string `json:"example"`
 }
 
 // Condition is a condition of a policy, in the form that the API uses for conditions.
 type Condition struct {
-	Type               string    `json:"type"`
-	Status             string    `json:"status"`
-	Reason             string    `json:"reason"`
-	Message            string    `json:"message"`
-	ObservedGeneration int64     `json:"observedGeneration,omitempty"`
+	// Type is the name of the condition.
+	Type string `json:"type"`
+	// Status is True, False or Unknown.
+	Status string `json:"status"`
+	// Reason is a code for the last change of the status.
+	Reason string `json:"reason"`
+	// Message says more about it.
+	Message string `json:"message"`
+	// ObservedGeneration is the generation of the policy that the condition is about.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// LastTransitionTime is when the status changed last.
 	LastTransitionTime time.Time `json:"lastTransitionTime"`
 }
 

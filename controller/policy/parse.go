@@ -6,9 +6,8 @@ import (
 	"regexp"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/yamlfile"
 )
 
 // kindForm is the form of a kind's name.
@@ -18,8 +17,8 @@ var kindForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 // rest and report it themselves: those checks would add 10 MB to this program.
 func parseDefinition(data []byte) (kind string, err error) {
 	var def accel.Definition
-	if err := yaml.UnmarshalStrict(data, &def); err != nil {
-		return "", err
+	if _, _, faults := yamlfile.Read(data, &def); len(faults) > 0 {
+		return "", errors.New(yamlfile.Join(faults))
 	}
 	resource := def.Resource
 	if def.Vendor != "" && !strings.Contains(resource, "/") {
@@ -27,7 +26,7 @@ func parseDefinition(data []byte) (kind string, err error) {
 	}
 	switch {
 	case !kindForm.MatchString(def.Kind):
-		return "", fmt.Errorf("kind: %q is not <vendor>-<hardware> in lower case", def.Kind)
+		return "", fmt.Errorf("kind: %q is not <vendor>-<hardware> in lower case, such as example-npu", def.Kind)
 	case accel.ResourceProblem(resource) != "":
 		return "", errors.New("resource: " + accel.ResourceProblem(resource))
 	case len(def.Match) == 0:

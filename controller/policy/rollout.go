@@ -97,13 +97,16 @@ type candidate struct {
 
 // Slot is the permission of a node to replace its driver with a version, or to repair devices.
 type Slot struct {
+	// Node is the name of the node.
 	Node string `json:"node"`
 	// Kind is the kind of the driver. It means nothing to [Decide], and is empty in a new slot.
-	Kind    string `json:"kind"`
+	Kind string `json:"kind"`
+	// Version is the one that it may replace its driver by.
 	Version string `json:"version"`
 	// Repair is whether the node may repair devices of the kind; then there is no version.
-	Repair bool      `json:"repair,omitempty"`
-	Since  time.Time `json:"since"`
+	Repair bool `json:"repair,omitempty"`
+	// Since is when it was given the slot.
+	Since time.Time `json:"since"`
 }
 
 // Equal reports whether two slots are the same.

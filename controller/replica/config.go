@@ -7,18 +7,18 @@ import (
 	"os"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
+	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/controller/fit"
 	"github.com/acceld/acceld/controller/leader"
 	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/yamlfile"
 )
 
 // Config is the configuration file.
 type Config struct {
 	// Policies says whether AcceleratorPolicies are carried out; true by default.
-	Policies bool `json:"policies"`
+	Policies bool `json:"policies,omitempty"`
 	// Listen is the address for the scheduler, over TLS.
 	Listen string `json:"listen,omitempty"`
 	TLS    TLS    `json:"tls,omitzero"`
@@ -44,8 +44,10 @@ type TLS struct {
 
 // Lease is the lease that the leader holds.
 type Lease struct {
+	// Namespace is that of the lease. Default: the pod's, or acceld-system.
 	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"`
+	// Name is that of the lease. Default: acceld-controller.
+	Name string `json:"name,omitempty"`
 	// Seconds is how long after its last renewal a leader counts as gone; 10 to 300.
 	Seconds int `json:"seconds,omitempty"`
 }
@@ -62,36 +64,47 @@ func ParseConfig(data []byte) (*Config, error) {
 			Seconds: 15,
 		},
 	}
-	if err := yaml.UnmarshalStrict(data, c); err != nil {
-		return nil, err
+	places, _, faults := yamlfile.Read(data, c)
+	if len(faults) == 0 {
+		if err := c.complete(); err != nil {
+			faults = places.Locate([]yamlfile.Fault{yamlfile.FaultOf(err.Error())})
+		}
 	}
+	if len(faults) > 0 {
+		return nil, errors.New(yamlfile.Join(faults))
+	}
+	return c, nil
+}
+
+// complete fills in the rules, and returns the first error in the values of c, as "<field>: <sentence>".
+func (c *Config) complete() error {
 	if c.Resources != nil {
 		rules, err := c.Resources.Complete()
 		if err != nil {
-			return nil, fmt.Errorf("resources: %w", err)
+			return fmt.Errorf("resources: %w", err)
 		}
 		c.Resources = &rules
 	}
 	switch {
 	case c.Resources == nil && !c.Policies:
-		return nil, errors.New("there is nothing to do: policies is false, and there are no resources to keep book of")
+		return errors.New("there is nothing to do: policies is false, and there are no resources to keep book of")
 	case c.TLS.Secret != "" && c.TLS.Files != extender.Files{}:
-		return nil, errors.New("tls: a secret and files are named, and only one can hold")
+		return errors.New("tls: a secret and files are named, and only one can hold")
 	case c.Resources != nil && c.TLS.Secret == "" && (c.TLS.Cert == "" || c.TLS.Key == "" || c.TLS.ClientCA == ""):
-		return nil, errors.New("tls: a secret, or cert, key and clientCA, are needed: who may bind pods is known by a " +
+		return errors.New("tls: a secret, or cert, key and clientCA, are needed: who may bind pods is known by a " +
 			"certificate only")
 	case c.Packing != extender.Pack && c.Packing != extender.Spread:
-		return nil, fmt.Errorf("packing: %q is neither %q nor %q", c.Packing, extender.Pack, extender.Spread)
+		return errors.New("packing: " + accel.NotOneOf(c.Packing, extender.Pack, extender.Spread))
 	case c.Lease.Seconds < minLease:
-		return nil, fmt.Errorf("lease: seconds: %d is less than %d", c.Lease.Seconds, minLease)
+		return fmt.Errorf("lease.seconds: %d is less than %d, the least", c.Lease.Seconds, minLease)
 	case c.Lease.duration() > leader.MaxLease:
-		return nil, fmt.Errorf("lease: seconds: %d is more than %v", c.Lease.Seconds, leader.MaxLease.Seconds())
+		return fmt.Errorf("lease.seconds: %d is more than %v, the most", c.Lease.Seconds, leader.MaxLease.Seconds())
 	case c.Lease.Namespace == "" || c.Lease.Name == "":
-		return nil, errors.New("lease: namespace and name are needed")
+		return errors.New("lease: namespace and name are needed")
 	case c.CardNodes != nil && *c.CardNodes < 0:
-		return nil, errors.New("cardNodes: must not be negative")
+		return errors.New("cardNodes: must not be negative")
 	}
-	return c, nil
+	return nil
 }
 
 // ReadConfig reads a configuration file.
@@ -105,6 +118,21 @@ func ReadConfig(file string) (*Config, error) {
 		return nil, fmt.Errorf("cannot use configuration %q: %w", file, err)
 	}
 	return c, nil
+}
+
+// Absent returns which files that the configuration or a flag names are not there, each as "<field>: <sentence>".
+func (c *Config) Absent(kubeconfig string) (out []string) {
+	for _, f := range []struct{ field, file string }{
+		{"--kubeconfig", kubeconfig}, {"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key}, {"tls.clientCA", c.TLS.ClientCA},
+	} {
+		if f.file == "" {
+			continue
+		}
+		if _, err := os.ReadFile(f.file); err != nil {
+			out = append(out, fmt.Sprintf("%s: cannot read %q: %v; put it there, or correct the path", f.field, f.file, err))
+		}
+	}
+	return out
 }
 
 func (l Lease) duration() time.Duration { return time.Duration(l.Seconds) * time.Second }

@@ -48,7 +48,8 @@ func openBundle(h *host.Host, name string, limits Limits) (*bundle, error) {
 	b := &bundle{h: h, name: name, limit: limits.Manifest}
 	st, err := h.Stat(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, accel.Problemf(accel.ArtifactNotFound, "the bundle %q is not there", name)
+		return nil, accel.Problemf(accel.ArtifactNotFound, "the bundle %q is not there", name).ToDo(
+			"Put a bundle there, as `acceld driver bundle export` writes it, or correct the path.")
 	}
 	if err == nil && !st.IsDir() {
 		if b.file, err = h.Open(name); err == nil {

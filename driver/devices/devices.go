@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -126,8 +127,7 @@ func Problem(def *accel.Definition, devices []Device, live bool) *accel.Problem 
 				v.Bound, def.Kind, v.Below.Name, v.Below.Bus)
 		}
 		if v.Missing != "" {
-			return accel.Problemf(accel.NodeMissing, "device %q is bound to %q and its device node %q is missing", v.ID,
-				v.Bound, v.Missing)
+			return nodeMissing(fmt.Sprintf("device %q is bound to %q and its device node", v.ID, v.Bound), v.Missing)
 		}
 	}
 	return nil

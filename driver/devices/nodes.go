@@ -1,7 +1,9 @@
 package devices
 
 import (
+	"fmt"
 	"io/fs"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -57,10 +59,18 @@ func (s *Devices) sharedNodes(def *accel.Definition) (missing string, deleted []
 // SharedProblem says which shared node is missing although the driver is live; nil if none is.
 func (s *Devices) SharedProblem(def *accel.Definition, live bool) *accel.Problem {
 	if missing, _ := s.sharedNodes(def); live && missing != "" {
-		return accel.Problemf(accel.NodeMissing, "the driver of %q is loaded and its device node %q is missing",
-			def.Kind, missing)
+		return nodeMissing(fmt.Sprintf("the driver of %q is loaded and its device node", def.Kind), missing)
 	}
 	return nil
+}
+
+// nodeMissing says that a node is missing. If its numbers are not known, udev could not create it either.
+func nodeMissing(whose, node string) *accel.Problem {
+	p := accel.Problemf(accel.NodeMissing, "%s %q is missing", whose, node)
+	if strings.Contains(node, host.UnnumberedMark) {
+		p.ToDo("Read the kernel log for messages of the driver (dmesg): it is loaded and has not set up the device.")
+	}
+	return p
 }
 
 // MakeNodes creates missing nodes whose numbers are known: those that the driver leaves to user space and, if again

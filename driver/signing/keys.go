@@ -270,6 +270,10 @@ func Judge(k accel.Kernel, keys func() *Keyrings, module, file string, s *Signat
 	}
 	if s == nil {
 		if asks == "" {
+			if k.LockdownUnknown {
+				return "unsigned, and it is not known whether this kernel takes unsigned modules: it does not tell its lockdown",
+					nil
+			}
 			return "unsigned, and this kernel takes unsigned modules", nil
 		}
 		reason := accel.LockedDown

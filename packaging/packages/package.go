@@ -221,6 +221,7 @@ func places() []place {
 		{pattern: "systemd/*.socket", dir: "/usr/lib/systemd/system", mode: 0o644},
 		{pattern: "packaging/packages/config.yaml", dir: "/etc/acceld", mode: 0o644, config: true},
 		{pattern: "docs/config.yaml", dir: "/usr/share/doc/acceld", mode: 0o644},
+		{pattern: "docs/schemas/*.json", dir: "/usr/share/doc/acceld/schemas", mode: 0o644}, // editors read them
 		// Debian's kernel packages run the hooks below /etc/kernel; those of Fedora, SUSE and Red Hat run
 		// kernel-install(8).
 		{

@@ -173,6 +173,7 @@ const both = `/etc/acceld/config.yaml
 /usr/lib/systemd/system/acceld.service
 /usr/lib/systemd/system/acceld.socket
 /usr/share/doc/acceld/config.yaml
+/usr/share/doc/acceld/schemas/config.json
 /usr/share/bash-completion/completions/acceld
 /usr/share/man/man8/acceld.8.gz
 `

@@ -86,7 +86,8 @@ func Read(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 		return row.read(files, e)
 	}
 	if e.Name == "" {
-		return nil, accel.Problemf(accel.RuntimeMissingCDI, "cannot look at the container runtime: none was found")
+		return nil, accel.Problemf(accel.RuntimeMissingCDI, "cannot look at the container runtime: none was found").ToDo(
+			"Install a container runtime, such as containerd or CRI-O, if containers should run here; acceld finds it by itself.")
 	}
 	return nil, accel.Problemf(accel.RuntimeMissingCDI,
 		"cannot look at the container runtime: %q is not one that acceld knows", e.Name)

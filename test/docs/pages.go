@@ -23,7 +23,7 @@ type Page struct {
 
 // Pages renders every generated file of the repository at root.
 func Pages(root string) []Page {
-	return []Page{
+	return append([]Page{
 		{"docs/cli.md", commandLine()},
 		{"docs/definition-fields.md", definitionFields(root)},
 		{"docs/metrics.md", metrics()},
@@ -32,7 +32,8 @@ func Pages(root string) []Page {
 		{"docs/reasons.md", reasons()},
 		{"docs/states.md", loop.StatesMarkdown()},
 		{"docs/vendors.md", vendorsPage(root)},
-	}
+		crdPage(root),
+	}, schemaPages(root)...)
 }
 
 func reasons() string {

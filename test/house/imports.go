@@ -18,7 +18,8 @@ func rooms() map[string][]string {
 		"page":         {},
 		"pace":         {},
 		"guard":        {"pace"},
-		"vendors":      {"accel"},
+		"yamlfile":     {"accel"},
+		"vendors":      {"accel", "yamlfile"},
 		"detect":       organ,
 		"driver":       organ,
 		"runtime":      organ,
@@ -36,12 +37,13 @@ func rooms() map[string][]string {
 		"systemd":      organ,
 		"agent": {
 			"accel", "host", "pace", "guard", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "handover",
-			"health", "history", "kube", "probe", "repair", "settings", "systemd", "usage",
+			"health", "history", "kube", "probe", "repair", "settings", "systemd", "usage", "yamlfile",
 		},
-		"controller": {"accel", "kube", "pace", "page", "guard"},
+		"controller": {"accel", "kube", "pace", "page", "guard", "yamlfile"},
 		"cmd": {
 			"accel", "host", "pace", "guard", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter",
 			"handover", "health", "history", "kube", "probe", "repair", "settings", "systemd", "usage", "agent", "controller",
+			"yamlfile",
 		},
 	}
 }
@@ -130,8 +132,9 @@ func imports(t *Tree) []Finding {
 
 func dependencies(t *Tree) []Finding {
 	extra := map[string][]string{
-		"accel":   {},
-		"vendors": {"sigs.k8s.io/yaml", "go.yaml.in/yaml/v3", "gopkg.in/yaml.v3"},
+		"accel":    {},
+		"vendors":  {"sigs.k8s.io/yaml", "go.yaml.in/yaml/v3", "gopkg.in/yaml.v3"},
+		"yamlfile": {"go.yaml.in/yaml/v3"},
 	}
 	var out []Finding
 	for _, s := range t.Sources {

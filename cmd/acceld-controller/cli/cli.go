@@ -3,10 +3,12 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -48,8 +50,14 @@ leader by a Lease and answers; the others are ready to take over.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			*failed = true
 			c, err := replica.ReadConfig(config)
-			if err != nil || check {
+			if err != nil {
 				return err
+			}
+			if check {
+				if absent := c.Absent(kubeconfig); len(absent) > 0 {
+					return errors.New(strings.Join(absent, "; "))
+				}
+				return nil
 			}
 			level := slog.LevelInfo
 			if debug {
@@ -64,7 +72,7 @@ leader by a Lease and answers; the others are ready to take over.`,
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig for the API server; empty: the pod's service account")
 	flags.StringVar(&identity, "identity", "",
 		"this replica's name in the leader election; empty: the host's name and a random part")
-	flags.BoolVar(&check, "check", false, "check the configuration and exit")
+	flags.BoolVar(&check, "check", false, "check the configuration, and whether the files that it names are there, and exit")
 	flags.BoolVar(&debug, "debug", false, "log debug messages too")
 	root.AddCommand(removeCommand(failed))
 	return root

@@ -77,16 +77,27 @@ func Main(args []string, in io.Reader, out, errs io.Writer) int {
 // New returns the command tree.
 func New() *cobra.Command {
 	var c common
+	var shown bool // the version
 	root := &cobra.Command{
 		Use:   "acceld",
 		Short: "Take a host from a bare kernel to accelerators that work",
 		Long: `acceld takes a host from a bare kernel to accelerators that are schedulable, usable in containers and monitored.
 
-Exit codes: 0 done; 1 failed, with the reason on standard error; 2 wrong usage; 3 status: not everything is ready;
-4 status: no agent answers.`,
+Exit codes: 0 done; 1 failed, with the reason on standard error; 2 wrong usage; 3 not everything is ready, of status; 4 no
+agent answers, of status.`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) > 0:
+				return unknown(cmd, args)
+			case shown:
+				fmt.Fprintln(cmd.OutOrStdout(), "acceld", version())
+				return nil
+			}
+			return cmd.Help()
+		},
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
 			c.asked = cmd.Flags().Changed("config")
 			c.console = &console{out: cmd.ErrOrStderr()}
@@ -94,9 +105,10 @@ Exit codes: 0 done; 1 failed, with the reason on standard error; 2 wrong usage; 
 	}
 	root.PersistentFlags().StringVar(&c.hostRoot, "host-root", "/", "the directory that holds the host's root file system")
 	root.PersistentFlags().StringVar(&c.config, "config", "/etc/acceld/config.yaml", "the configuration file")
+	root.Flags().BoolVar(&shown, "version", false, "print the version")
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(runCommand(&c), statusCommand(&c), detectCommand(&c), driverCommand(&c), runtimeCommand(&c),
-		definitionCommand(&c), templateCommand(&c),
+		definitionCommand(&c), templateCommand(&c), validateCommand(&c),
 		doctorCommand(&c), historyCommand(&c), resetCommand(&c), execCommand(&c), purgeCommand(&c), versionCommand(),
 		completionCommand(),
 		loadModuleCommand(&c), enterRootCommand(), startedCommand(&c))
@@ -119,7 +131,7 @@ func explain(p *accel.Problem) string {
 	for _, t := range p.Tried {
 		fmt.Fprintf(&b, "\n  tried: %s", plain(t))
 	}
-	fmt.Fprintf(&b, "\n  %s", p.Reason.Doc().Remedy)
+	fmt.Fprintf(&b, "\n  %s", plain(p.Remedy()))
 	return b.String()
 }
 

@@ -208,6 +208,7 @@ type validation struct {
 	out    io.Writer
 	facts  accel.Facts
 	known  map[string]*accel.Definition // definitions in force, and those of the files
+	valid  []string                     // what is said of files that are not definitions
 	from   map[string]string            // the file of each kind
 	text   map[string][]byte            // of each file
 	faults int
@@ -225,7 +226,7 @@ func (v *validation) say(file string, faults ...vendors.Fault) {
 	}
 }
 
-// file checks one file by itself.
+// file checks one file with a definition by itself.
 func (v *validation) file(file string, data []byte) {
 	v.text[file] = data
 	def, faults := vendors.Read(data)
@@ -254,7 +255,7 @@ func unknownMetrics(def *accel.Definition) []vendors.Fault {
 		if !slices.Contains(names, m.Name) {
 			faults = append(faults, vendors.Fault{
 				Field:   fmt.Sprintf("metrics[%d].name", i),
-				Message: fmt.Sprintf("%q is not in docs/metrics.md", m.Name),
+				Message: fmt.Sprintf("%q is not in docs/metrics.md%s", m.Name, accel.DidYouMean(m.Name, names)),
 			})
 		}
 	}

@@ -48,8 +48,8 @@ func printDetected(s *tableWriter, d detected) {
 	rows := [][]string{
 		{"kernel", cmp.Or(f.Kernel.Release, "unknown")},
 		{"headers", cmp.Or(f.Kernel.Headers, "none")},
-		{"lockdown", cmp.Or(f.Kernel.Lockdown, "none")},
-		{"secure boot", map[bool]string{true: "on", false: "off"}[f.Kernel.SecureBoot]},
+		{"lockdown", known(f.Kernel.LockdownUnknown, cmp.Or(f.Kernel.Lockdown, "none"))},
+		{"secure boot", known(f.Kernel.SecureBootUnknown, map[bool]string{true: "on", false: "off"}[f.Kernel.SecureBoot])},
 		{"distribution", cmp.Or(f.OS.Pretty, "unknown")},
 		{"container runtime", cmp.Or(f.Runtime.Name, "none")},
 		{"kubelet", map[bool]string{true: f.Kubelet.Root, false: "none"}[f.Kubelet.Present]},
@@ -63,7 +63,7 @@ func printDetected(s *tableWriter, d detected) {
 		for _, a := range accel.Flat(d.Accelerators[kind]) {
 			rows = append(rows, []string{
 				kind, a.ID, cmp.Or(numa(a.NUMANode), "-"), cmp.Or(a.Bound, "none"), cmp.Or(nodes(a), "none"),
-				string(a.Health.State) + prefixed(": ", plain(a.Health.Message)),
+				a.Seen() + prefixed(": ", plain(a.Health.Message)),
 			})
 			if f, way := accel.NearestRDMA(a, f.PCI, f.Network); way != "" {
 				near = append(near, []string{a.ID, f.Address, plain(f.RDMA[0].Name), "below one " + ways()[way]})
@@ -87,6 +87,14 @@ func printDetected(s *tableWriter, d detected) {
 // ways are the ways to a network function in words.
 func ways() map[string]string {
 	return map[string]string{accel.NICBelowPort: "PCI port", accel.NICBelowRoot: "root complex"}
+}
+
+// known returns a fact, or that it is not known.
+func known(unknown bool, fact string) string {
+	if unknown {
+		return "unknown"
+	}
+	return fact
 }
 
 // inventoryRows returns what is known about the host itself.

@@ -12,6 +12,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
 	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/driver/template"
 	"github.com/acceld/acceld/health"
 )
 
@@ -110,7 +111,7 @@ func found(about, well string, problem *accel.Problem) finding {
 	doc := problem.Reason.Doc()
 	return finding{
 		About: about, Reason: problem.Reason, Message: problem.Message, Tried: problem.Tried,
-		Remedy: doc.Remedy, Actor: doc.Actor,
+		Remedy: plain(problem.Remedy()), Actor: doc.Actor,
 	}
 }
 
@@ -133,6 +134,9 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 	out := []finding{found("configuration", c.from(), problem)}
 	if problem != nil {
 		return out
+	}
+	for _, a := range p.Absent(c.config) {
+		out = append(out, found("configuration", "", a))
 	}
 	for _, s := range p.Skipped {
 		out = append(out, found("definition", "", s))
@@ -207,14 +211,20 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 		return nil
 	}
 	out := []finding{{About: def.Kind, Message: count(len(accs), "device")}}
+	out = append(out, p.diagnoseSources(def, facts)...)
 	have, problem := p.Driver(nil).Probe(def, facts, accs)
 	if problem == nil && !have.Serves {
-		problem = accel.Problemf(accel.NoDriverSource, "the driver is not loaded")
+		problem = accel.Problemf(accel.NoDriverSource, "the driver is not loaded").ToDo(
+			"Start the agent, which loads it and says what is missing, or try it by hand: acceld driver ensure %s.", def.Kind)
 	}
 	out = append(out, found(def.Kind+" driver", driverLine(have), problem))
 	run, problem := p.Runtime(facts).Check(def, accs, p.Want())
 	if problem == nil && !run.Applied {
 		problem = accel.Problemf(accel.ProbeUnanswered, "the CDI spec %q does not match these devices", run.Spec)
+		if run.Spec == "" {
+			problem = accel.Problemf(accel.ProbeUnanswered, "there is no CDI spec of these devices yet").ToDo(
+				"Start the agent, which writes it when the devices are ready.")
+		}
 	}
 	well := cmp.Or(run.Spec, "no CDI spec; none is needed until a device is usable")
 	out = append(out, found(def.Kind+" runtime", well, problem))
@@ -243,6 +253,24 @@ func (p *parts) diagnosePeers(def *accel.Definition, accs []accel.Accelerator, f
 			one.Actor = f.Reason.Doc().Actor
 		}
 		out = append(out, one)
+	}
+	return out
+}
+
+// diagnoseSources reports which directories and files of a kind's sources are not there. That is no fault: another
+// source may serve.
+func (p *parts) diagnoseSources(def *accel.Definition, facts accel.Facts) (out []finding) {
+	filled, problem := template.Expand(def, facts)
+	if problem != nil {
+		return []finding{found(def.Kind+" sources", "", problem)}
+	}
+	for _, s := range filled.Driver.Sources {
+		if s.Path != "" && !p.Host.Exists(s.Path) {
+			out = append(out, finding{
+				About:   def.Kind + " sources",
+				Message: fmt.Sprintf("%q of a source of type %s is not there", s.Path, s.Type),
+			})
+		}
 	}
 	return out
 }

@@ -92,6 +92,9 @@ func (r *reset) find(ctx context.Context, words []string) *accel.Problem {
 
 // target finds one device. If several kinds recognise it, the kind that the others come after wins.
 func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Problem) {
+	if short := pci(word); short != "" {
+		word = short
+	}
 	ordered, _ := accel.InOrder(r.Kinds) // cycles were removed when the definitions were read
 	for _, def := range ordered {
 		all := r.Accelerators(def, r.facts)
@@ -128,7 +131,12 @@ func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Proble
 			return t, accel.Problemf(accel.CannotReset, "%q is not an accelerator of a known kind", word)
 		}
 	}
-	return t, accel.Problemf(accel.DeviceGone, "there is no device %q on this host", word)
+	var ids []string
+	for _, f := range r.facts.PCI {
+		ids = append(ids, f.Address)
+	}
+	return t, accel.Problemf(accel.DeviceGone, "there is no device %q on this host%s", word, accel.DidYouMean(word, ids)).
+		ToDo("Name a device as `acceld detect` lists them, such as 0000:3b:00.0.")
 }
 
 // told returns what the agent reports about a device that is on the bus.

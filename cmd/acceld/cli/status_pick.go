@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -42,7 +43,18 @@ func pick(m accel.Machine, words []string) (accel.Machine, error) {
 	return out, nil
 }
 
+// pci returns a PCI address with its domain, which people leave out as lspci does; empty for anything else.
+func pci(id string) string {
+	if regexp.MustCompile(`^[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$`).MatchString(id) {
+		return "0000:" + strings.ToLower(id)
+	}
+	return ""
+}
+
 // named reports whether a device, or a partition of it, has this ID.
 func named(a accel.Accelerator, id string) bool {
+	if pci(id) != "" {
+		id = pci(id)
+	}
 	return a.ID == id || slices.ContainsFunc(a.Partitions, func(p accel.Accelerator) bool { return p.ID == id })
 }

@@ -42,11 +42,11 @@ func anyCards(h accel.Health) []accel.Accelerator {
 	well := accel.Health{State: accel.Healthy, Since: night().Add(-4 * time.Hour)}
 	return []accel.Accelerator{
 		{
-			ID: "0000:18:00.0", NUMANode: 0, Serial: "NPU24A04711", Nodes: []accel.DeviceNode{{Path: "/dev/npu0"}},
+			ID: "0000:18:00.0", NUMANode: 0, Bound: "npu", Serial: "NPU24A04711", Nodes: []accel.DeviceNode{{Path: "/dev/npu0"}},
 			Health: well, Metrics: map[string]float64{"accelerator_temperature_celsius": 41.5},
 		},
 		{
-			ID: "0000:20:00.0", NUMANode: 1, Serial: "NPU24A04712", Nodes: []accel.DeviceNode{{Path: "/dev/npu1"}},
+			ID: "0000:20:00.0", NUMANode: 1, Bound: "npu", Serial: "NPU24A04712", Nodes: []accel.DeviceNode{{Path: "/dev/npu1"}},
 			Health: h, Metrics: map[string]float64{"accelerator_temperature_celsius": 88},
 		},
 	}

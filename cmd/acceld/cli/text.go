@@ -221,7 +221,7 @@ func printFailure(s *tableWriter, indent int, p accel.Problem) {
 func printProblem(s *tableWriter, indent int, label string, p accel.Problem) {
 	doc := p.Reason.Doc()
 	s.field(indent, label, s.bad(string(p.Reason))+prefixed(": ", plain(p.Message)))
-	s.field(indent, "do", doc.Remedy+" ("+string(doc.Actor)+")")
+	s.field(indent, "do", plain(p.Remedy())+" ("+string(doc.Actor)+")")
 }
 
 // printUpgrade writes which driver should replace the one in use, why it has not yet, and what to do.
@@ -326,7 +326,7 @@ func printDevices(s *tableWriter, m shown, have accel.Have) {
 	rows := [][]string{{"DEVICE", "HEALTH", "FOR", "TEMP", "NODES", "HELD BY", "NUMA", "SERIAL"}}
 	for _, a := range devices {
 		rows = append(rows, []string{
-			deviceName(a), s.health(a.Health), ageOf(m.now, a.Health.Since), temperature(a),
+			deviceName(a), s.health(a), ageOf(m.now, a.Health.Since), temperature(a),
 			nodes(a), m.held(a.ID), numa(a.NUMANode), plain(a.Serial),
 		})
 	}
@@ -347,7 +347,7 @@ func printDevices(s *tableWriter, m shown, have accel.Have) {
 
 // printDevice writes one device as a block.
 func printDevice(s *tableWriter, m shown, a accel.Accelerator, row []string) {
-	s.line(2, deviceName(a)+"  "+s.health(a.Health)+since("  ", m.now, a.Health.Since))
+	s.line(2, deviceName(a)+"  "+s.health(a)+since("  ", m.now, a.Health.Since))
 	printTrouble(s, a, nil)
 	s.field(4, "held by", row[5])
 	s.field(4, "nodes", strings.ReplaceAll(row[4], ",", ", "))
@@ -399,8 +399,11 @@ func printTrouble(s *tableWriter, a accel.Accelerator, left []string) {
 	}
 }
 
-func (i palette) health(h accel.Health) string {
+func (i palette) health(a accel.Accelerator) string {
+	h := a.Health
 	switch {
+	case a.Seen() == accel.HealthUnknown:
+		return i.wait(a.Seen())
 	case h.State == accel.Healthy:
 		return i.good(string(h.State))
 	case h.Usable():

@@ -4,13 +4,18 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/acceld/acceld/test/docs"
 )
 
 func main() {
 	for _, p := range docs.Pages(".") {
-		if err := os.WriteFile(p.Path, []byte(p.Text), 0o644); err != nil {
+		err := os.MkdirAll(filepath.Dir(p.Path), 0o755)
+		if err == nil {
+			err = os.WriteFile(p.Path, []byte(p.Text), 0o644)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "gen: cannot write a page:", err)
 			os.Exit(1)
 		}
