@@ -14,6 +14,12 @@ import (
 // TaintKey is the key of the taint on a device that new claims must not get. Its value is an [accel.Reason].
 const TaintKey = "acceld.dev/unusable"
 
+// Effects of a taint on a device (k8s.io/api/resource/v1).
+const (
+	noSchedule = "NoSchedule"
+	noExecute  = "NoExecute"
+)
+
 // Attributes that all drivers share (k8s.io/dynamic-resource-allocation/deviceattribute, v0.37).
 const (
 	pcieRoot = "resource.kubernetes.io/pcieRoot"
@@ -38,6 +44,8 @@ type View struct {
 	DriverVersion string
 	// Leaving are the names of sick devices for which pods wait that cannot start. They are to go elsewhere.
 	Leaving map[string]bool
+	// Mild says that no taint ends pods.
+	Mild bool
 	// Lists says that NUMA nodes are published as lists.
 	Lists bool
 	// Last returns the published attributes of a device; nil if there are none.
@@ -132,9 +140,12 @@ func (v View) taints(a accel.Accelerator) []Taint {
 	if reason == "" {
 		return nil
 	}
-	effect := "NoSchedule"
+	effect := noSchedule
 	if v.Definition.EndsPods(a) || v.Leaving[DeviceName(a.ID)] && !a.Health.Usable() {
-		effect = "NoExecute"
+		effect = noExecute
+	}
+	if v.Mild {
+		effect = noSchedule
 	}
 	return []Taint{{
 		Key: TaintKey, Value: string(reason), Effect: effect,

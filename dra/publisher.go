@@ -30,6 +30,7 @@ type publisher struct {
 	writes    *rate.Limiter
 	classed   map[string]classSpec // the wanted DeviceClasses that are done or that cannot be written
 	partial   bool                 // it was logged that the API server drops fields
+	mild      bool                 // the API server has refused taints that end pods
 	leaving   map[string]bool      // the devices of which it was logged that pods do not wait for them any more
 	refused   bool                 // the API server has refused attributes that are lists
 }
@@ -172,6 +173,7 @@ func (b *publisher) wanted(there map[string]*Slice) []Slice {
 		return nil
 	}
 	view := b.view()
+	view.Mild = b.mild
 	view.Lists = b.cfg.Lists && !b.refused
 	view.Last = func(device string) map[string]Attribute { return attributesOf(device, there) }
 	if held, known := b.book.held(); known {
@@ -261,12 +263,25 @@ func (b *publisher) write(ctx context.Context, p plan) error {
 				"restarts", "slice", s.Metadata.Name, "error", answer)
 			return errOvertaken // the next try is with single values
 		}
+		if (apierrors.IsInvalid(answer) || apierrors.IsForbidden(answer)) && evicts(s) {
+			b.mild = true
+			b.cfg.Log.Warn("the API server refuses taints that end pods; pods keep sick devices until the agent restarts",
+				"slice", s.Metadata.Name, "error", answer)
+			return errOvertaken // a sick device must not be offered on because of that
+		}
 		if err != nil {
 			return err
 		}
 		b.keep(s, made)
 	}
 	return nil
+}
+
+// evicts reports whether a slice has a taint that ends pods.
+func evicts(s Slice) bool {
+	return slices.ContainsFunc(s.Spec.Devices, func(d Device) bool {
+		return slices.ContainsFunc(d.Taints, func(t Taint) bool { return t.Effect == noExecute })
+	})
 }
 
 // errOvertaken says that somebody else wrote at the same time. The reflector will show the result.

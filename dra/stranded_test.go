@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/acceld/acceld/accel"
 )
 
@@ -123,5 +126,36 @@ func TestStrandedIsPublished(t *testing.T) {
 	p.book.damaged["u-old"] = true // who knows which devices it has
 	if got := effects(); got != "0000-01-00-0 NoSchedule" {
 		t.Errorf("while nobody knows who has it: %s", got)
+	}
+}
+
+// TestEvictionRefused: where the API server does not let agents end pods, a sick device is withheld nevertheless.
+func TestEvictionRefused(t *testing.T) {
+	b := newBed(t)
+	def := *b.def
+	def.Repair = &accel.Repair{NoExecute: []accel.Action{accel.ActionService}}
+	b.def = &def
+	p := b.plugin(edus(2)...)
+	refused := 0
+	b.server.takes = func(s Slice) error {
+		if !evicts(s) {
+			return nil
+		}
+		refused++
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "resourceslices"}, s.Metadata.Name, nil)
+	}
+	b.kubelet()
+	b.run(p)
+	b.offered(p, 2)
+	a := edu(1)
+	a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Action: accel.ActionService}
+	p.Update([]accel.Accelerator{a, edu(2)})
+	b.offered(p, 1)
+	p.poke()
+	time.Sleep(20 * time.Millisecond)
+	b.server.mu.Lock()
+	defer b.server.mu.Unlock()
+	if refused != 1 {
+		t.Errorf("%d taints were refused", refused)
 	}
 }
