@@ -119,7 +119,7 @@ func vfioLife(t *testing.T, n *bed.Node, image string) {
 	timed(t, "claim with VFIO -> its pod computes", func() { startVFIO(t, n, image, "vm") })
 	lives(t, n, 1)
 	status := sh(t, g, "acceld status || true; curl -s --unix-socket /run/acceld/acceld.sock http://x/metrics | grep accelerator_other_use")
-	if !strings.Contains(status, "vfio (vfio-pci, IOMMU group") || !strings.Contains(status, `use="vfio"} 1`) {
+	if !strings.Contains(status, "vfio (vfio-pci, IOMMU group") || !strings.Contains(status, `use="vfio",vendor="qemu"} 1`) {
 		t.Errorf("%s", status)
 	}
 	timed(t, "claim over -> the device is offered again", func() {
