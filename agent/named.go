@@ -35,8 +35,10 @@ func (s *Setup) Absent(file string) []*accel.Problem {
 		case err != nil:
 			why = fmt.Sprintf("cannot read %q: %v", n.path, err)
 		case st.IsDir() != n.dir:
-			why = fmt.Sprintf("%q is %s", n.path, map[bool]string{true: "a directory, and a file is needed",
-				false: "a file, and a directory is needed"}[st.IsDir()])
+			why = fmt.Sprintf("%q is %s", n.path, map[bool]string{
+				true:  "a directory, and a file is needed",
+				false: "a file, and a directory is needed",
+			}[st.IsDir()])
 		default:
 			continue
 		}
