@@ -105,7 +105,8 @@ func (h Health) Usable() bool { return h.State == Healthy || h.State == Degraded
 // HealthUnknown is what people read of a device that nothing has told about.
 const HealthUnknown = "unknown"
 
-// Seen returns the health as far as it was seen: without its driver, a device that nothing complained about tells nothing.
+// Seen returns the health as far as it was seen: without its driver, a device that nothing complained about tells
+// nothing.
 func (a Accelerator) Seen() string {
 	if a.Health.State == Healthy && a.Bound == "" && a.Profile == "" {
 		return HealthUnknown

@@ -85,7 +85,8 @@ func valuesSchema(root string) Page {
 		return p
 	}
 	g := &schemas{comments: newComments(root), definitions: object{}}
-	config, controller := g.reference(reflect.TypeFor[agent.ConfigFile]()), g.reference(reflect.TypeFor[replica.Config]())
+	config := g.reference(reflect.TypeFor[agent.ConfigFile]())
+	controller := g.reference(reflect.TypeFor[replica.Config]())
 	written, _ := all["definitions"].(object)
 	for key := range written {
 		if strings.Contains(key, ".") {
