@@ -30,7 +30,7 @@ func (s *Setup) Absent(file string) []*accel.Problem {
 			h, where = self, "here"
 		}
 		st, err := h.Stat(n.path)
-		why := ""
+		var why string
 		switch {
 		case err != nil:
 			why = fmt.Sprintf("cannot read %q: %v", n.path, err)

@@ -217,7 +217,7 @@ func (d Switches) see(id, binds string, known func(string) bool) (s switchSight)
 	}
 	s.Home = binds != "" && d.h.Exists(path.Join("/sys/bus/pci/drivers", binds))
 	s.Node = d.groupNode(id)
-	s.Functions = len(Functions{d.Driver}.Of(id))
+	s.Functions = len(Functions(d).Of(id))
 	s.Barred = d.devices.Barred(id)
 	s.Users = d.usersOf(id)
 	if servesHost(s.Bound) {

@@ -89,11 +89,8 @@ func (s *session) writeMetadata(ctx context.Context, r *rendered, retaint bool) 
 		return problem("patch taints of node", s.k.c.Node, refusal), true
 	}
 	if s.k.first("labels") {
-		what := "labels outside acceld.dev/"
-		if s.extent == withoutVendors {
-			what = "a vendor's labels"
-		}
-		s.k.c.Log.Warn("the API server refuses "+what+"; they are left out", "node", s.k.c.Node, "error", refusal)
+		s.k.c.Log.Warn("the API server refuses labels outside acceld.dev/; they are left out", "node", s.k.c.Node,
+			"of vendors alone", s.extent == withoutVendors, "error", refusal)
 	}
 	return nil, true
 }

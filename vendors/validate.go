@@ -284,7 +284,7 @@ func (c *checker) below(field, file, dir string) {
 // another kernel.
 func (c *checker) templates(def *accel.Definition) {
 	def.Templates(func(kind accel.TemplateKind, field, text string) string {
-		left := text
+		var left string
 		switch kind {
 		case accel.PartitionTemplate:
 			left = accel.PartitionText(text, "0", "0", "0")

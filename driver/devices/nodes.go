@@ -68,7 +68,7 @@ func (s *Devices) SharedProblem(def *accel.Definition, live bool) *accel.Problem
 func nodeMissing(whose, node string) *accel.Problem {
 	p := accel.Problemf(accel.NodeMissing, "%s %q is missing", whose, node)
 	if strings.Contains(node, host.UnnumberedMark) {
-		p.ToDo("Read the kernel log for messages of the driver (dmesg): it is loaded and has not set up the device.")
+		return p.ToDo("Read the kernel log for messages of the driver (dmesg): it is loaded and has not set up the device.")
 	}
 	return p
 }

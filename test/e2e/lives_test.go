@@ -97,7 +97,7 @@ func awaitLog(t *testing.T, n *bed.Node, pod, says string) {
 	ctx := stage.Within(t, soon)
 	for {
 		out, err := n.Kubectl(ctx, nil, "-n", "default", "logs", pod)
-		if strings.Contains(string(out), says) {
+		if strings.Contains(out, says) {
 			return
 		}
 		if ctx.Err() != nil {
@@ -135,8 +135,7 @@ func bothLives(t *testing.T, n *bed.Node, image string) {
 	startVFIO(t, n, image, "vm")
 	apply(t, n, stage.Claim("beside"), stage.ClaimPod("beside", image, "resourceClaimName: beside", "-expect", "1"))
 	stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "beside", corev1.PodSucceeded))
-	removeClaims(t, n, "beside")
-	removeClaims(t, n, "vm")
+	removeClaims(t, n, "beside", "vm")
 	lives(t, n, 0)
 }
 

@@ -30,7 +30,8 @@ func divided() accel.Machine {
 		Have: map[string]accel.Have{"qemu-edu": {
 			Accelerators: []accel.Accelerator{
 				{
-					ID: "0000:01:00.0", Health: healthy, NUMANode: -1, Nodes: []accel.DeviceNode{{Path: "/dev/edu0"}},
+					ID: "0000:01:00.0", Bound: "edu", Health: healthy, NUMANode: -1,
+					Nodes: []accel.DeviceNode{{Path: "/dev/edu0"}},
 					Partitions: []accel.Accelerator{
 						part("p0", healthy), part("p1", accel.Health{
 							State: accel.Unhealthy, Reason: accel.NodeMissing,
@@ -38,7 +39,7 @@ func divided() accel.Machine {
 						}),
 					},
 				},
-				{ID: "0000:02:00.0", Health: healthy, NUMANode: -1},
+				{ID: "0000:02:00.0", Bound: "edu", Health: healthy, NUMANode: -1},
 			},
 			Plugin: accel.PluginHave{Registered: true, Allocatable: accel.Known(2)},
 		}},

@@ -131,11 +131,7 @@ func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Proble
 			return t, accel.Problemf(accel.CannotReset, "%q is not an accelerator of a known kind", word)
 		}
 	}
-	var ids []string
-	for _, f := range r.facts.PCI {
-		ids = append(ids, f.Address)
-	}
-	return t, accel.Problemf(accel.DeviceGone, "there is no device %q on this host%s", word, accel.DidYouMean(word, ids)).
+	return t, accel.Problemf(accel.DeviceGone, "there is no device %q on this host", word).
 		ToDo("Name a device as `acceld detect` lists them, such as 0000:3b:00.0.")
 }
 

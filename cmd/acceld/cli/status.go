@@ -31,7 +31,7 @@ one line for each change.`,
 			}
 			m, err := a.Machine(p.ctx)
 			if err != nil {
-				return exit{exitUnreachable, fmt.Errorf("%w\n  Start it: systemctl start acceld, or look at the DaemonSet's pod.", err)}
+				return exit{exitUnreachable, fmt.Errorf("%w\n  Start it: systemctl start acceld, or look at the DaemonSet's pod", err)}
 			}
 			picked, err := pick(m, words)
 			if err != nil {

@@ -399,19 +399,6 @@ func printTrouble(s *tableWriter, a accel.Accelerator, left []string) {
 	}
 }
 
-func (i palette) health(a accel.Accelerator) string {
-	h := a.Health
-	switch {
-	case a.Seen() == accel.HealthUnknown:
-		return i.wait(a.Seen())
-	case h.State == accel.Healthy:
-		return i.good(string(h.State))
-	case h.Usable():
-		return i.wait(string(h.State))
-	}
-	return i.bad(string(h.State))
-}
-
 func deviceName(a accel.Accelerator) string {
 	if a.Profile != "" {
 		return "- " + a.ID // a partition, listed below its device

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -144,7 +143,8 @@ func (m mistake) named(t *testing.T) (says string, ok bool) {
 	if strings.Count(m.file, m.old) != 1 {
 		t.Fatalf("%q is %d times in the file", m.old, strings.Count(m.file, m.old))
 	}
-	line := 1 + strings.Count(m.file[:strings.Index(m.file, m.old)], "\n") + m.below
+	before, _, _ := strings.Cut(m.file, m.old)
+	line := 1 + strings.Count(before, "\n") + m.below
 	says = faultsOf(t, strings.Replace(m.file, m.old, m.new, 1))
 	for l := range strings.Lines(says) {
 		if strings.HasPrefix(l, fmt.Sprintf("f:%d: ", line)) && strings.Contains(l, m.cure) {
@@ -177,7 +177,7 @@ func TestMistakes(t *testing.T) {
 		{validPolicy, "v1alpha1", "v1alpha2", 0, `did you mean "acceld.dev/v1alpha1"?`},
 		{validPolicy, "AcceleratorPolicy", "AcceleratorPolcy", 0, `did you mean "AcceleratorPolicy"?`},
 		{validPolicy, "devicePlugin", "deviceplugin", 0, `did you mean "devicePlugin"?`},
-		{validPolicy, "type: oci", "type: regsitry", 0, `did you mean "oci"?`},
+		{validPolicy, "type: oci", "type: registy", 0, `did you mean "oci"?`},
 		{validPolicy, "maxParallel", "maxParalel", 0, `did you mean "maxParallel"?`},
 		{validPolicy, "kinds:", "kind:", 0, `did you mean "kinds"?`},
 		{validPolicy, "NoSchedule", "NoShedule", 0, `did you mean "NoSchedule"?`},
@@ -259,7 +259,7 @@ func TestReviewedMistakes(t *testing.T) {
 		{validConfig, "{{.DriverVersion}}", "{{.KernelVerson}}", 0, `did you mean ".KernelVersion"?`},
 		{validConfig, "enabled: true", "resource: gpu", 0, "such as example.com/gpu"},
 		{validDefinition, `"f00d"`, `"0xf00d"`, 0, `write "f00d"`},
-		{validPolicy, "type: oci", "type: regsitry", 0, `did you mean "oci"?`},
+		{validPolicy, "type: oci", "type: registy", 0, `did you mean "oci"?`},
 		{validValues, "logLevel:", "logLvl:", 0, `agent.config: unknown field "logLvl": did you mean "logLevel"?`},
 		// What was good stays good.
 		{validConfig, "qemu-edu", "nobody-knows", 0, "(known: amd-alveo,"},
@@ -281,7 +281,7 @@ func TestReviewedMistakes(t *testing.T) {
 
 // The values that validate knows are those of the chart's schema.
 func TestValuesOfTheChart(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join("../../../packaging/chart/values.schema.json"))
+	data, err := os.ReadFile("../../../packaging/chart/values.schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
