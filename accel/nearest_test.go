@@ -11,7 +11,7 @@ func TestNearest(t *testing.T) {
 		{"logLvl", []string{"logLevel", "listen"}, "logLevel"},
 		{"log-level", []string{"logLevel"}, "logLevel"},
 		{"drop-in", []string{"never", "dropin", "full"}, "dropin"},
-		{"registy", []string{"registry"}, "registry"},
+		{"registrx", []string{"registry"}, "registry"},
 		{"cat", []string{"dog"}, ""},
 		{"ab", []string{"cd"}, ""},
 		{"gpux", []string{"gpua", "gpub"}, ""}, // one as near as the other

@@ -177,7 +177,7 @@ func TestMistakes(t *testing.T) {
 		{validPolicy, "v1alpha1", "v1alpha2", 0, `did you mean "acceld.dev/v1alpha1"?`},
 		{validPolicy, "AcceleratorPolicy", "AcceleratorPolcy", 0, `did you mean "AcceleratorPolicy"?`},
 		{validPolicy, "devicePlugin", "deviceplugin", 0, `did you mean "devicePlugin"?`},
-		{validPolicy, "type: oci", "type: registy", 0, `did you mean "oci"?`},
+		{validPolicy, "type: oci", "type: registrx", 0, `did you mean "oci"?`},
 		{validPolicy, "maxParallel", "maxParalel", 0, `did you mean "maxParallel"?`},
 		{validPolicy, "kinds:", "kind:", 0, `did you mean "kinds"?`},
 		{validPolicy, "NoSchedule", "NoShedule", 0, `did you mean "NoSchedule"?`},
@@ -259,7 +259,7 @@ func TestReviewedMistakes(t *testing.T) {
 		{validConfig, "{{.DriverVersion}}", "{{.KernelVerson}}", 0, `did you mean ".KernelVersion"?`},
 		{validConfig, "enabled: true", "resource: gpu", 0, "such as example.com/gpu"},
 		{validDefinition, `"f00d"`, `"0xf00d"`, 0, `write "f00d"`},
-		{validPolicy, "type: oci", "type: registy", 0, `did you mean "oci"?`},
+		{validPolicy, "type: oci", "type: registrx", 0, `did you mean "oci"?`},
 		{validValues, "logLevel:", "logLvl:", 0, `agent.config: unknown field "logLvl": did you mean "logLevel"?`},
 		// What was good stays good.
 		{validConfig, "qemu-edu", "nobody-knows", 0, "(known: amd-alveo,"},
