@@ -115,7 +115,9 @@ type chartValues struct {
 		Config         agent.ConfigFile `json:"config,omitzero"`
 		NodeSelector   any              `json:"nodeSelector,omitempty"`
 		Affinity       any              `json:"affinity,omitempty"`
+		Tolerations    any              `json:"tolerations,omitempty"`
 		PodAnnotations any              `json:"podAnnotations,omitempty"`
+		LabelDomains   any              `json:"labelDomains,omitempty"`
 		Resources      any              `json:"resources,omitempty"`
 	} `json:"agent,omitzero"`
 	Controller any `json:"controller,omitempty"`
