@@ -73,10 +73,14 @@ func (k *Keeper) look(now time.Time) (groups []string, due time.Time) {
 			switch {
 			case d.cleaning != nil, d.tenancy != nil && len(d.tenancy.Tenants) == 0:
 			case former != nil:
+				before := len(groups)
 				for _, t := range d.tenancy.Tenants {
 					for _, g := range slices.DeleteFunc(t.groups(), k.ended) {
 						groups = append(groups, g.Dir)
 					}
+				}
+				if len(groups) == before && former.Claim == "" {
+					due = now // it has ended since, and nothing would tell
 				}
 			case d.problem != nil && d.retry.After(now):
 				if due.IsZero() || d.retry.Before(due) {
