@@ -65,7 +65,7 @@ var (
 )
 
 // AmountForm is the form of an amount.
-func AmountForm() Form { return Form{amountForm, "an amount such as 8Gi, 500m or 4"} }
+func AmountForm() Form { return Form{amountText, "an amount such as 8Gi, 500m or 4"} }
 
 // amounts returns the errors in the capacities of k.
 func (k KindConfig) amounts() []string {

@@ -8,20 +8,19 @@ import (
 
 // Form is what a text must look like.
 type Form struct {
-	// Pattern is a regular expression for all of the text. People never see it.
-	Pattern string
+	// Expr matches all of the text. People never see it.
+	Expr *regexp.Regexp
 	// Say is what the text must be, for people, such as "an amount such as 8Gi".
 	Say string
 }
 
 // Problem says that a text does not have the form, and what to write if that can be told; empty if it has the form.
 func (f Form) Problem(text string) string {
-	x := regexp.MustCompile(`^(?:` + f.Pattern + `)$`)
-	if x.MatchString(text) {
+	if f.Expr.MatchString(text) {
 		return ""
 	}
 	for _, mended := range mended(text) {
-		if mended != "" && x.MatchString(mended) {
+		if mended != "" && f.Expr.MatchString(mended) {
 			return fmt.Sprintf("%.64q is not %s: write %q", text, f.Say, mended)
 		}
 	}

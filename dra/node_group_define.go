@@ -84,7 +84,7 @@ func planned(k Planned) (accs []accel.Accelerator, notes []string, err error) {
 	for _, c := range k.Definition.Capacity {
 		text, known := k.Amounts[c.Name]
 		switch {
-		case known && !amountForm.MatchString(text):
+		case known && !anAmount(text):
 			return nil, nil, fmt.Errorf("%q of %s is not an amount such as 80Gi", text, c.Name)
 		case known && c.File == "":
 			return nil, nil, fmt.Errorf("the definition of kind %q says how much %s a device has", k.Definition.Kind, c.Name)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -22,8 +21,9 @@ const (
 	maxDocuments = 16 << 20 // bytes
 )
 
-// amountForm is what a quantity of a node or a device may look like. The library takes exponents that need forever.
-var amountForm = regexp.MustCompile(`^(?:` + accel.AmountForm().Pattern + `)$`)
+// anAmount reports whether a text is a quantity that a node or a device may have. The library takes exponents that need
+// forever.
+func anAmount(text string) bool { return accel.AmountForm().Expr.MatchString(text) }
 
 // ReadNodes reads nodes and slices from YAML or JSON as kubectl prints them: objects, lists, and documents one after
 // the other. Objects of other kinds are ignored.
@@ -123,7 +123,7 @@ func (n Node) check() error {
 	}
 	for _, all := range []map[string]string{n.Status.Capacity, n.Status.Allocatable} {
 		for name, value := range all {
-			if len(validation.IsQualifiedName(name)) > 0 || !amountForm.MatchString(value) {
+			if len(validation.IsQualifiedName(name)) > 0 || !anAmount(value) {
 				return fmt.Errorf("resource %q: %q is not an amount", name, value)
 			}
 		}
@@ -147,7 +147,7 @@ func (s Slice) check() error {
 			return errors.New("the name of a device: " + problems[0])
 		}
 		for name, c := range d.Capacity {
-			if !amountForm.MatchString(c.Value) {
+			if !anAmount(c.Value) {
 				return fmt.Errorf("device %q: %q of %s is not an amount", d.Name, c.Value, name)
 			}
 		}

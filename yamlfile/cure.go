@@ -111,7 +111,7 @@ func (s *shape) meant(n *yaml.Node, i int, t reflect.Type, field string) string 
 		if up.t.Kind() == reflect.Map {
 			continue
 		}
-		if _, ok := member(up.t, key); ok {
+		if has(up.t, key) {
 			return fmt.Sprintf(": it belongs further left: write %s, indented as far as %q", join(up.field, key),
 				s.beside(up.field, field))
 		}
@@ -134,7 +134,7 @@ func below(t reflect.Type, key string, depth int) string {
 	if t.Kind() != reflect.Struct {
 		return ""
 	}
-	if _, ok := member(t, key); ok {
+	if has(t, key) {
 		return "" // it would not be unknown
 	}
 	found := ""
@@ -167,7 +167,7 @@ func at(t reflect.Type, key string, depth int) []string {
 			continue
 		}
 		if depth == 1 {
-			if _, ok := member(inner, key); ok {
+			if has(inner, key) {
 				out = append(out, accel.FieldName(f))
 			}
 			continue
@@ -185,7 +185,7 @@ func (s *shape) outdented(n *yaml.Node, i int, t reflect.Type, name string) bool
 	if element.Kind() != reflect.Struct {
 		return false
 	}
-	if _, ok := member(element, n.Content[i].Value); !ok {
+	if !has(element, n.Content[i].Value) {
 		return false
 	}
 	s.bad(n.Content[i], name, "is not indented: it belongs below %q of line %d, so indent it further than that line",

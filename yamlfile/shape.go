@@ -37,6 +37,8 @@ type shape struct {
 	lines  Places
 	above  []level
 	looked int
+	// members are those of the types that were looked at, by name.
+	members map[reflect.Type]map[string]reflect.StructField
 }
 
 // level is a mapping that the checked node is in.
@@ -46,7 +48,7 @@ type level struct {
 }
 
 func shapeOf(document *yaml.Node, t reflect.Type) *shape {
-	s := &shape{lines: Places{}}
+	s := &shape{lines: Places{}, members: map[reflect.Type]map[string]reflect.StructField{}}
 	s.check(document.Content[0], t, "", "")
 	return s
 }
@@ -127,7 +129,7 @@ func (s *shape) mapping(n *yaml.Node, t reflect.Type, field string, tag reflect.
 		}
 		name := join(field, key.Value)
 		s.lines[name] = key.Line
-		f, ok := member(t, key.Value)
+		f, ok := s.member(t, key.Value)
 		switch {
 		case key.Value == "<<" && key.Tag == "!!merge":
 			s.bad(key, field, "merge keys (<<) are not known here: write the fields out")
@@ -177,17 +179,26 @@ func names(t reflect.Type) []string {
 	return out
 }
 
+// has reports whether a mapping of type t may have a key.
+func has(t reflect.Type, key string) bool {
+	return t.Kind() == reflect.Map || slices.Contains(names(t), key)
+}
+
 // member returns what a mapping of type t has under a key.
-func member(t reflect.Type, key string) (reflect.StructField, bool) {
+func (s *shape) member(t reflect.Type, key string) (reflect.StructField, bool) {
 	if t.Kind() == reflect.Map {
 		return reflect.StructField{Type: t.Elem()}, true
 	}
-	for _, f := range fields(t) {
-		if accel.FieldName(f) == key {
-			return f, true
+	all, known := s.members[t]
+	if !known {
+		all = map[string]reflect.StructField{}
+		for _, f := range slices.Backward(fields(t)) { // the first of a name wins
+			all[accel.FieldName(f)] = f
 		}
+		s.members[t] = all
 	}
-	return reflect.StructField{}, false
+	f, there := all[key]
+	return f, there
 }
 
 // scalar checks text, a number or a switch.
