@@ -157,7 +157,7 @@ func machine() accel.Machine {
 			Address: "0000:01:00.0",
 			Link:    accel.Link{SpeedGTs: 8, MaxSpeedGTs: 16, Width: 8, MaxWidth: 16},
 			SRIOV:   accel.SRIOV{TotalVFs: 8, NumVFs: 2},
-		}}},
+		}}, Maintenance: []accel.Maintenance{{Condition: accel.Drained}}},
 		Want: accel.Want{
 			Kubernetes: true, Labels: true,
 			Kinds: map[string]*accel.Definition{"example-gpu": {Kind: "example-gpu", Title: "Example"}},
@@ -166,16 +166,20 @@ func machine() accel.Machine {
 			Accelerators: []accel.Accelerator{
 				{
 					ID: "0000:01:00.0", Health: accel.Health{State: accel.Healthy, Since: began}, Metrics: metrics,
-					Faults: []accel.Fault{fault},
+					Faults:      []accel.Fault{fault},
+					Settings:    []accel.SettingHave{{Name: "powerLimitWatts", Want: "250", State: accel.SettingApplied, Drifts: 1}},
+					Handover:    &accel.HandoverHave{State: accel.HandoverUsed, Cleaned: 1, Seconds: 1, Killed: 1},
+					Unrequested: &accel.UnrequestedHave{Count: 1},
 				},
 				{ID: "0000:02:00.0", Health: accel.Health{
 					State: accel.Unhealthy, Reason: accel.DeviceFault,
 					Action: accel.ActionReboot, Since: began,
-				}},
+				}, Repair: &accel.RepairHave{State: accel.RepairWaits, Attempts: 1}},
 				{ID: "0000:03:00.0", Health: accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Since: began}},
 				{
 					ID: "0000:04:00.0", Health: accel.Health{State: accel.Healthy, Since: began},
 					Withheld: &accel.Withheld{Reason: accel.NotProven, By: accel.ByProof},
+					Switched: &accel.Switched{Use: accel.UseVFIO},
 				},
 			},
 			Driver: accel.DriverHave{
