@@ -84,15 +84,15 @@ func (d PCIDevice) Ordinary() PCIDevice {
 	return d
 }
 
-// InOtherUse reports whether the device is given out as something else than what its kind's driver makes of it.
+// InOtherUse reports whether the device is switched, or on the way there or back.
 func (a Accelerator) InOtherUse() bool { return a.Switched != nil }
 
-// Ready reports whether a device that is given out otherwise has the driver and the nodes for that.
+// Ready reports whether a switched device has its other driver and the nodes for it.
 func (s *Switched) Ready(a Accelerator) bool {
 	return s != nil && a.Bound == s.Driver && len(a.Nodes) > 0
 }
 
-// WithholdSwitched withholds a device that is given out otherwise, as long as its journal is there.
+// WithholdSwitched withholds a switched device for as long as its journal exists.
 func (a *Accelerator) WithholdSwitched() {
 	if a.Switched == nil {
 		return
@@ -104,7 +104,7 @@ func (a *Accelerator) WithholdSwitched() {
 	a.Withheld = &Withheld{By: BySwitch, Reason: OtherUse, Message: message}
 }
 
-// ServesClaim reports whether the device is given out otherwise to a claim, and can be used.
+// ServesClaim reports whether the device is switched for a claim and can be used.
 func (a Accelerator) ServesClaim(uid string) bool {
 	return a.Switched.Ready(a) && a.Switched.Claim == uid && a.WithheldBy(BySwitch) && a.Health.Usable()
 }

@@ -54,7 +54,7 @@ func TestVFIOProblems(t *testing.T) {
 		"not vfio":     {Definition{VFIO: &VFIO{Driver: "uio_pci_generic"}, Driver: DriverDefinition{Binds: "edu"}}, "vfio.driver: "},
 		"a path":       {Definition{VFIO: &VFIO{Driver: "../vfio-pci"}, Driver: DriverDefinition{Binds: "edu"}}, "vfio.driver: "},
 		"a module":     {Definition{VFIO: &VFIO{Modules: []string{"a b"}}, Driver: DriverDefinition{Binds: "edu"}}, "vfio.modules[0]: "},
-		"who asks":     {Definition{VFIO: &VFIO{Ask: "all"}, Driver: DriverDefinition{Binds: "edu"}}, "vfio.ask: "},
+		"unknown ask":  {Definition{VFIO: &VFIO{Ask: "all"}, Driver: DriverDefinition{Binds: "edu"}}, "vfio.ask: "},
 		"no driver":    {Definition{VFIO: &VFIO{}}, "vfio: "},
 		"by override":  {Definition{VFIO: &VFIO{}, Driver: DriverDefinition{Binds: "edu", Override: true}}, "vfio: "},
 		"its own":      {Definition{VFIO: &VFIO{}, Driver: DriverDefinition{Binds: "vfio-pci"}}, "vfio: "},
@@ -70,7 +70,7 @@ func TestVFIOProblems(t *testing.T) {
 	}
 }
 
-// TestSwitchedOffer: a device that is given out otherwise is offered to nobody, is recognised as before, and lets the
+// TestSwitchedOffer: a switched device is offered to nobody, is recognised as before, and lets the
 // containers start that have it.
 func TestSwitchedOffer(t *testing.T) {
 	j := &Switched{Use: UseVFIO, Driver: "vfio-pci", From: "edu", Claim: "u", Name: "team/vm"}

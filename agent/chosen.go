@@ -127,8 +127,7 @@ func asking(pods []*kube.BoundPod, ids map[string]string, resource string) []dev
 // choices returns what the gate checks: the devices chosen for each container, as far as this host knows them. Whoever
 // creates a pod can write the annotation, and the hook reads no file that is too long. So a container with more chosen
 // devices than it asks for has no choice.
-func choices(pods []*kube.BoundPod, m accel.Machine) []gate.Choice {
-	ids := cardIDs(m)
+func choices(pods []*kube.BoundPod, m accel.Machine, ids map[string]string) []gate.Choice {
 	var names []string
 	for kind, have := range m.Have {
 		if def := m.Want.Kinds[kind]; def != nil {
@@ -198,7 +197,7 @@ func (g *hookGate) open(machine func() accel.Machine) {
 	var chosen []gate.Choice
 	if g.pods != nil {
 		pods, _, _ := g.pods.Now() // the last known pods while the API server does not answer
-		chosen = choices(pods, m)
+		chosen = choices(pods, m, ids)
 	}
 	if problem := g.runtime.PublishReadiness(m.Want.Kinds, kinds, chosen...); problem != nil {
 		g.log.Warn("readiness not published", "reason", problem.Reason, "message", problem.Message)

@@ -71,14 +71,14 @@ func TestPortions(t *testing.T) {
 	if diff := cmp.Diff([]gate.Choice{
 		choice("first", "0000:01:00.0"), choice("beside", "0000:02:00.0"), choice("a", "0000:01:00.0"),
 		choice("c", "0000:02:00.0"),
-	}, choices([]*kube.BoundPod{&p}, m)); diff != "" {
+	}, choices([]*kube.BoundPod{&p}, m, cardIDs(m))); diff != "" {
 		t.Errorf("what the gate checks (-want +got):\n%s", diff)
 	}
 	// Nobody can make the file of the gate too long. The container "b" asks for nothing, "c" for one device.
 	many := strings.Repeat("0000-01-00.0,", 1000)
 	p.Spec.InitContainers = nil
 	p.Meta.Annotations[accel.ChosenAnnotation] = many + "|" + many + "|0000-01-00.0,0000-02-00.0"
-	if diff := cmp.Diff([]gate.Choice{choice("a", "0000:01:00.0")}, choices([]*kube.BoundPod{&p}, m)); diff != "" {
+	if diff := cmp.Diff([]gate.Choice{choice("a", "0000:01:00.0")}, choices([]*kube.BoundPod{&p}, m, cardIDs(m))); diff != "" {
 		t.Errorf("of too many cards (-want +got):\n%s", diff)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// stranded are the claims that the scheduler has given a device which failed before any pod had it. The kubelet asks
-// for such a claim again and again, and the scheduler does not choose again for a pod that is bound.
+// stranded holds the claims whose device failed after the scheduler had allocated it and before any pod had it. The
+// kubelet keeps asking for such a claim, and the scheduler does not choose again for a pod that is bound.
 type stranded struct {
 	mu     sync.Mutex
 	claims map[string]refusal // by UID
@@ -18,8 +18,8 @@ type refusal struct {
 	first, last time.Time
 }
 
-// forgotten is how long after its last question a claim counts as one that the kubelet no longer asks for. It asks at
-// least every two minutes or so (pkg/kubelet, MaxPodSyncBackoff).
+// forgotten is how long after the kubelet's last request a claim is forgotten. The kubelet asks at least every two
+// minutes or so (pkg/kubelet, MaxPodSyncBackoff).
 const forgotten = 5 * time.Minute
 
 // refuse notes that a claim was not prepared because these devices are sick.
@@ -89,8 +89,8 @@ func (p *Plugin) unstrand(uid string) {
 	}
 }
 
-// leaving returns the devices whose waiting pods have to go elsewhere: they have waited for long enough, longer if
-// acceld resets the device, and nobody has it who would end with them. Those that somebody has are held.
+// leaving returns the devices whose waiting pods must go elsewhere: the pods have waited long enough, longer if acceld
+// resets the device, and no other pod has the device and would end too. held are the devices that a claim has.
 func (s *stranded) leaving(v *version, held map[string]bool, t timing, now time.Time) map[string]bool {
 	out := map[string]bool{}
 	for name, first := range s.since(now) {

@@ -359,7 +359,7 @@ func (d Switches) unkeep(id string, j *accel.Switched) *accel.Problem {
 	return nil
 }
 
-// purge gives back what is given out otherwise. The driver lock is held.
+// purge gives all switched devices back. The driver lock is held.
 func (d Switches) purge(ctx context.Context, o PurgeOptions) (out []ledger.Outcome) {
 	all, err := d.h.Devices().Switched()
 	if err != nil {

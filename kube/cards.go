@@ -28,6 +28,11 @@ type card struct {
 // gone is not listed. Cards is empty if there is no card.
 func Cards(m accel.Machine) string {
 	all, _ := cardsOf(m)
+	return cardsText(all)
+}
+
+// cardsText returns the value of the annotation for cards; empty if there are none.
+func cardsText(all []card) string {
 	if len(all) == 0 {
 		return ""
 	}

@@ -5,9 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -109,28 +107,13 @@ func (s *session) maintenance(r *rendered) []byte {
 	return maintenancePatch(&node, own, s.k.c.Now())
 }
 
-// writeMaintenance writes the conditions by which acceld says that it works on the node. They have a patch of their
-// own: if it is refused, the rest is written nevertheless.
+// writeMaintenance writes the conditions by which acceld says that it works on the node.
 func (s *session) writeMaintenance(ctx context.Context, r *rendered) *accel.Problem {
-	for conflicts := 0; ; conflicts++ {
-		body := s.maintenance(r)
-		if body == nil {
-			return nil
+	return s.patchStatus(ctx, func() []byte { return s.maintenance(r) }, func(err error) {
+		s.untold = true
+		if s.k.first("maintenance") {
+			s.k.c.Log.Warn("the API server refuses the conditions by which acceld says that it works on the node", "node",
+				s.k.c.Node, "error", err)
 		}
-		err := s.patch(ctx, types.StrategicMergePatchType, body, "status")
-		switch {
-		case err == nil:
-			return nil
-		case apierrors.IsConflict(err) && conflicts < maxConflicts: // the node changed; patch has read it again
-		case refused(err):
-			s.untold = true
-			if s.k.first("maintenance") {
-				s.k.c.Log.Warn("the API server refuses the conditions by which acceld says that it works on the node", "node",
-					s.k.c.Node, "error", err)
-			}
-			return nil
-		default:
-			return problem("patch nodes/status of", s.k.c.Node, err)
-		}
-	}
+	})
 }

@@ -8,25 +8,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// claims says who owns the labels or annotations of a node.
+// claims says who owns the labels, annotations or capacities of a node.
 type claims struct{ own, foreign map[string]bool }
 
-// labelClaims and annotationClaims read the node's managed fields. Entries that cannot be parsed claim nothing.
-func labelClaims(node *corev1.Node) claims      { return readClaims(node, "f:labels") }
-func annotationClaims(node *corev1.Node) claims { return readClaims(node, "f:annotations") }
+// labelClaims, annotationClaims and capacityClaims read the node's managed fields. Entries that cannot be parsed claim
+// nothing.
+func labelClaims(node *corev1.Node) claims { return readClaims(node, "f:metadata", "f:labels") }
 
-func readClaims(node *corev1.Node, part string) claims {
+func annotationClaims(node *corev1.Node) claims {
+	return readClaims(node, "f:metadata", "f:annotations")
+}
+func capacityClaims(node *corev1.Node) claims { return readClaims(node, "f:status", "f:capacity") }
+
+func readClaims(node *corev1.Node, object, part string) claims {
 	c := claims{map[string]bool{}, map[string]bool{}}
 	for _, entry := range node.ManagedFields {
 		if entry.FieldsV1 == nil {
 			continue
 		}
-		var fields struct {
-			Metadata map[string]json.RawMessage `json:"f:metadata"`
-		}
-		var keys map[string]json.RawMessage
-		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil || json.Unmarshal(fields.Metadata[part],
-			&keys) != nil {
+		var objects, parts, keys map[string]json.RawMessage
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &objects) != nil ||
+			json.Unmarshal(objects[object], &parts) != nil || json.Unmarshal(parts[part], &keys) != nil {
 			continue
 		}
 		owners := c.foreign

@@ -33,8 +33,8 @@ func render(m accel.Machine) *rendered {
 		labels: Labels(m), annotations: map[string]string{}, kinds: map[string]bool{}, condition: Condition(m),
 		ready: true, settled: true, own: m.OwnMaintenance(),
 	}
-	r.annotations[accel.CardsAnnotation] = Cards(m)
-	r.totals = totals(cardsOf(m))
+	cards, counted := cardsOf(m)
+	r.annotations[accel.CardsAnnotation], r.totals = cardsText(cards), totals(cards, counted)
 	for kind, have := range m.Have {
 		r.kinds[kind] = true
 		if have.UpgradeReport.Known {

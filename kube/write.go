@@ -19,7 +19,7 @@ const maxConflicts = 3
 // to wait: somebody else keeps changing what acceld writes.
 func (s *session) allowance(r *rendered, retaint bool) time.Duration {
 	if metadataPatch(s.node, r, s.extent, retaint) == nil && s.maintenance(r) == nil &&
-		s.uncounted(r) == nil && statusPatch(s.node, r.condition, s.k.c.Now()) == nil {
+		s.totals(r) == nil && statusPatch(s.node, r.condition, s.k.c.Now()) == nil {
 		return 0
 	}
 	v := s.k.writes.Reserve()
