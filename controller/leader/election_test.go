@@ -346,6 +346,7 @@ func TestStoppedLeader(t *testing.T) {
 		if s.last() != leader.name {
 			leader = s.all[1]
 		}
+		synctest.Wait() // what it writes at this very moment is written before it stops
 		before := len(leader.wrote())
 		leader.pause(3 * testLease)
 		time.Sleep(time.Minute)
