@@ -151,8 +151,8 @@ func run(ctx context.Context, o Options, s *Setup) error {
 func serve(ctx context.Context, o Options, s *Setup, sockets *systemd.Sockets, restart *hotRestart) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	facts := detect.Detect(s.Host, detect.Options{})
 	a := newAgent(ctx, end, o, s, sockets)
+	facts := detect.Detect(s.Host, detect.Options{})
 	a.restart = restart
 	want, err := a.assemble(facts)
 	if err != nil {
@@ -170,11 +170,13 @@ func serve(ctx context.Context, o Options, s *Setup, sockets *systemd.Sockets, r
 	return nil
 }
 
-// newAgent returns an agent without organs. It runs until ctx ends; end cancels ctx.
+// newAgent returns an agent without organs, which reads its surroundings. It runs until ctx ends; end cancels ctx.
 func newAgent(ctx context.Context, end func(), o Options, s *Setup, sockets *systemd.Sockets) *Agent {
 	a := &Agent{Setup: s, o: o, end: end, sockets: sockets, notifier: systemd.NewNotifier(s.Log)}
 	a.faults.log, a.faults.changed = s.Log, a.changed
 	a.ctx = guard.Report(ctx, a.faults.note)
+	a.around = newSurroundings(s.Host, s.Config.Resync, func() { a.wake(false) }, s.Log)
+	guard.Go(func() { a.around.survey(a.ctx) })
 	return a
 }
 
@@ -219,8 +221,6 @@ func (a *Agent) organs(facts accel.Facts) {
 	}
 	a.driver = driver.New(a.Host, d)
 	a.runtime = a.Runtime(facts)
-	a.around = newSurroundings(a.Host, a.Config.Resync, func() { a.wake(false) }, a.Log)
-	a.around.survey(a.ctx)
 	a.watcher = newWatcher(a.Setup, a.runtime, facts, a.wake, &a.group)
 	a.watcher.seen = a.around.see
 	a.gate = &hookGate{runtime: a.runtime, pods: a.pods, log: a.Log}

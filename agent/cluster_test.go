@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -140,8 +141,10 @@ func TestClusterKnown(t *testing.T) {
 		}
 		a := &Agent{
 			Setup:  opened(t, m.Host.Root(), "kubernetes: {enabled: "+c.kubernetes+"}\n"),
-			around: &surroundings{}, reader: detect.NewTimeoutReader(m.Host, nil),
+			around: newSurroundings(m.Host, time.Hour, nil, slog.New(slog.DiscardHandler)),
+			reader: detect.NewTimeoutReader(m.Host, nil),
 		}
+		a.around.survey(t.Context())
 		if got := a.facts().Cluster; got != c.want {
 			t.Errorf("kubernetes %s, kubelet %v: %+v", c.kubernetes, c.kubelet, got)
 		}

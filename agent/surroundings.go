@@ -25,7 +25,8 @@ type surroundings struct {
 
 	look chan struct{}
 
-	inventory accel.Inventory // written by survey, before anything reads it
+	surveyed  chan struct{}   // closed when the first answers are there
+	inventory accel.Inventory // written before surveyed is closed
 
 	mu      sync.Mutex
 	network []accel.NetworkFunction
@@ -34,19 +35,22 @@ type surroundings struct {
 // burst is how long events are collected: binding a driver causes a dozen for each port.
 const burst = time.Second
 
-// surveyTime is how long the agent's start may wait for the inventory: twenty times what a large host needs.
+// surveyTime is how long the loop's first pass may wait for the inventory: twenty times what a large host needs.
 const surveyTime = 2 * time.Second
 
-// newSurroundings returns surroundings with no answers yet.
+// newSurroundings returns surroundings with no answers yet; survey finds the first ones.
 func newSurroundings(h *host.Host, resync time.Duration, changed func(), log *slog.Logger) *surroundings {
 	return &surroundings{
 		host: h, resync: resync, changed: changed, log: log, look: make(chan struct{}, 1),
+		surveyed: make(chan struct{}),
 	}
 }
 
-// survey reads the host's inventory, and its network functions for the first time. Without them, the loop's first pass
-// would remove the labels and attributes that the previous agent wrote.
+// survey reads the host's inventory, and its network functions for the first time, beside the rest of the agent's
+// start. The loop's first pass waits for the answers: without them it would remove the labels and attributes that the
+// previous agent wrote.
 func (s *surroundings) survey(ctx context.Context) {
+	defer close(s.surveyed)
 	ctx, cancel := context.WithTimeout(ctx, surveyTime)
 	defer cancel()
 	inventory, err := s.host.Inventory(ctx)
@@ -55,11 +59,15 @@ func (s *surroundings) survey(ctx context.Context) {
 	}
 	s.inventory = inventory
 	pci, _ := detect.PCI(s.host)
-	s.network = detect.Network(ctx, s.host, pci)
+	network := detect.Network(ctx, s.host, pci)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.network = network
 }
 
 // run reads until ctx ends.
 func (s *surroundings) run(ctx context.Context) error {
+	<-s.surveyed
 	ticker := time.NewTicker(s.resync)
 	defer ticker.Stop()
 	for {
@@ -91,8 +99,9 @@ func (s *surroundings) keep(network []accel.NetworkFunction) {
 	}
 }
 
-// add copies the last answers into f. The answers are never modified in place.
+// add copies the last answers into f. The first call waits for them. The answers are never modified in place.
 func (s *surroundings) add(f *accel.Facts) {
+	<-s.surveyed
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.Inventory, f.Network = s.inventory, s.network

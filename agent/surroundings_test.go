@@ -54,6 +54,7 @@ func TestSurroundings(t *testing.T) {
 		a := newSurroundings(m.Host, time.Hour, func() { told++ }, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
+		a.survey(ctx)
 		go func() { done <- a.run(ctx) }()
 		synctest.Wait()
 		var f accel.Facts

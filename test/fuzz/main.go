@@ -1,6 +1,6 @@
-// Command fuzz runs every fuzz target of the module for a while, one after the other, and prints how often each was
-// executed. `make fuzz T=5m` starts it. What a target fails with stays below its package in testdata/fuzz, where the
-// unit tests run it from then on. It ends with 1 if a target fails.
+// Command fuzz runs every fuzz target of the module for a while, as many at a time as there are processors, and prints
+// how often each was executed. `make fuzz T=5m` starts it. What a target fails with stays below its package in
+// testdata/fuzz, where the unit tests run it from then on. It ends with 1 if a target fails.
 package main
 
 import (
@@ -15,10 +15,15 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // compiling is how long a target may take in addition to its time: it is compiled with counters of coverage.
@@ -26,10 +31,11 @@ const compiling = 10 * time.Minute
 
 func main() {
 	each := flag.Duration("time", 10*time.Second, "how long each target is run")
+	jobs := flag.Int("jobs", runtime.NumCPU(), "how many targets are run at a time")
 	pick := flag.String("run", "", "take only targets whose package or name matches this `regexp`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, ".", *pick, *each)
+	err := run(ctx, os.Stdout, ".", *pick, max(1, *jobs), *each)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "fuzz:", err)
@@ -47,7 +53,7 @@ type outcome struct {
 	output             []byte
 }
 
-func run(ctx context.Context, out io.Writer, root, pick string, each time.Duration) error {
+func run(ctx context.Context, out io.Writer, root, pick string, jobs int, each time.Duration) error {
 	re, err := regexp.Compile(pick)
 	if err != nil {
 		return fmt.Errorf("cannot pick targets: %w", err)
@@ -56,31 +62,34 @@ func run(ctx context.Context, out io.Writer, root, pick string, each time.Durati
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TARGET\tEXECUTIONS\tNEW INPUTS\tRESULT")
-	var failed []error
-	n := 0
-	for _, t := range all {
-		if !re.MatchString(t.pkg + " " + t.name) {
-			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return errors.Join(append(failed, err)...)
-		}
-		n++
-		o := fuzz(ctx, root, t, each)
-		result := "ok"
-		if o.err != nil {
-			result = o.err.Error()
-			failed = append(failed, fmt.Errorf("%s in %s: %w\n%s", t.name, t.pkg, o.err, o.output))
-		}
-		fmt.Fprintf(w, "%s %s\t%s\t%s\t%s\n", t.pkg, t.name, o.execs, o.interesting, result)
-		_ = w.Flush() // a line as soon as it is known
-	}
-	if n == 0 {
+	all = slices.DeleteFunc(all, func(t target) bool { return !re.MatchString(t.pkg + " " + t.name) })
+	if len(all) == 0 {
 		return fmt.Errorf("no target has a package or a name like %q", pick)
 	}
-	return errors.Join(failed...)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TARGET\tEXECUTIONS\tNEW INPUTS\tRESULT")
+	var mu sync.Mutex // of w and failed
+	var failed []error
+	var group errgroup.Group
+	group.SetLimit(jobs)
+	for _, t := range all {
+		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			o := fuzz(ctx, root, t, each)
+			mu.Lock()
+			defer mu.Unlock()
+			result := "ok"
+			if o.err != nil {
+				result = o.err.Error()
+				failed = append(failed, fmt.Errorf("%s in %s: %w\n%s", t.name, t.pkg, o.err, o.output))
+			}
+			fmt.Fprintf(w, "%s %s\t%s\t%s\t%s\n", t.pkg, t.name, o.execs, o.interesting, result)
+			return w.Flush() // a line as soon as it is known
+		})
+	}
+	return errors.Join(append([]error{group.Wait()}, failed...)...)
 }
 
 var (
@@ -151,7 +160,8 @@ func withoutResult(output []byte) bool {
 func fuzzOnce(ctx context.Context, root string, t target, each time.Duration) (o outcome) {
 	ctx, cancel := context.WithTimeout(ctx, each+compiling)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-fuzz=^"+t.name+"$", "-fuzztime="+each.String(), t.pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-fuzz=^"+t.name+"$", "-fuzztime="+each.String(),
+		"-parallel=1", t.pkg)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "GOMEMLIMIT=2GiB")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its workers

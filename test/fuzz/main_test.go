@@ -73,14 +73,14 @@ func TestWithoutResult(t *testing.T) {
 func TestRun(t *testing.T) {
 	root := module(t, map[string]string{"b/b_test.go": bad, "c/a_test.go": good})
 	var out strings.Builder
-	err := run(t.Context(), &out, root, "", 100*time.Millisecond)
+	err := run(t.Context(), &out, root, "", 2, 100*time.Millisecond)
 	if err == nil || !strings.Contains(err.Error(), "FuzzBad in ./b") || !strings.Contains(err.Error(), "found") {
 		t.Errorf("error: %v", err)
 	}
 	if !strings.Contains(out.String(), "./c FuzzGood") || !strings.Contains(out.String(), "ok") {
 		t.Errorf("output: %s", out.String())
 	}
-	if err := run(t.Context(), &out, root, "nothing", time.Second); err == nil {
+	if err := run(t.Context(), &out, root, "nothing", 1, time.Second); err == nil {
 		t.Error("no target is no error")
 	}
 }
