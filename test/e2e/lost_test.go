@@ -18,7 +18,7 @@ import (
 // TestOneOfEight: one of eight devices does not answer any more, under a stream of short pods. The node goes on with
 // the other seven: at most the pod that had the device fails. Beside it, the same with a plain device plugin.
 //
-// ACCELD_PODS says how many pods there are each time.
+// ACCELD_PODS says how many pods there are by the device plugin and by claims; the plain one is compared over fewer.
 func TestOneOfEight(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: eight})
 	stage.Check(t, s.Units(t.Context(), n.Guest, byDevicePlugin))
@@ -40,12 +40,18 @@ func TestOneOfEight(t *testing.T) {
 // losses are what became of a stream of pods.
 type losses struct{ computed, refused, failed int }
 
+// sampled is how many pods there are unless ACCELD_PODS asks for more.
+const sampled = 60
+
+func podsToLose() int {
+	pods, _ := strconv.Atoi(os.Getenv("ACCELD_PODS"))
+	return cmp.Or(pods, sampled)
+}
+
 // lose runs a stream of pods, and takes one device away after a third of them. Six at a time leave room for that.
-func lose(t *testing.T, n *bed.Node, pod func(name string) []byte) (out losses) {
+func lose(t *testing.T, n *bed.Node, pods int, pod func(name string) []byte) (out losses) {
 	t.Helper()
 	const atATime = 6
-	pods, _ := strconv.Atoi(os.Getenv("ACCELD_PODS"))
-	pods = cmp.Or(pods, 60)
 	id := addresses(t, n.Guest)[3]
 	var ended atomic.Int32
 	s := &podStream{Node: n, running: map[string]time.Time{}, done: make(chan struct{})}
@@ -80,7 +86,9 @@ func lose(t *testing.T, n *bed.Node, pod func(name string) []byte) (out losses) 
 
 func loseUnderPods(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, eight))
-	out := lose(t, n, func(name string) []byte { return stage.Pod("plugin-"+name, image, 1, "-expect", "1", "-hold", "1s") })
+	out := lose(t, n, podsToLose(), func(name string) []byte {
+		return stage.Pod("plugin-"+name, image, 1, "-expect", "1", "-hold", "1s")
+	})
 	if out.refused > 0 || out.failed > 1 {
 		t.Errorf("%+v", out)
 	}
@@ -91,7 +99,7 @@ func loseUnderClaims(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, n.WriteFile(stage.Within(t, soon), "/etc/acceld/config.yaml", []byte(byClaims), 0o644))
 	offers(t, n, eight)
 	apply(t, n, stage.ClaimTemplate("short"))
-	out := lose(t, n, func(name string) []byte {
+	out := lose(t, n, podsToLose(), func(name string) []byte {
 		return stage.ClaimPod("claim-"+name, image, "resourceClaimTemplateName: short", "-expect", "1", "-hold", "1s")
 	})
 	if out.refused > 0 || out.failed > 1 {
@@ -104,7 +112,7 @@ func loseUnderClaims(t *testing.T, n *bed.Node, image string) {
 func loseUnderPlain(t *testing.T, n *bed.Node, image string) {
 	sh(t, n.Guest, "systemctl stop acceld.socket acceld.service; systemd-run --unit=plain plainplugin")
 	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), plain, eight))
-	out := lose(t, n, func(name string) []byte {
+	out := lose(t, n, sampled, func(name string) []byte {
 		return stage.PodOf(plain, "plain-"+name, image, 1, "-expect", "1", "-hold", "1s")
 	})
 	if out.refused+out.failed < 2 {
