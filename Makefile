@@ -35,13 +35,14 @@ STAMP = -buildvcs=$(if $(REVISION),true,false)
 # The time of everything in an image or a package is the commit's, so that a commit gives the same bytes.
 EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),0)
 ARCHES ?= amd64 arm64
+BIN ?= bin
 HERE = $(shell $(GO) env GOARCH)
 
 # Checked by targets of their own, before the long ones.
 RULES := %/test/house %/test/docs %/test/scripts %/test/purge
 # Modules of their own with tests, so that what they need is not what the agent needs. They are built with the flags with
 # which the test bed builds Kubernetes, so that the compiler does that once.
-NESTED := test/kubelet packaging/image packaging/packages test/chart
+NESTED := test/kubelet packaging/image packaging/packages packaging/release test/chart
 # The same tests of a kubelet with the one before.
 KUBELET136 := -modfile=go136.mod -tags=kubelet136
 
@@ -127,8 +128,8 @@ man: ## Manual pages and the completions of shells into bin/share
 
 .PHONY: install
 install: ## Programs, units, the kernel's hooks, manual and completions below DESTDIR, after make build man
-	install -D -t $(DESTDIR)/usr/bin bin/acceld bin/acceld-hook bin/acceld-prove
-	if [ -e bin/acceld-nvml ]; then install -t $(DESTDIR)/usr/bin bin/acceld-nvml; fi
+	install -D -t $(DESTDIR)/usr/bin $(BIN)/acceld $(BIN)/acceld-hook $(BIN)/acceld-prove
+	if [ -e $(BIN)/acceld-nvml ]; then install -t $(DESTDIR)/usr/bin $(BIN)/acceld-nvml; fi
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system systemd/*.service systemd/*.socket
 	install -D packaging/kernel/acceld-preflight $(DESTDIR)/etc/kernel/postinst.d/zz-acceld
 	install -D packaging/kernel/acceld-preflight $(DESTDIR)/etc/kernel/header_postinst.d/zz-acceld
@@ -158,6 +159,25 @@ image: programs ## The agent's image as an OCI layout in dist; PUSH=registry.exa
 .PHONY: packages
 packages: programs $(if $(wildcard packaging/man),man) ## deb and rpm of the agent in dist, for ARCHES
 	cd packaging/packages && for arch in $(ARCHES); do SOURCE_DATE_EPOCH=$(EPOCH) $(GO) run . -bin $(CURDIR)/bin/$$arch -out $(CURDIR)/dist -version '$(VERSION)' || exit; done
+
+# The version is the one that the compiler stamped into the programs: a tag, or the time and hash of a commit. Images, chart
+# and packages have the same.
+RELEASE = $(CURDIR)/dist/release
+.PHONY: release
+release: programs man ## All that is published of a commit, in dist/release; KEY=file signs, URL= is where it will be, PUSH=registry.example.com/acceld pushes
+	rm -rf $(RELEASE) bin/tree
+	@for arch in $(ARCHES); do $(MAKE) -s install BIN=bin/$$arch DESTDIR=bin/tree/$$arch; done
+	@export SOURCE_DATE_EPOCH=$(EPOCH); \
+	version=$$(cd packaging/release && $(GO) run . -version-of $(CURDIR)/bin/$(firstword $(ARCHES))/acceld) && \
+	for image in acceld acceld-controller; do \
+		(cd packaging/image && $(GO) run . $(ARCHES:%=-bin $(CURDIR)/bin/%) -sbom -version $$version -revision '$(REVISION)' \
+			-controller=$$(test $$image = acceld && echo false || echo true) -name $$image:$$version -out $(RELEASE)/$$image-image-$$version.tar \
+			$(if $(PUSH),&& $(GO) run . $(ARCHES:%=-bin $(CURDIR)/bin/%) -sbom -version $$version -revision '$(REVISION)' \
+			-controller=$$(test $$image = acceld && echo false || echo true) -push '$(PUSH)'/$$image:$$version)) || exit; \
+	done && \
+	for arch in $(ARCHES); do (cd packaging/packages && $(GO) run . -bin $(CURDIR)/bin/$$arch -out $(RELEASE) -version $$version) || exit; done && \
+	cd packaging/release && $(GO) run . $(ARCHES:%=-tree $(CURDIR)/bin/tree/%) -out $(RELEASE) -version $$version -revision '$(REVISION)' \
+		-url '$(URL)' -key '$(if $(KEY),$(abspath $(KEY)))' $(if $(PUSH),-push '$(PUSH)/charts')
 
 ##@ Everything
 

@@ -124,6 +124,9 @@ func TestVersion(t *testing.T) {
 		"v1.2.3-dirty":           "1.2.3+dirty", "v1.2.3-4-gabcdef0-dirty": "1.2.3+4.gabcdef0.dirty",
 		"abcdef0": "0.0.0+20260304050607.abcdef0", "1234567": "0.0.0+20260304050607.1234567",
 		"dev": "0.0.0+20260304050607.dev", "abcdef0-dirty": "0.0.0+20260304050607.abcdef0.dirty",
+		"v0.0.0-20260304050607-abcdef012345":        "0.0.0~20260304050607.abcdef012345",
+		"1.2.4-0.20260304050607-abcdef012345":       "1.2.4~0.20260304050607.abcdef012345",
+		"v1.2.3-rc.1.0.20260304050607-abcdef012345": "1.2.3~rc.1.0.20260304050607.abcdef012345",
 		"one": "", "v1.2.3; rm": "", "": "",
 	} {
 		got, err := Version(described, at)
@@ -134,7 +137,7 @@ func TestVersion(t *testing.T) {
 	need(t, "dpkg")
 	ordered := []string{
 		"dev", "v1.0.0-rc.1", "v1.0.0-rc.1-2-gabcdef0", "v1.0.0", "v1.0.0-1-gabcdef0",
-		"v1.0.0-12-gabcdef0", "v1.0.1",
+		"v1.0.0-12-gabcdef0", "v1.0.1-0.20260304050607-abcdef012345", "v1.0.1",
 	}
 	for i := 1; i < len(ordered); i++ {
 		a, _ := Version(ordered[i-1], at)

@@ -11,6 +11,11 @@ import (
 // commits after it, and a release candidate before its release. A commit without an earlier tag is sorted by its
 // time.
 func Version(described string, created time.Time) (string, error) {
+	// The compiler's version of a commit without a tag comes before the next release (go.dev/ref/mod, pseudo-versions).
+	if m := regexp.MustCompile(`^v?(\d+\.\d+\.\d+)-([0-9A-Za-z.-]+\.)?(\d{14})-([0-9a-f]{12})$`).FindStringSubmatch(
+		described); m != nil {
+		return m[1] + "~" + m[2] + m[3] + "." + m[4], nil
+	}
 	rest, dirty := strings.CutSuffix(described, "-dirty")
 	suffix := ""
 	if dirty {

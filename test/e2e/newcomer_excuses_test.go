@@ -6,6 +6,7 @@ func excuses() []excuse {
 	const noDevice = "no device of this vendor is to be had; test/machines holds the definition to a machine"
 	const noNode = "it needs a ready node of that name; test/scripts has the command with such a node"
 	const openShift = "no OpenShift is to be had; test/chart holds what these values render"
+	const noRelease = "nothing is published yet; packaging/release makes a release, with a key, and installs from it"
 	return []excuse{
 		{"README.md", "make demo", "it is a scenario of its own"},
 		{"README.md", "make test", "it is all scenarios, and nearly this one"},
@@ -70,6 +71,10 @@ func excuses() []excuse {
 		{"docs/autoscaling.md", "kubectl get resourceslices", noNode},
 		{"docs/autoscaling.md", "acceld template node.yaml", noNode},
 		{"docs/autoscaling.md", "acceld template --node", noNode},
+		{"docs/release.md", "curl -fsSLO", noRelease},
+		{"docs/release.md", "openssl base64", "packaging/release verifies what it made in the same way"},
+		{"docs/release.md", "make release", noRelease},
+		{"docs/release.md", "openssl ecparam", noRelease},
 		{"docs/status.md", "ssh -L", "it forwards a port from another machine, with a name of the reader's"},
 	}
 }
