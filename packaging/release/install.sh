@@ -119,7 +119,7 @@ main() {
 	deb)
 		if command -v apt-get >/dev/null 2>&1; then
 			chmod 755 "$work"
-			DEBIAN_FRONTEND=noninteractive apt-get install -q -y --allow-downgrades "$work/$name"
+			DEBIAN_FRONTEND=noninteractive apt-get install -q -y --allow-downgrades -o Dpkg::Options::=--force-confold "$work/$name"
 		else dpkg -i "$work/$name"; fi ;;
 	rpm)
 		if command -v dnf >/dev/null 2>&1; then
