@@ -46,6 +46,8 @@ type Definition struct {
 	Check *Check `json:"check,omitempty" privileged:"writes to the device or loads a library"`
 	// Steps are the definition's own steps, keyed by the published state that they belong to.
 	Steps map[Published]StateSteps `json:"steps,omitempty"`
+	// States are states of the definition's own, which the cluster sees like the published ones.
+	States []OwnState `json:"states,omitempty"`
 	// Allocation is how the kubelet gives the devices to pods; devicePlugin when empty.
 	Allocation Allocation `json:"allocation,omitempty"`
 	// Capacity lists the amounts that a device has, such as its memory. Claims use them if Allocation is dra;

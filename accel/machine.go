@@ -46,6 +46,9 @@ type Have struct {
 	// StepsLeft lists the published states whose After steps in the definition have not completed with the live
 	// driver.
 	StepsLeft []Published `json:"stepsLeft,omitempty"`
+	// StatesLeft lists the definition's own states that are not reached with the live driver, by the published state
+	// that they follow.
+	StatesLeft map[Published][]Published `json:"statesLeft,omitempty"`
 	// Probe is the status of the definition's probe program; nil if it has none.
 	Probe *ProbeHave `json:"probe,omitempty"`
 	// Contested says which devices other kinds recognise too, and who has them; nil if there are none.

@@ -217,6 +217,9 @@ func (a *Agent) organs(facts accel.Facts) {
 	if a.election != nil {
 		d.Elect = a.election.elect
 	}
+	if a.pods != nil {
+		d.Pods = a.pods.All
+	}
 	a.driver = driver.New(a.Host, d)
 	a.runtime = a.Runtime(facts)
 	a.around = newSurroundings(a.Host, a.Config.Resync, func() { a.wake(false) }, a.Log)

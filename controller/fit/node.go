@@ -33,8 +33,8 @@ type Node struct {
 	tilesUsed []uint64
 	name      string
 	records   map[string]*Record
-	// unplaced says that there are pods that nobody chose cards for. presumed are those of them that are counted on cards
-	// all the same, by UID, with these cards; see presume. Nil if there are none.
+	// unplaced says that there are pods that nobody chose cards for. presumed are those of them that are counted on
+	// cards all the same, by UID, with these cards; see presume. Nil if there are none.
 	unplaced bool
 	presumed map[string]*Record
 }
