@@ -335,7 +335,7 @@ func (a *Agent) probes() loop.Probes {
 		Enrich: func(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 			accs = a.history.Enrich(def.Kind, a.programs.Enrich(def, accs))
 			accs = a.usage.Enrich(def, a.repair.Enrich(def, a.handover.Enrich(def, accs)))
-			return a.switches.enrich(a.settings.Enrich(def, accs))
+			return a.switches.enrich(def, a.settings.Enrich(def, accs))
 		},
 		Judge: a.health.Judge, Reset: a.resets.isHeld,
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
