@@ -93,6 +93,8 @@ type Accelerator struct {
 	// Bare is true for a device with which a container gets nothing, neither a node nor anything else: it is not in the
 	// CDI spec of its kind.
 	Bare bool `json:"bare,omitempty"`
+	// Beside are the paths of the device nodes of network functions beside the device that a container gets with it.
+	Beside []string `json:"beside,omitempty"`
 	// Env is what a container gets with a partition, "NAME=value" each.
 	Env []string `json:"env,omitempty"`
 	// Serial is the device's own serial number, if its definition says how to read it or its probe program reports

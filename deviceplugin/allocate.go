@@ -68,6 +68,7 @@ func (s *service) allocate(ctx context.Context, l *list, ids []string) (*plugina
 			for _, n := range d.nodes {
 				answer.Devices = append(answer.Devices, deviceSpec(n.Path, accel.Permissions(sources)))
 			}
+			addBeside(answer, d)
 			addEnv(answer, d.env)
 		}
 	}
@@ -80,6 +81,15 @@ func (s *service) allocate(ctx context.Context, l *list, ids []string) (*plugina
 		edit(answer, l.def)
 	}
 	return answer, nil
+}
+
+// addBeside adds the nodes of what is beside a device. Two devices may have the same network function beside them.
+func addBeside(answer *pluginapi.ContainerAllocateResponse, d device) {
+	for _, n := range d.beside {
+		if !slices.ContainsFunc(answer.Devices, func(s *pluginapi.DeviceSpec) bool { return s.GetHostPath() == n }) {
+			answer.Devices = append(answer.Devices, deviceSpec(n, "rw"))
+		}
+	}
 }
 
 // addAside adds a device that is set aside: the nodes of VFIO, and the variable in which KubeVirt looks for the

@@ -25,6 +25,7 @@ type device struct {
 	// withheld is why a healthy device is not offered; nil if it is offered.
 	withheld *accel.Withheld
 	nodes    []accel.DeviceNode
+	beside   []string // further nodes, see accel.Accelerator
 	env      []string
 	replicas int       // how many rows the device has
 	bare     bool      // no CDI spec has it
@@ -144,6 +145,7 @@ func (inv *inventory) rows(accelerators []accel.Accelerator) []device {
 			rows = append(rows, device{
 				id: replicaID(a.ID, n), of: a.ID, pci: a.Address(), numa: a.NUMANode, at: places[a.ID],
 				replicas: replicas, health: a.Health, withheld: a.Withheld, nodes: nodes, env: env, bare: a.Bare,
+				beside: slices.Clone(a.Beside),
 			})
 		}
 	}
