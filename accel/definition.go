@@ -46,6 +46,8 @@ type Definition struct {
 	Check *Check `json:"check,omitempty" privileged:"writes to the device or loads a library"`
 	// Steps are the definition's own steps, keyed by the published state that they belong to.
 	Steps map[Published]StateSteps `json:"steps,omitempty"`
+	// States are states of the definition's own, which the cluster sees like the published ones.
+	States []OwnState `json:"states,omitempty"`
 	// Allocation is how the kubelet gives the devices to pods; devicePlugin when empty.
 	Allocation Allocation `json:"allocation,omitempty"`
 	// Capacity lists the amounts that a device has, such as its memory. Claims use them if Allocation is dra;
@@ -417,6 +419,9 @@ type Edits struct {
 	Nodes []string `json:"nodes,omitempty" privileged:"gives out nodes of other devices"`
 	// OptionalNodes are like Nodes, but are left out if the host does not have them.
 	OptionalNodes []string `json:"optionalNodes,omitempty" privileged:"gives out nodes of other devices"`
+	// RDMA adds the nodes of the RDMA device that is nearest to the accelerator ("/dev/infiniband/uverbs0"): port if both
+	// are below one PCI port, root if they are at least below one root complex. Empty adds none.
+	RDMA string `json:"rdma,omitempty" enum:"port,root" privileged:"gives out nodes of other devices"`
 }
 
 // Mount is a bind mount from the host.

@@ -208,6 +208,10 @@ type Kubelet struct {
 	Present bool `json:"present"`
 	// Root is the kubelet's --root-dir, "/var/lib/kubelet" unless its arguments say otherwise.
 	Root string `json:"root,omitempty"`
+	// TopologyPolicy and TopologyScope are the settings of its topology manager, by its arguments and files; empty if
+	// none of them could be read.
+	TopologyPolicy string `json:"topologyPolicy,omitempty"`
+	TopologyScope  string `json:"topologyScope,omitempty"`
 }
 
 // GoArch returns Go's name for an architecture that `uname -m` calls machine. OCI images use the same names.

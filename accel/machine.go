@@ -46,6 +46,9 @@ type Have struct {
 	// StepsLeft lists the published states whose After steps in the definition have not completed with the live
 	// driver.
 	StepsLeft []Published `json:"stepsLeft,omitempty"`
+	// StatesLeft lists the definition's own states that are not reached with the live driver, by the published state
+	// that they follow.
+	StatesLeft map[Published][]Published `json:"statesLeft,omitempty"`
 	// Probe is the status of the definition's probe program; nil if it has none.
 	Probe *ProbeHave `json:"probe,omitempty"`
 	// Contested says which devices other kinds recognise too, and who has them; nil if there are none.
@@ -90,6 +93,8 @@ type Accelerator struct {
 	// Bare is true for a device with which a container gets nothing, neither a node nor anything else: it is not in the
 	// CDI spec of its kind.
 	Bare bool `json:"bare,omitempty"`
+	// Beside are the paths of the device nodes of network functions beside the device that a container gets with it.
+	Beside []string `json:"beside,omitempty"`
 	// Env is what a container gets with a partition, "NAME=value" each.
 	Env []string `json:"env,omitempty"`
 	// Serial is the device's own serial number, if its definition says how to read it or its probe program reports

@@ -42,8 +42,10 @@ type RDMADevice struct {
 	Name     string `json:"name"`
 	NodeGUID string `json:"nodeGUID,omitempty"` // such as "9803:9b03:00c0:ffee"
 	// SystemGUID is the same for all functions of one card, or of one switch with several.
-	SystemGUID string     `json:"systemGUID,omitempty"`
-	Ports      []RDMAPort `json:"ports,omitempty"`
+	SystemGUID string `json:"systemGUID,omitempty"`
+	// Verbs is the device node by which programs use it, such as "/dev/infiniband/uverbs0"; empty if there is none.
+	Verbs string     `json:"verbs,omitempty"`
+	Ports []RDMAPort `json:"ports,omitempty"`
 }
 
 // RDMAPort is a port of an RDMA device.

@@ -35,6 +35,27 @@ func NearestRDMA(a Accelerator, pci []PCIDevice, network []NetworkFunction) (f N
 	return f, ""
 }
 
+// BesideRDMA returns accs, each with the nodes of the nearest RDMA device that the definition gives to containers. A
+// device that is given out in another use gets none, and neither does a partition: the link is the whole device's.
+func BesideRDMA(def *Definition, accs []Accelerator, facts Facts) []Accelerator {
+	for i := range accs {
+		accs[i].Beside = nil
+		if def.Container.RDMA == "" || accs[i].InOtherUse() || !accs[i].Present() {
+			continue
+		}
+		f, way := NearestRDMA(accs[i], facts.PCI, facts.Network)
+		if way == "" || def.Container.RDMA == NICBelowPort && way != NICBelowPort {
+			continue
+		}
+		for _, d := range f.RDMA {
+			if d.Verbs != "" {
+				accs[i].Beside = append(accs[i].Beside, d.Verbs)
+			}
+		}
+	}
+	return accs
+}
+
 // PCIRoot returns the root complex above a function, by its sysfs name such as "pci0000:00". It is empty if a bridge
 // in between is not known.
 func PCIRoot(address string, pci []PCIDevice) string {

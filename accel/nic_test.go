@@ -107,3 +107,37 @@ func TestClosest(t *testing.T) {
 		t.Errorf("%d nodes", len(got))
 	}
 }
+
+// TestBesideRDMA: a device comes with the nodes of the RDMA device that is near enough, unless it is in another use.
+func TestBesideRDMA(t *testing.T) {
+	p := board()
+	p.PCI = append(p.PCI, PCIDevice{Address: "0000:00:1f.0"})
+	rdma := func(address, node string) NetworkFunction {
+		ports, _ := PortsAbove("0000:"+address, p.PCI)
+		return NetworkFunction{Address: "0000:" + address, Ports: ports, RDMA: []RDMADevice{{Name: "m", Verbs: node}}}
+	}
+	near, far := rdma("05:00.0", "/dev/infiniband/uverbs0"), rdma("00:1f.0", "/dev/infiniband/uverbs1")
+	nodeless := rdma("05:00.0", "")
+	for what, c := range map[string]struct {
+		asks    string
+		network []NetworkFunction
+		other   *Switched
+		want    []string
+	}{
+		"not asked for":           {"", []NetworkFunction{near}, nil, nil},
+		"near":                    {NICBelowPort, []NetworkFunction{far, near}, nil, []string{"/dev/infiniband/uverbs0"}},
+		"too far":                 {NICBelowPort, []NetworkFunction{far}, nil, nil},
+		"near enough":             {NICBelowRoot, []NetworkFunction{far}, nil, []string{"/dev/infiniband/uverbs1"}},
+		"in another use":          {NICBelowRoot, []NetworkFunction{near}, &Switched{}, nil},
+		"no driver for programs":  {NICBelowRoot, []NetworkFunction{nodeless}, nil, nil},
+		"nothing is known of any": {NICBelowRoot, nil, nil, nil},
+	} {
+		def := &Definition{Container: Edits{RDMA: c.asks}}
+		got := BesideRDMA(def, []Accelerator{{
+			ID: "0000:03:00.0", Health: Health{State: Healthy}, Switched: c.other, Beside: []string{"of the last look"},
+		}}, Facts{PCI: p.PCI, Network: c.network})
+		if diff := cmp.Diff(c.want, got[0].Beside); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", what, diff)
+		}
+	}
+}

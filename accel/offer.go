@@ -99,7 +99,7 @@ func Offer(m Machine, kind string) []Accelerator { return Units(m.Have[kind].Acc
 // that is being drained, if a kubelet gives devices out, because the kubelet does not allocate it any more.
 func Startable(m Machine, kind string) []Accelerator {
 	return each(m.Have[kind].Accelerators, func(a *Accelerator) {
-		if a.WithheldBy(BySwitch) && a.Switched.Ready(*a) { // for those who have it
+		if a.WithheldBy(BySwitch) && (a.Switched == nil || a.Switched.Ready(*a)) { // for those who have it
 			a.Withheld = nil
 		}
 		if a.WithheldBy(ByProof, ByRuntime, BySettings) || m.Want.Kubernetes && a.WithheldBy(ByDrain) {
@@ -142,7 +142,7 @@ func each(accs []Accelerator, change func(*Accelerator)) []Accelerator {
 func withheld(have Have, a Accelerator, proven func(id string) bool) *Withheld {
 	given := have.Runtime.Applied || slices.Contains(have.Runtime.AppliedTo, a.ID)
 	switch u := have.Driver.Upgrade; {
-	case !a.Health.Usable():
+	case !a.Health.Usable(), a.Aside(): // its own driver does not concern the latter
 		return nil
 	case u != nil && u.Phase == UpgradeReplacing:
 		return &Withheld{By: ByUpgrade, Reason: DriverChanging, Message: "its driver is being replaced"}

@@ -113,6 +113,9 @@ func (def *Definition) OfferedAs(profile string) string {
 	if profile == "" {
 		return def.Offered()
 	}
+	if profile == AsideProfile && def.VFIO != nil {
+		return cmp.Or(def.VFIO.Resource, cmp.Or(def.Rename, def.Resource)+"-"+AsideProfile)
+	}
 	name := cmp.Or(def.Profile(profile).Rename, def.renamed(profile), cmp.Or(def.Rename, def.Resource)+"-"+profile)
 	if def.Replicas() > 1 && def.Sharing.Rename {
 		return name + sharedSuffix
@@ -164,7 +167,8 @@ func (a Accelerator) Partitioned() bool {
 }
 
 // Flat returns devices and their partitions, each partition after its device. A partition's health is never better
-// than its device's, and it is withheld while its device is.
+// than its device's, and it is withheld while its device is, unless it is what is offered of a device that is set
+// aside.
 func Flat(accs []Accelerator) []Accelerator {
 	out := make([]Accelerator, 0, len(accs))
 	for _, a := range accs {
@@ -173,7 +177,7 @@ func Flat(accs []Accelerator) []Accelerator {
 		out = append(out, a)
 		for _, p := range parts {
 			p.Health = p.Health.Below(a.Health)
-			if a.Withheld != nil {
+			if a.Withheld != nil && !p.Aside() {
 				p.Withheld = a.Withheld
 			}
 			out = append(out, p)
@@ -204,6 +208,9 @@ func Units(accs []Accelerator) []Accelerator {
 			out[i].Withheld = &Withheld{
 				By: ByPartitions, Reason: DevicePartitioned,
 				Message: "it is divided into partitions",
+			}
+			if a.InOtherUse() {
+				out[i].Withheld.Reason, out[i].Withheld.Message = a.Withheld.Reason, a.Withheld.Message
 			}
 		}
 	}

@@ -215,12 +215,35 @@ type Taint struct {
 	Effect string `json:"effect"` // NoSchedule, PreferNoSchedule or NoExecute
 }
 
-// PriorityClasses are two Kubernetes priority classes.
+// PriorityClasses are Kubernetes priority classes.
 type PriorityClasses struct {
 	// High is the class of pods with accelerators.
 	High PriorityClass `json:"high"`
 	// Low is the class of pods without.
 	Low PriorityClass `json:"low"`
+	// Others are further classes, for a cluster that needs more than two.
+	Others []PriorityClass `json:"others,omitempty"`
+}
+
+// All returns the classes: high, low, and the others in their order.
+func (c *PriorityClasses) All() []PriorityClass {
+	return append([]PriorityClass{c.High, c.Low}, c.Others...)
+}
+
+// problems returns what is wrong with the classes, each to be put after the name of their field.
+func (c *PriorityClasses) problems() []string {
+	var out []string
+	if c.High.Value <= c.Low.Value {
+		out = append(out, fmt.Sprintf(": %d of high is not more than %d of low", c.High.Value, c.Low.Value))
+	}
+	seen := map[string]bool{c.High.Name: true, c.Low.Name: true}
+	for i, x := range c.Others {
+		if x.Name == "" || seen[x.Name] {
+			out = append(out, fmt.Sprintf(".others[%d].name: %q is empty, or the name of another class", i, x.Name))
+		}
+		seen[x.Name] = true
+	}
+	return out
 }
 
 // PriorityClass is one of them: its name and value.
@@ -372,9 +395,10 @@ func (s PolicySpec) Problems() []string {
 				out = append(out, fmt.Sprintf("partition.taints[%d].key: is missing: write a domain and a name", i))
 			}
 		}
-		if c := s.Partition.PriorityClasses; c != nil && c.High.Value <= c.Low.Value {
-			out = append(out, fmt.Sprintf("partition.priorityClasses: %d of high is not more than %d of low",
-				c.High.Value, c.Low.Value))
+		if c := s.Partition.PriorityClasses; c != nil {
+			for _, text := range c.problems() {
+				out = append(out, "partition.priorityClasses"+text)
+			}
 		}
 	}
 	if s.Validation != nil {

@@ -188,8 +188,10 @@ func TestPolicyProblems(t *testing.T) {
 			Windows: []RolloutWindow{{Days: []string{"Sat"}, From: "22:00", To: "04:00"}},
 		},
 		Partition: &Partition{
-			Taints:          []Taint{{Key: "a", Effect: "NoSchedule"}},
-			PriorityClasses: &PriorityClasses{High: PriorityClass{"h", 1}, Low: PriorityClass{"l", 0}},
+			Taints: []Taint{{Key: "a", Effect: "NoSchedule"}},
+			PriorityClasses: &PriorityClasses{
+				High: PriorityClass{"h", 1}, Low: PriorityClass{"l", 0}, Others: []PriorityClass{{"m", 0}},
+			},
 		},
 	}
 	if got := good.Problems(); len(got) > 0 {
@@ -219,6 +221,9 @@ func TestPolicyProblems(t *testing.T) {
 		"upgrade.windows[0].to: ":      {Upgrade: &Rollout{Windows: []RolloutWindow{{From: "00:00", To: "24:00"}}}},
 		"partition.taints[0].effect: ": {Partition: &Partition{Taints: []Taint{{Key: "a", Effect: "No"}}}},
 		"partition.priorityClasses: ":  {Partition: &Partition{PriorityClasses: &PriorityClasses{}}},
+		"partition.priorityClasses.others[0].name: ": {Partition: &Partition{PriorityClasses: &PriorityClasses{
+			High: PriorityClass{"h", 1}, Low: PriorityClass{"l", 0}, Others: []PriorityClass{{"l", 5}},
+		}}},
 	} {
 		if got := spec.Problems(); len(got) != 1 || !strings.HasPrefix(got[0], want) {
 			t.Errorf("%v, want %q", got, want)

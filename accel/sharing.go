@@ -82,7 +82,7 @@ func (s Sharing) Problems() []string {
 
 // ReplicasOf returns how many times a device or a partition is offered to the kubelet, at least 1.
 func (def *Definition) ReplicasOf(a Accelerator) int {
-	if def.Sharing == nil || def.AllocatedBy() != AllocateByPlugin {
+	if def.Sharing == nil || def.AllocatedBy() != AllocateByPlugin || a.Aside() {
 		return 1
 	}
 	for _, s := range def.Sharing.Devices {

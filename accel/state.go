@@ -87,3 +87,8 @@ type Status struct {
 	// Took is how long each earlier state lasted the last time.
 	Took map[State]time.Duration `json:"took,omitempty"`
 }
+
+// PublishedStates returns the published states that every kind has, in the order in which a node reaches them.
+func PublishedStates() []Published {
+	return []Published{DriverContainer, RuntimeEnablement, DevicePlugin, DeviceMonitoring, FeatureDiscovery}
+}

@@ -1,5 +1,10 @@
 package accel
 
+import (
+	"slices"
+	"strings"
+)
+
 // Moment says when a definition's own steps run: before acceld's work for a state, or after that work and before the
 // state counts as reached.
 type Moment string
@@ -18,6 +23,64 @@ type StateSteps struct {
 	Before []CustomStep `json:"before,omitempty"`
 	// After are the steps that run once it is reached.
 	After []CustomStep `json:"after,omitempty"`
+}
+
+// OwnState is a state of a definition's own, which the cluster sees like the published states.
+type OwnState struct {
+	// Name is its name: the label is "acceld.dev/state-<name>-<kind>".
+	Name string `json:"name"`
+	// After is the published state that it follows. Later states wait for it.
+	After Published `json:"after"`
+	// Steps run in order once After is reached. The state is reached when the last one has succeeded. They run again
+	// when the agent starts and when another driver is loaded.
+	Steps []CustomStep `json:"steps"`
+}
+
+// ownState is how the labels of own states begin.
+const ownState = "state-"
+
+// Published is the name under which the cluster sees the state.
+func (s OwnState) Published() Published { return Published(ownState + s.Name) }
+
+// Own reports whether p is a state of a definition's own.
+func (p Published) Own() bool { return strings.HasPrefix(string(p), ownState) }
+
+// StepsAt returns the definition's own steps for a published state, or for one of its own, at one moment.
+func (def *Definition) StepsAt(state Published, m Moment) []CustomStep {
+	if !state.Own() {
+		return def.Steps[state].At(m)
+	}
+	for _, s := range def.States {
+		if s.Published() == state && m == After {
+			return s.Steps
+		}
+	}
+	return nil
+}
+
+// WaitsForPods reports whether a step of the definition waits for a pod of the node.
+func (def *Definition) WaitsForPods() bool {
+	var all []CustomStep
+	for _, s := range def.Steps {
+		all = slices.Concat(all, s.Before, s.After)
+	}
+	for _, s := range def.States {
+		all = slices.Concat(all, s.Steps)
+	}
+	return slices.ContainsFunc(all, func(s CustomStep) bool {
+		return s.Wait != nil && s.Wait.Pod+s.Wait.DaemonSet != "" ||
+			s.WaitForLogs != nil && s.WaitForLogs.Pod+s.WaitForLogs.DaemonSet != ""
+	})
+}
+
+// NodePod is a pod of this node, as the API server has it.
+type NodePod struct {
+	Namespace, Name, UID string
+	// DaemonSet is the name of the DaemonSet that made it; empty if none did.
+	DaemonSet string
+	// Phase is its phase, such as "Running", and Ready its condition of that name.
+	Phase string
+	Ready bool
 }
 
 // At returns the steps for one moment.
@@ -65,9 +128,14 @@ type WaitStep struct {
 	Unit string `json:"unit,omitempty" template:"runtime"`
 	// Socket is the path of a unix socket that a process must listen on.
 	Socket string `json:"socket,omitempty" template:"runtime" privileged:"looks for a file of the host"`
+	// Pod is a pod of this node, "<namespace>/<name>", that must be ready or have succeeded.
+	Pod string `json:"pod,omitempty" template:"runtime"`
+	// DaemonSet is one, "<namespace>/<name>", whose pod on this node must be ready.
+	DaemonSet string `json:"daemonSet,omitempty" template:"runtime"`
 }
 
-// LogStep waits for a line in a log. Lines since the last boot count. Exactly one of Kernel, Unit and File is set.
+// LogStep waits for a line in a log. Lines since the last boot count, and of a pod those that the kubelet still has.
+// Exactly one of Kernel, Unit, File, Pod and DaemonSet is set.
 type LogStep struct {
 	// Match is a regular expression (RE2) that a line must match somewhere.
 	Match string `json:"match" template:"runtime"`
@@ -77,6 +145,12 @@ type LogStep struct {
 	Unit string `json:"unit,omitempty" template:"runtime" privileged:"reads a log of the host"`
 	// File reads a text file.
 	File string `json:"file,omitempty" template:"runtime" privileged:"reads a file of the host"`
+	// Pod reads what a container of a pod of this node, "<namespace>/<name>", has printed.
+	Pod string `json:"pod,omitempty" template:"runtime" privileged:"reads a log of the host"`
+	// DaemonSet does the same for its pod on this node.
+	DaemonSet string `json:"daemonSet,omitempty" template:"runtime" privileged:"reads a log of the host"`
+	// Container is the container of the pod; any of them when empty.
+	Container string `json:"container,omitempty"`
 }
 
 // ValidateStep compares a result with the expected one: what a program prints (Argv, Output) or what an attribute

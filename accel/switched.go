@@ -74,7 +74,12 @@ func ReadSwitched(text []byte) (s Switched, err error) {
 }
 
 // For says who has the device, for people.
-func (s Switched) For() string { return "claim " + cmp.Or(s.Name, s.Claim) }
+func (s Switched) For() string {
+	if s.SetAside() {
+		return "the device plugin, as the configuration sets it aside"
+	}
+	return "claim " + cmp.Or(s.Name, s.Claim)
+}
 
 // Ordinary returns a function as it is without the switch: a kind recognises it by that.
 func (d PCIDevice) Ordinary() PCIDevice {

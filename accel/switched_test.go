@@ -48,10 +48,20 @@ func TestVFIOProblems(t *testing.T) {
 		def  Definition
 		want string
 	}{
-		"none":         {Definition{}, ""},
-		"plain":        {Definition{VFIO: &VFIO{}, Driver: DriverDefinition{Binds: "edu"}}, ""},
-		"a variant":    {Definition{VFIO: &VFIO{Driver: "nvgrace-gpu-vfio-pci", Ask: AskByClaim}, Driver: DriverDefinition{Binds: "nvidia"}}, ""},
-		"not vfio":     {Definition{VFIO: &VFIO{Driver: "uio_pci_generic"}, Driver: DriverDefinition{Binds: "edu"}}, "vfio.driver: "},
+		"none":        {Definition{}, ""},
+		"plain":       {Definition{VFIO: &VFIO{}, Driver: DriverDefinition{Binds: "edu"}}, ""},
+		"a variant":   {Definition{VFIO: &VFIO{Driver: "nvgrace-gpu-vfio-pci", Ask: AskByClaim}, Driver: DriverDefinition{Binds: "nvidia"}}, ""},
+		"not vfio":    {Definition{VFIO: &VFIO{Driver: "uio_pci_generic"}, Driver: DriverDefinition{Binds: "edu"}}, "vfio.driver: "},
+		"set aside":   {Definition{VFIO: &VFIO{Devices: []string{"0000:3b:00.0", "*"}, Resource: "x.org/y"}, Driver: DriverDefinition{Binds: "edu"}}, ""},
+		"no address":  {Definition{VFIO: &VFIO{Devices: []string{"3b:00"}}, Driver: DriverDefinition{Binds: "edu"}}, "vfio.devices[0]: "},
+		"no resource": {Definition{VFIO: &VFIO{Resource: "y"}, Driver: DriverDefinition{Binds: "edu"}}, "vfio.resource: "},
+		"one resource": {Definition{
+			Resource: "x.org/y", VFIO: &VFIO{Devices: []string{"*"}, Resource: "x.org/y"},
+			Driver: DriverDefinition{Binds: "edu"},
+		}, "vfio.resource: "},
+		"by claims": {Definition{
+			Allocation: AllocateByDRA, VFIO: &VFIO{Devices: []string{"*"}}, Driver: DriverDefinition{Binds: "edu"},
+		}, "vfio.devices: "},
 		"a path":       {Definition{VFIO: &VFIO{Driver: "../vfio-pci"}, Driver: DriverDefinition{Binds: "edu"}}, "vfio.driver: "},
 		"a module":     {Definition{VFIO: &VFIO{Modules: []string{"a b"}}, Driver: DriverDefinition{Binds: "edu"}}, "vfio.modules[0]: "},
 		"unknown ask":  {Definition{VFIO: &VFIO{Ask: "all"}, Driver: DriverDefinition{Binds: "edu"}}, "vfio.ask: "},

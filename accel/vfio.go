@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// VFIO lets claims have whole devices of a kind with VFIO, as virtual machines and drivers in user space need them.
-// acceld then binds the device to another driver, for as long as the claim has it.
+// VFIO gives out whole devices of a kind with VFIO, as virtual machines and drivers in user space need them. acceld
+// then binds the device to another driver: for as long as a claim has it, or for as long as the configuration sets it
+// aside for pods that ask for an extended resource.
 type VFIO struct {
 	// Driver is the PCI driver that the device gets; vfio-pci when empty.
 	Driver string `json:"driver,omitempty"`
@@ -18,6 +19,11 @@ type VFIO struct {
 	Modules []string `json:"modules,omitempty"`
 	// Ask says whose parameters may ask for it; class when empty.
 	Ask VFIOAsk `json:"ask,omitempty"`
+	// Devices are the PCI addresses of devices that are set aside: the device plugin gives them out with VFIO, as
+	// Resource, and not otherwise. "*" sets all aside. They need the allocation devicePlugin.
+	Devices []string `json:"devices,omitempty"`
+	// Resource is the extended resource of these devices; that of the kind and "-vfio" when empty.
+	Resource string `json:"resource,omitempty"`
 }
 
 // VFIOAsk is whose parameters may ask for a device with VFIO.
@@ -56,6 +62,17 @@ func (v VFIO) Problems() (out []string) {
 			out = append(out, fmt.Sprintf("modules[%d]: %.80q is not the name of a module", i, m))
 		}
 	}
+	for i, id := range v.Devices {
+		if id != AllDevices && !asideWord.MatchString(id) {
+			out = append(out, fmt.Sprintf("devices[%d]: %.80q is not a PCI address such as 0000:3b:00.0, or %q", i, id,
+				AllDevices))
+		}
+	}
+	if v.Resource != "" {
+		if text := ResourceProblem(v.Resource); text != "" {
+			out = append(out, "resource: "+text)
+		}
+	}
 	if !slices.Contains([]VFIOAsk{"", AskByClass, AskByClaim}, v.Ask) {
 		out = append(out, fmt.Sprintf("ask: %q is not one of %s, %s", v.Ask, AskByClass, AskByClaim))
 	}
@@ -70,6 +87,10 @@ func (def *Definition) vfioMisfit() string {
 		return ""
 	case def.Driver.Binds == "":
 		return "vfio: the kind names no driver (driver.binds) that devices go back to"
+	case len(def.VFIO.Devices) > 0 && def.AllocatedBy() != AllocateByPlugin:
+		return "vfio.devices: only a device plugin gives out devices that are set aside; the kind has another allocation"
+	case len(def.VFIO.Devices) > 0 && def.VFIO.Resource == def.Offered():
+		return "vfio.resource: it is the resource of the devices that are not set aside"
 	case def.Driver.Override, def.Driver.Binds == def.VFIO.DriverName():
 		return "vfio: the kind's own driver is bound by driver_override (driver.override), or is the one for VFIO"
 	}

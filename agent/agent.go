@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -47,21 +48,25 @@ type Agent struct {
 	sockets  *systemd.Sockets
 	notifier *systemd.Notifier
 
-	driver    *driver.Driver
-	runtime   *runtime.Runtime
-	health    *health.Engine
-	programs  *probe.Supervisor
-	plugins   *plugins
-	users     *users
-	gate      *hookGate
-	resets    *resets
-	restart   *hotRestart
-	history   *history.Book
-	handover  *handover.Keeper
-	repair    *repair.Repairer
-	settings  *settings.Keeper
-	usage     *usage.Watcher
-	switches  *switches
+	driver   *driver.Driver
+	runtime  *runtime.Runtime
+	health   *health.Engine
+	programs *probe.Supervisor
+	plugins  *plugins
+	users    *users
+	gate     *hookGate
+	resets   *resets
+	restart  *hotRestart
+	history  *history.Book
+	handover *handover.Keeper
+	repair   *repair.Repairer
+	settings *settings.Keeper
+	usage    *usage.Watcher
+	switches *switches
+	// newest are the facts of the host as they were read last, also while no snapshot has them.
+	newest atomic.Pointer[accel.Facts]
+	// zones is nil unless the configuration asks for it.
+	zones     *zones
 	watcher   *watcher
 	around    *surroundings
 	reloader  *reloader
@@ -219,6 +224,9 @@ func (a *Agent) organs(facts accel.Facts) {
 	if a.election != nil {
 		d.Elect = a.election.elect
 	}
+	if a.pods != nil {
+		d.Pods = a.pods.All
+	}
 	a.driver = driver.New(a.Host, d)
 	a.runtime = a.Runtime(facts)
 	a.watcher = newWatcher(a.Setup, a.runtime, facts, a.wake, &a.group)
@@ -279,7 +287,7 @@ func (a *Agent) leaving() bool { return a.ctx.Err() != nil && a.restart.followed
 func (a *Agent) machine() accel.Machine { return a.loop.Machine() }
 func (a *Agent) changed()               { a.loop.Changed() }
 func (a *Agent) wake(helps bool)        { a.loop.Wake(helps) }
-func (a *Agent) poke()                  { a.holdings.Poke(); a.handover.Poke(); a.switches.poke() }
+func (a *Agent) poke()                  { a.holdings.Poke(); a.handover.Poke(); a.switches.poke(); a.zones.poke() }
 
 // names are the names of this host under which its endpoint may be asked.
 func (a *Agent) names() []string {
@@ -332,7 +340,10 @@ func (a *Agent) probes() loop.Probes {
 		Enrich: func(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 			accs = a.history.Enrich(def.Kind, a.programs.Enrich(def, accs))
 			accs = a.usage.Enrich(def, a.repair.Enrich(def, a.handover.Enrich(def, accs)))
-			return a.switches.enrich(a.settings.Enrich(def, accs))
+			if f := a.newest.Load(); f != nil {
+				accs = accel.BesideRDMA(def, accs, *f)
+			}
+			return a.switches.enrich(def, a.settings.Enrich(def, accs))
 		},
 		Judge: a.health.Judge, Reset: a.resets.isHeld,
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {

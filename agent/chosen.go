@@ -2,6 +2,7 @@ package agent
 
 import (
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -35,9 +36,14 @@ func cards(annotation string, ids map[string]string) [][]string {
 }
 
 // needPods begins to read the pods of the node once the scheduler may choose cards for them: by what this agent says of
-// its cards, or by the labels that GPU Aware Scheduling goes by.
+// its cards, or by the labels that GPU Aware Scheduling goes by. A definition's own steps may wait for pods, too.
 func (a *Agent) needPods(m accel.Machine) {
-	if a.pods != nil && (kube.Cards(m) != "" || numbered(m, a.kube.State().NodeLabels)) {
+	if a.pods == nil {
+		return
+	}
+	awaited := func(def *accel.Definition) bool { return def.WaitsForPods() }
+	if slices.ContainsFunc(slices.Collect(maps.Values(m.Want.Kinds)), awaited) || kube.Cards(m) != "" ||
+		numbered(m, a.kube.State().NodeLabels) {
 		a.pods.Need()
 	}
 }

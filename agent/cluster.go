@@ -55,6 +55,7 @@ func (a *Agent) nodeChanged() {
 func (a *Agent) facts() accel.Facts {
 	f := a.reader.Detect()
 	a.around.add(&f)
+	a.newest.Store(&f)
 	switch {
 	case a.Config.Kubernetes == "off":
 		f.Cluster = accel.Cluster{}

@@ -39,6 +39,8 @@ type Config struct {
 	// ListAttributes tells whether the cluster takes attributes of devices that are lists (the feature gate
 	// DRAListTypeAttributes).
 	ListAttributes bool
+	// ResourceTopology tells whether the agent writes the NodeResourceTopology of the node.
+	ResourceTopology bool
 	// Allocation is how pods get devices if neither the kind's own options nor its definition say it. Empty means the
 	// device plugin.
 	Allocation accel.Allocation
@@ -149,6 +151,7 @@ func (raw ConfigFile) config(places yamlfile.Places) (Config, []yamlfile.Fault) 
 
 		TaintOnRegression: raw.Kubernetes.TaintOnRegression == "on",
 		ListAttributes:    raw.Kubernetes.ListAttributes == "on",
+		ResourceTopology:  raw.Kubernetes.ResourceTopology == "on",
 
 		PolicyTrust: cmp.Or(accel.PolicyTrust(raw.Policies.Definitions), accel.PolicyTrustData),
 		Compatible:  raw.Endpoint.Compatible, Hosts: raw.Endpoint.Hosts, Remote: raw.Endpoint.Remote,
@@ -171,7 +174,8 @@ func (raw ConfigFile) config(places yamlfile.Places) (Config, []yamlfile.Fault) 
 	errs = append(errs, oneOf("kubernetes.policies", string(cmp.Or(raw.Kubernetes.Policies, "on")), "on, off"),
 		oneOf("kubernetes.maintenance", string(cmp.Or(raw.Kubernetes.Maintenance, "on")), "on, off"),
 		oneOf("kubernetes.taintOnRegression", string(cmp.Or(raw.Kubernetes.TaintOnRegression, "off")), "on, off"),
-		oneOf("kubernetes.listAttributes", string(cmp.Or(raw.Kubernetes.ListAttributes, "off")), "on, off"))
+		oneOf("kubernetes.listAttributes", string(cmp.Or(raw.Kubernetes.ListAttributes, "off")), "on, off"),
+		oneOf("kubernetes.resourceTopology", string(cmp.Or(raw.Kubernetes.ResourceTopology, "off")), "on, off"))
 	for _, d := range []struct {
 		field, text, otherwise string
 		into                   *time.Duration

@@ -71,6 +71,9 @@ type kubernetesPart struct {
 	// ListAttributes is on to publish attributes of devices as lists, where the cluster has the feature gate
 	// DRAListTypeAttributes. Default: off.
 	ListAttributes yamlfile.Switch `json:"listAttributes,omitempty" enum:"on,off"`
+	// ResourceTopology is on to write the NodeResourceTopology of the node, from which scheduler plugins know what each
+	// NUMA node has left. Default: off.
+	ResourceTopology yamlfile.Switch `json:"resourceTopology,omitempty" enum:"on,off"`
 }
 
 // policiesPart says what policies of the cluster may bring.

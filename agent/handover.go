@@ -31,7 +31,14 @@ func (a *Agent) newHandover() *handover.Keeper {
 		Clean: func(ctx context.Context, def *accel.Definition, x accel.Accelerator) *accel.Problem {
 			return cleaner.Clean(ctx, def, a.machine().Facts, x, a.awaitReset(x.ID))
 		},
-		Claims: a.plugins.claimsOf, Changed: a.changed,
+		Claims: func(id string) ([]string, bool) {
+			uids, known := a.plugins.claimsOf(id)
+			if a.switches != nil && a.switches.lent(id) {
+				uids = append(uids, accel.AsideClaim(id))
+			}
+			return uids, known
+		},
+		Changed: a.changed,
 	})
 }
 

@@ -194,6 +194,9 @@ func (p *plugins) formerly(def *accel.Definition) []string {
 // resourceNames returns all resource names of a kind and of its partitions, including former ones.
 func resourceNames(def *accel.Definition, accs []accel.Accelerator) []string {
 	names := append(def.FormerlyOffered(), def.Offered())
+	if def.VFIO != nil { // pods may have devices that are no longer set aside
+		names = append(names, def.OfferedAs(accel.AsideProfile))
+	}
 	for _, profile := range profiles(def, accs) {
 		names = append(names, def.OfferedAs(profile))
 		names = append(names, def.FormerlyOfferedAs(profile)...)

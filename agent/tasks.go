@@ -118,6 +118,10 @@ func (a *Agent) list(node string) ([]Task, error) {
 	if a.kube != nil {
 		tasks = append(tasks, a.kube, a.pods)
 	}
+	if a.kube != nil && a.Config.ResourceTopology {
+		a.zones = newZones(a, node)
+		tasks = append(tasks, newTask("resource topology", a.zones.run))
+	}
 	if policies := a.followPolicies(); policies != nil {
 		tasks = append(tasks, policies)
 	}

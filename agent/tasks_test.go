@@ -27,6 +27,11 @@ func TestTasks(t *testing.T) {
 		config string
 		want   []string
 	}{
+		"with a topology": {
+			"node: node-a\nkubernetes: {enabled: on, resourceTopology: on, policies: off, kubeconfig: " + credentials + "}\n" +
+				"endpoint: {listen: ''}\n",
+			append(append([]string{}, bare...), "node node-a", "pods of the node", "resource topology"),
+		},
 		"on a bare host": {"endpoint: {listen: ''}\n", bare},
 		"in a cluster": {
 			"node: node-a\nkubernetes: {enabled: on, kubeconfig: " + credentials + "}\n" +

@@ -290,10 +290,31 @@ func TestEngine(t *testing.T) {
 			}
 			got, problems := Engine(h)
 			k, _ := (&look{Host: h}).kubeletAndEngine()
+			if _, told := c.files[kubeletConfig]; told != (k.TopologyPolicy == "none" && k.TopologyScope == "container") {
+				t.Errorf("the topology manager: %q, %q", k.TopologyPolicy, k.TopologyScope)
+			}
 			if diff := cmp.Diff(c.want, got); diff != "" || k.Root != c.root || problems != nil {
 				t.Errorf("root %q, %q; want %q (-want +got):\n%s", k.Root, problems, c.root, diff)
 			}
 		})
+	}
+}
+
+// TestTopologyManager: arguments go before files, and what does not look like a setting is none.
+func TestTopologyManager(t *testing.T) {
+	for _, c := range []struct{ file, args, want string }{
+		{"topologyManagerPolicy: single-numa-node\ntopologyManagerScope: pod\n", "", "single-numa-node pod"},
+		{"topologyManagerPolicy: restricted\n", "--topology-manager-policy=best-effort", "best-effort container"},
+		{"topologyManagerPolicy: '<script>'\n", "", " container"},
+	} {
+		h := machine(t, map[string]string{kubeletConfig: c.file})
+		s := (&look{Host: h}).kubeletSettings([]string{"kubelet", c.args})
+		if got := s.Policy + " " + s.Scope; got != c.want {
+			t.Errorf("%q %q: %q, want %q", c.file, c.args, got, c.want)
+		}
+	}
+	if s := (&look{Host: machine(t, map[string]string{})}).kubeletSettings(nil); s.Policy+s.Scope != "" {
+		t.Errorf("without a file: %+v", s)
 	}
 }
 

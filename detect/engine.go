@@ -39,7 +39,9 @@ func (l *look) kubeletAndEngine() (accel.Kubelet, accel.ContainerEngine) {
 	if root := argument(args, "root-dir"); usable(root) && l.trusted(root) {
 		k.Root = path.Clean(root)
 	}
-	endpoint := l.kubeletEndpoint(args)
+	settings := l.kubeletSettings(args)
+	k.TopologyPolicy, k.TopologyScope = settings.Policy, settings.Scope
+	endpoint := settings.Endpoint
 	for _, name := range rancherConfigs() {
 		if endpoint == "" {
 			endpoint = rancherEndpoint(l.Host, name)
@@ -55,27 +57,42 @@ func (l *look) kubeletAndEngine() (accel.Kubelet, accel.ContainerEngine) {
 	return k, l.complete(accel.ContainerEngine{Name: nameAt(endpoint), Endpoint: endpoint, From: "kubelet"})
 }
 
-// kubeletEndpoint returns the container runtime's endpoint in the kubelet's arguments and files; empty if they have
-// none. As in the kubelet, arguments override the configuration file's drop-ins, and drop-ins override the file.
-func (l *look) kubeletEndpoint(args []string) string {
-	if endpoint := argument(args, "container-runtime-endpoint"); endpoint != "" {
-		return endpoint
-	}
+// kubeletSettings are those settings of a kubelet that matter here.
+type kubeletSettings struct {
+	Endpoint string `json:"containerRuntimeEndpoint"`
+	Policy   string `json:"topologyManagerPolicy"`
+	Scope    string `json:"topologyManagerScope"`
+}
+
+// kubeletSettings returns the settings in the kubelet's arguments and files. Those of the topology manager are the
+// kubelet's defaults if there is a file, and nothing says otherwise.
+func (l *look) kubeletSettings(args []string) (all kubeletSettings) {
 	files := []string{cmp.Or(argument(args, "config"), kubeletConfig)}
 	if dir := argument(args, "config-dir"); usable(dir) {
 		files = append(files, l.Glob(dir, "*.conf")...)
 	}
-	var endpoint string
 	for _, name := range files {
-		e, err := configuredEndpoint(l.Host, name)
+		s, err := settingsIn(l.Host, name)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			l.problem("cannot read the kubelet's configuration: %v", err)
 		}
-		if e != "" {
-			endpoint = e
+		if err == nil {
+			all.Policy, all.Scope = cmp.Or(s.Policy, all.Policy, "none"), cmp.Or(s.Scope, all.Scope, "container")
 		}
+		all.Endpoint = cmp.Or(s.Endpoint, all.Endpoint)
 	}
-	return endpoint
+	all.Endpoint = cmp.Or(argument(args, "container-runtime-endpoint"), all.Endpoint)
+	all.Policy = word63(cmp.Or(argument(args, "topology-manager-policy"), all.Policy))
+	all.Scope = word63(cmp.Or(argument(args, "topology-manager-scope"), all.Scope))
+	return all
+}
+
+// word63 returns a setting that looks like one.
+func word63(text string) string {
+	if len(text) > 63 || strings.Trim(text, "abcdefghijklmnopqrstuvwxyz-") != "" {
+		return ""
+	}
+	return text
 }
 
 // kubeletArguments returns the arguments of the host's kubelet. If none runs, they are those with which systemd would
@@ -118,19 +135,16 @@ func kubeletOfUnit(h *host.Host) []string {
 	return args
 }
 
-// configuredEndpoint reads containerRuntimeEndpoint from a KubeletConfiguration in YAML or JSON.
-func configuredEndpoint(h *host.Host, name string) (string, error) {
+// settingsIn reads one file of a kubelet's settings.
+func settingsIn(h *host.Host, name string) (s kubeletSettings, err error) {
 	b, err := h.ReadBinary(name)
 	if err != nil {
-		return "", err
+		return s, err
 	}
-	var c struct {
-		Endpoint string `json:"containerRuntimeEndpoint"`
+	if err := yaml.Unmarshal(b, &s); err != nil {
+		return kubeletSettings{}, fmt.Errorf("read %s: %s", name, clip(err.Error()))
 	}
-	if err := yaml.Unmarshal(b, &c); err != nil {
-		return "", fmt.Errorf("read %s: %s", name, clip(err.Error()))
-	}
-	return c.Endpoint, nil
+	return s, nil
 }
 
 // engineBySocket returns the first known container runtime whose socket exists. If the socket owner is given and

@@ -187,7 +187,7 @@ func EngineNamed(h *host.Host, name string) (accel.ContainerEngine, bool) {
 // EngineByFiles returns the container runtime whose files are on the host, for a host on which nothing runs; it is
 // empty if there is none. The runtime that the kubelet's files name comes first.
 func EngineByFiles(h *host.Host) accel.ContainerEngine {
-	endpoint := (&look{Host: h}).kubeletEndpoint(kubeletOfUnit(h))
+	endpoint := (&look{Host: h}).kubeletSettings(kubeletOfUnit(h)).Endpoint
 	if l, ok := layoutOf(h, endpoint); ok && endpoint != "" {
 		return l.engine(h)
 	}

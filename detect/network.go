@@ -19,6 +19,9 @@ import (
 const (
 	netClass  = "/sys/class/net"
 	rdmaClass = "/sys/class/infiniband"
+	// verbsClass has an entry for each node below /dev/infiniband by which programs use an RDMA device; its attribute
+	// ibdev names that device (Documentation/ABI/stable/sysfs-class-infiniband).
+	verbsClass = "/sys/class/infiniband_verbs"
 )
 
 // Limits of what is reported about the network. Current functions have one interface, one RDMA device with at most two
@@ -53,14 +56,18 @@ func Network(ctx context.Context, h *host.Host, pci []accel.PCIDevice) []accel.N
 	if functions == nil {
 		return nil
 	}
-	answers := h.Kernel().Network(ctx, names, rdma)
+	answers, nodes := h.Kernel().Network(ctx, names, rdma), map[string]string(nil)
+	if rdma {
+		nodes = verbs(h)
+	}
 	out := make([]accel.NetworkFunction, 0, len(functions))
 	for _, d := range functions {
 		f := networkFunction(d, pci, interfaces[d.Address], devices[d.Address], answers)
 		for i := range f.Interfaces {
 			f.Interfaces[i].SpeedMbps = attributeNumber(h, path.Join(netClass, f.Interfaces[i].Name, "speed"))
 		}
-		for _, r := range f.RDMA {
+		for k, r := range f.RDMA {
+			f.RDMA[k].Verbs = nodes[r.Name]
 			for i := range r.Ports {
 				describePort(h, r.Name, &r.Ports[i])
 			}
@@ -220,4 +227,17 @@ func surroundings(h *host.Host, pci []accel.PCIDevice) (accel.Inventory, []accel
 		problems = append(problems, fmt.Sprint(err))
 	}
 	return inventory, Network(ctx, h, pci), problems
+}
+
+// verbs returns the node of each RDMA device, by the device's name.
+func verbs(h *host.Host) map[string]string {
+	out := map[string]string{}
+	for _, dir := range h.Glob(verbsClass, "uverbs[0-9]*") {
+		device, err := h.ReadAttribute(path.Join(dir, "ibdev"))
+		node := "/dev/infiniband/" + path.Base(dir)
+		if err == nil && h.Exists(node) {
+			out[device] = node
+		}
+	}
+	return out
 }

@@ -76,6 +76,9 @@ func TestNetworkOfFiles(t *testing.T) {
 		"sys/devices/pci0000:00/0000:00:01.0/0000:02:00.0/net/ib0/speed":                        "400000\n",
 		"sys/devices/pci0000:00/0000:00:01.0/0000:02:00.0/infiniband/mlx5_0/ports/1/link_layer": "InfiniBand\n",
 		"sys/devices/virtual/net/lo/speed":                                                      "1\n",
+		"sys/class/infiniband_verbs/uverbs3/ibdev":                                              "mlx5_0\n",
+		"sys/class/infiniband_verbs/uverbs4/ibdev":                                              "mlx5_0\n",
+		"dev/infiniband/uverbs3":                                                                "",
 	})
 	for link, target := range map[string]string{
 		"net/eth0":          "../../devices/pci0000:00/0000:00:03.0/virtio0/net/eth0",
@@ -105,7 +108,7 @@ func TestNetworkOfFiles(t *testing.T) {
 		{
 			Address: nicAddress, Ports: []string{"0000:00:01.0"}, Driver: "mlx5_core", Unknown: unknown,
 			Interfaces: []accel.NetworkInterface{{Name: "ib0", SpeedMbps: 400000}},
-			RDMA:       []accel.RDMADevice{{Name: "mlx5_0"}},
+			RDMA:       []accel.RDMADevice{{Name: "mlx5_0", Verbs: "/dev/infiniband/uverbs3"}},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

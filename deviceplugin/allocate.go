@@ -41,8 +41,8 @@ func (s *service) allocate(ctx context.Context, l *list, ids []string) (*plugina
 			"cannot allocate %d of %s: a container may ask for one, because its devices are shared", len(ids),
 			s.cfg.Resource)
 	}
+	aside, answer := s.cfg.Profile == accel.AsideProfile && l.def.VFIO != nil, &pluginapi.ContainerAllocateResponse{}
 	names, sources := make([]string, 0, len(ids)), l.def.NodesOf(s.cfg.Profile)
-	answer := &pluginapi.ContainerAllocateResponse{}
 	for _, id := range ids {
 		d, known := l.devices[id]
 		switch {
@@ -56,6 +56,8 @@ func (s *service) allocate(ctx context.Context, l *list, ids []string) (*plugina
 		}
 		names = append(names, d.of)
 		switch {
+		case aside:
+			addAside(answer, s.cfg.Resource, d)
 		case s.cfg.CDI && d.bare: // a name that no spec has would keep the container from starting
 		case s.cfg.CDI:
 			answer.CdiDevices = append(answer.CdiDevices, &pluginapi.CDIDevice{Name: l.def.CDIName(d.of)})
@@ -66,6 +68,7 @@ func (s *service) allocate(ctx context.Context, l *list, ids []string) (*plugina
 			for _, n := range d.nodes {
 				answer.Devices = append(answer.Devices, deviceSpec(n.Path, accel.Permissions(sources)))
 			}
+			addBeside(answer, d)
 			addEnv(answer, d.env)
 		}
 	}
@@ -74,10 +77,38 @@ func (s *service) allocate(ctx context.Context, l *list, ids []string) (*plugina
 			s.cfg.Resource, err)
 	}
 	answer.Annotations = map[string]string{DevicesAnnotation: strings.Join(names, ",")}
-	if !s.cfg.CDI {
+	if !s.cfg.CDI && !aside {
 		edit(answer, l.def)
 	}
 	return answer, nil
+}
+
+// addBeside adds the nodes of what is beside a device. Two devices may have the same network function beside them.
+func addBeside(answer *pluginapi.ContainerAllocateResponse, d device) {
+	for _, n := range d.beside {
+		if !slices.ContainsFunc(answer.Devices, func(s *pluginapi.DeviceSpec) bool { return s.GetHostPath() == n }) {
+			answer.Devices = append(answer.Devices, deviceSpec(n, "rw"))
+		}
+	}
+}
+
+// addAside adds a device that is set aside: the nodes of VFIO, and the variable in which KubeVirt looks for the
+// addresses of a resource's devices (kubevirt/kubevirt, pkg/util, ResourceNameToEnvVar). CDI is not needed: there is
+// nothing else of the kind that such a container could use.
+func addAside(answer *pluginapi.ContainerAllocateResponse, resource string, d device) {
+	const permissions = "mrw"
+	if answer.Devices == nil {
+		answer.Devices = append(answer.Devices, deviceSpec(accel.VFIONode, permissions))
+	}
+	for _, n := range d.nodes {
+		answer.Devices = append(answer.Devices, deviceSpec(n.Path, permissions))
+	}
+	name := "PCI_RESOURCE_" + strings.NewReplacer("/", "_", ".", "_").Replace(strings.ToUpper(resource))
+	if before := answer.Envs[name]; before != "" {
+		addEnv(answer, []string{name + "=" + before + "," + d.pci})
+		return
+	}
+	addEnv(answer, []string{name + "=" + d.pci})
 }
 
 // edit adds what every container of the kind gets in addition to its devices.

@@ -28,6 +28,7 @@ func TestAllocate(t *testing.T) {
 	}
 	a, b := thing("0000:01:00.0", 0, accel.Healthy), thing("0000:02:00.0", 0, accel.Healthy)
 	a.Nodes = []accel.DeviceNode{{Path: "/dev/x0"}, {Path: "/dev/x1"}}
+	a.Beside = []string{"/dev/infiniband/uverbs0"}
 	bare := thing("bare", 0, accel.Healthy)
 	bare.Bare = true
 	sick := thing("sick", 0, accel.Unhealthy)
@@ -58,6 +59,7 @@ func TestAllocate(t *testing.T) {
 			Devices: []*pluginapi.DeviceSpec{
 				{HostPath: "/dev/x0", ContainerPath: "/dev/x0", Permissions: "rwm"},
 				{HostPath: "/dev/x1", ContainerPath: "/dev/x1", Permissions: "rwm"},
+				{HostPath: "/dev/infiniband/uverbs0", ContainerPath: "/dev/infiniband/uverbs0", Permissions: "rw"},
 				{HostPath: "/dev/ctl", ContainerPath: "/dev/ctl", Permissions: "rwm"},
 			},
 		}},

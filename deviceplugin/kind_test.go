@@ -13,6 +13,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/acceld/acceld/accel"
+	"google.golang.org/protobuf/testing/protocmp"
 )
 
 // divided returns devices, some of them divided: "a b:half0,half1" is a whole one and one in two halves.
@@ -186,5 +187,56 @@ func TestProfileRegisters(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil || k.State().Registered {
 		t.Errorf("the end: %v, %+v", err, k.State())
+	}
+}
+
+// TestAllocateSetAside: a container that asks for a device which is set aside gets the nodes of VFIO and the addresses
+// in the variable that KubeVirt reads, and nothing that belongs to the kind's own driver.
+func TestAllocateSetAside(t *testing.T) {
+	def := &accel.Definition{
+		Kind: "example-thing", Resource: testResource, Driver: accel.DriverDefinition{Binds: "thing"},
+		VFIO:      &accel.VFIO{Devices: []string{accel.AllDevices}},
+		Container: accel.Edits{Env: []string{"THING=1"}, Nodes: []string{"/dev/ctl"}},
+	}
+	var all []accel.Accelerator
+	for i, id := range []string{"0000:01:00.0", "0000:02:00.0"} {
+		a := thing(id, 0, accel.Healthy)
+		a.Bound, a.Nodes = "vfio-pci", []accel.DeviceNode{{Path: fmt.Sprintf("/dev/vfio/%d", i+7)}}
+		a.Switched = &accel.Switched{Use: accel.UseVFIO, Driver: "vfio-pci", Group: i + 7, Claim: accel.AsideClaim(id)}
+		a.WithholdSwitched()
+		all = append(all, a)
+	}
+	k := NewKind(Config{Resource: testResource, Definition: def, CDI: true})
+	k.Update(accel.Units(accel.SetAside(def, all)))
+	if got := offered(k); got != "thing=[0000:01:00.0! 0000:02:00.0!] thing-vfio=[0000:01:00.0-vfio-7 0000:02:00.0-vfio-8]" {
+		t.Fatal(got)
+	}
+	p := k.plugins[accel.AsideProfile]
+	s := &service{cfg: p.cfg, list: p.list}
+	resp, err := s.Allocate(t.Context(),
+		&pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{
+			{DevicesIds: []string{"0000:01:00.0-vfio-7", "0000:02:00.0-vfio-8"}},
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &pluginapi.ContainerAllocateResponse{
+		Annotations: map[string]string{"acceld.dev/devices": "0000:01:00.0-vfio-7,0000:02:00.0-vfio-8"},
+		Envs:        map[string]string{"PCI_RESOURCE_EXAMPLE_COM_THING-VFIO": "0000:01:00.0,0000:02:00.0"},
+		Devices: []*pluginapi.DeviceSpec{
+			{HostPath: "/dev/vfio/vfio", ContainerPath: "/dev/vfio/vfio", Permissions: "mrw"},
+			{HostPath: "/dev/vfio/7", ContainerPath: "/dev/vfio/7", Permissions: "mrw"},
+			{HostPath: "/dev/vfio/8", ContainerPath: "/dev/vfio/8", Permissions: "mrw"},
+		},
+	}
+	if diff := cmp.Diff(want, resp.ContainerResponses[0], protocmp.Transform()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	s = &service{cfg: k.plugins[""].cfg, list: k.plugins[""].list}
+	if _, err := s.Allocate(t.Context(),
+		&pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{
+			{DevicesIds: []string{"0000:01:00.0"}},
+		}}); err == nil || !strings.Contains(err.Error(), "OtherUse") {
+		t.Errorf("the kind's own resource gives it, too: %v", err)
 	}
 }

@@ -18,12 +18,14 @@ import (
 type device struct {
 	id     string
 	of     string // the device's id
+	pci    string // its PCI address
 	numa   int    // -1 if the platform reports none
 	at     place
 	health accel.Health
 	// withheld is why a healthy device is not offered; nil if it is offered.
 	withheld *accel.Withheld
 	nodes    []accel.DeviceNode
+	beside   []string // further nodes, see accel.Accelerator
 	env      []string
 	replicas int       // how many rows the device has
 	bare     bool      // no CDI spec has it
@@ -141,8 +143,9 @@ func (inv *inventory) rows(accelerators []accel.Accelerator) []device {
 		replicas := inv.def.ReplicasOf(a)
 		for n := range replicas {
 			rows = append(rows, device{
-				id: replicaID(a.ID, n), of: a.ID, numa: a.NUMANode, at: places[a.ID], replicas: replicas,
-				health: a.Health, withheld: a.Withheld, nodes: nodes, env: env, bare: a.Bare,
+				id: replicaID(a.ID, n), of: a.ID, pci: a.Address(), numa: a.NUMANode, at: places[a.ID],
+				replicas: replicas, health: a.Health, withheld: a.Withheld, nodes: nodes, env: env, bare: a.Bare,
+				beside: slices.Clone(a.Beside),
 			})
 		}
 	}

@@ -45,11 +45,11 @@ func Plan(node Node, kinds []Planned) (NodeGroup, error) {
 		}
 		g.Notes = append(g.Notes, notes...)
 		st := accel.Status{State: accel.Ready, Published: map[accel.Published]accel.Phase{}}
-		for _, p := range []accel.Published{
-			accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring,
-			accel.FeatureDiscovery,
-		} {
+		for _, p := range accel.PublishedStates() {
 			st.Published[p] = accel.PhaseReady
+		}
+		for _, s := range k.Definition.States {
+			st.Published[s.Published()] = accel.PhaseReady
 		}
 		m.Status[k.Definition.Kind], m.Have[k.Definition.Kind] = st, accel.Have{Accelerators: accs}
 		if k.Definition.AllocatedBy() == accel.AllocateByPlugin {

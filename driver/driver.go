@@ -64,6 +64,8 @@ type Options struct {
 	// Ours reports whether a process belongs to acceld, so that it does not count as a user of a device; nil if none
 	// does.
 	Ours func(pid int) bool
+	// Pods returns the pods of this node, for the definitions' own steps; nil without Kubernetes.
+	Pods func() ([]accel.NodePod, error)
 	// Services runs the drivers' companions; the host's systemd when nil.
 	Services companion.Manager
 	// Elect chooses the host that builds a driver that will be published; every host builds for itself when nil.
@@ -152,7 +154,7 @@ func New(h *host.Host, o Options) *Driver {
 		}),
 	})
 	d.devices = devices.New(h, o.Log, d.ledger)
-	d.steps = steps.New(h, o.Log, &d.operations)
+	d.steps = steps.New(h, o.Log, &d.operations, o.Pods)
 	d.companions = companion.New(h, o.Services, o.Log)
 	d.prover = proof.New(proof.Options{
 		Host: h, Operations: &d.operations, Beside: o.Beside, Ours: func(pid int) bool {

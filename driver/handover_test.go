@@ -117,7 +117,7 @@ func TestClean(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				d.steps = steps.New(live, d.log, &d.operations)
+				d.steps = steps.New(live, d.log, &d.operations, nil)
 			}
 			if c.spoil != nil {
 				c.spoil(m, def)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,4 +162,34 @@ func said(text string) string {
 		return ""
 	}
 	return text
+}
+
+// maxProcessors bounds the numbers of processors (CONFIG_NR_CPUS of x86 is at most 8192).
+const maxProcessors = 1 << 14
+
+// ProcessorNodes returns the NUMA nodes of the processors that are online, by their numbers.
+func (h *Host) ProcessorNodes() map[int64]int {
+	out := map[int64]int{}
+	for _, dir := range h.Glob("/sys/devices/system/node", "node[0-9]*") {
+		node, err := strconv.Atoi(strings.TrimPrefix(path.Base(dir), "node"))
+		list, unread := h.ReadAttribute(path.Join(dir, "cpulist"))
+		if err != nil || unread != nil {
+			continue
+		}
+		for part := range strings.SplitSeq(list, ",") {
+			first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
+			if !isRange {
+				last = first
+			}
+			from, err1 := strconv.ParseUint(first, 10, 16)
+			to, err2 := strconv.ParseUint(last, 10, 16)
+			if err1 != nil || err2 != nil || to >= maxProcessors {
+				continue // a node without processors has an empty list
+			}
+			for cpu := from; cpu <= to; cpu++ {
+				out[int64(cpu)] = node //nolint:gosec // it is small
+			}
+		}
+	}
+	return out
 }

@@ -158,3 +158,26 @@ func TestSaid(t *testing.T) {
 		}
 	}
 }
+
+// TestProcessorNodes: lists of processors are read within bounds, and one that cannot be read is left out.
+func TestProcessorNodes(t *testing.T) {
+	root := t.TempDir()
+	for node, list := range map[string]string{
+		"node0": "0-1,4\n", "node1": "2\n", "node2": "\n", "node3": "5-99999\n", "node4": "x-7,8\n", "possible": "0-4\n",
+	} {
+		dir := filepath.Join(root, "sys/devices/system/node", node)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cpulist"), []byte(list), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, err := New(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[int64]int{0: 0, 1: 0, 4: 0, 2: 1, 8: 4}, h.ProcessorNodes()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -32,9 +34,14 @@ type BoundPod struct {
 		Containers     []BoundContainer `json:"containers,omitempty"`
 	} `json:"spec"`
 	Status struct {
-		Phase     string     `json:"phase,omitempty"`
-		StartTime *time.Time `json:"startTime,omitempty"`
+		Phase      string     `json:"phase,omitempty"`
+		StartTime  *time.Time `json:"startTime,omitempty"`
+		Conditions []struct {
+			Type   string `json:"type"`
+			Status string `json:"status"`
+		} `json:"conditions,omitempty"`
 	} `json:"status"`
+	ready bool
 }
 
 // BoundContainer is a container of a [BoundPod].
@@ -56,6 +63,10 @@ func (p *BoundPod) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	p.Meta.Labels, p.Meta.Finalizers = nil, nil
+	for _, c := range p.Status.Conditions {
+		p.ready = p.ready || c.Type == "Ready" && c.Status == "True"
+	}
+	p.Status.Conditions = nil
 	maps.DeleteFunc(p.Meta.Annotations, func(key, _ string) bool {
 		return key != accel.ChosenAnnotation && key != accel.ChosenInitAnnotation && key != accel.ChosenTimeAnnotation
 	})
@@ -171,6 +182,36 @@ func (p *BoundPods) Now() (pods []*BoundPod, changed <-chan struct{}, known bool
 			a.Meta.CreationTimestamp.Compare(b.Meta.CreationTimestamp), cmp.Compare(a.Meta.UID, b.Meta.UID))
 	})
 	return pods, changed, synced && p.reflector.Err() == nil
+}
+
+// All returns every pod of the node, also those that have ended. The error says why they are not known.
+func (p *BoundPods) All() ([]accel.NodePod, error) {
+	p.mu.Lock()
+	may := p.may
+	p.mu.Unlock()
+	all, synced := p.reflector.All()
+	if err := p.reflector.Err(); err != nil {
+		return nil, fmt.Errorf("cannot read the pods of this node: %w", err)
+	}
+	switch {
+	case !may:
+		return nil, errors.New("the agent may not read the pods of this node: packaging/manifests/cards lets it")
+	case !synced:
+		return nil, errors.New("the pods of this node have not been read yet")
+	}
+	var out []accel.NodePod
+	for _, x := range all {
+		pod := accel.NodePod{
+			Namespace: x.Meta.Namespace, Name: x.Meta.Name, UID: x.Meta.UID, Phase: x.Status.Phase, Ready: x.ready,
+		}
+		for _, o := range x.Meta.OwnerReferences {
+			if o.Controller && o.Kind == "DaemonSet" {
+				pod.DaemonSet = o.Name
+			}
+		}
+		out = append(out, pod)
+	}
+	return out, nil
 }
 
 // Run follows the pods until ctx ends.

@@ -13,6 +13,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/acceld/acceld/accel"
 )
 
 // boundPod returns a pod of this node as the API server has it.
@@ -150,6 +152,35 @@ func TestBoundPodsForbidden(t *testing.T) {
 		}
 		if slices.ContainsFunc(api.asked, func(s string) bool { return !strings.Contains(s, "/api/v1/pods") }) {
 			t.Errorf("%v", api.asked)
+		}
+	})
+}
+
+// TestPodsOfTheNode: all pods of the node are known with what made them and how far they are, also those that have
+// ended; until they are, the answer says why.
+func TestPodsOfTheNode(t *testing.T) {
+	ready := `"phase":"Running","startTime":"2026-03-04T12:00:00Z","conditions":[{"type":"Initialized","status":"True"},{"type":"Ready","status":%q}]`
+	api := &shelf{version: 5, items: []string{
+		strings.Replace(boundPod("one", 3, "", fmt.Sprintf(ready, "True")), `"labels"`,
+			`"ownerReferences":[{"apiVersion":"apps/v1","kind":"DaemonSet","name":"fabric","uid":"u","controller":true}],"labels"`, 1),
+		boundPod("starting", 2, "", fmt.Sprintf(ready, "False")),
+		boundPod("over", 4, "1", `"phase":"Succeeded"`),
+	}}
+	inBubble(t, api, func(p *BoundPods, _ func() int) {
+		if all, err := p.All(); err == nil {
+			t.Errorf("nobody has asked: %v", all)
+		}
+		p.Need()
+		synctest.Wait()
+		all, err := p.All()
+		slices.SortFunc(all, func(a, b accel.NodePod) int { return strings.Compare(a.Name, b.Name) })
+		want := []accel.NodePod{
+			{Namespace: "team", Name: "one", UID: "u-one", DaemonSet: "fabric", Phase: "Running", Ready: true},
+			{Namespace: "team", Name: "over", UID: "u-over", Phase: "Succeeded"},
+			{Namespace: "team", Name: "starting", UID: "u-starting", Phase: "Running"},
+		}
+		if err != nil || !slices.Equal(all, want) {
+			t.Errorf("%v: %+v", err, all)
 		}
 	})
 }

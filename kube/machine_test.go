@@ -46,7 +46,7 @@ func readyMachine(changes ...change) accel.Machine {
 // phases returns the first n published states as ready and the others as pending.
 func phases(n int) map[accel.Published]accel.Phase {
 	all := map[accel.Published]accel.Phase{}
-	for i, p := range published() {
+	for i, p := range accel.PublishedStates() {
 		all[p] = accel.PhasePending
 		if i < n {
 			all[p] = accel.PhaseReady

@@ -58,14 +58,6 @@ func ours(key string) bool {
 // Ours reports whether key has the shape of a label that agents write.
 func Ours(key string) bool { return ours(key) }
 
-// published returns the published states, in order.
-func published() []accel.Published {
-	return []accel.Published{
-		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring,
-		accel.FeatureDiscovery,
-	}
-}
-
 // hostPart takes the place of a kind in the labels of the host itself. No kind has this name: each contains a dash.
 const hostPart = "host"
 
@@ -77,7 +69,8 @@ func features() []string {
 // isPhase reports whether key is the label of a published state.
 func isPhase(key string) bool {
 	name, ok := strings.CutPrefix(key, Prefix)
-	return ok && slices.ContainsFunc(published(), func(p accel.Published) bool {
-		return strings.HasPrefix(name, string(p)+"-")
-	})
+	return ok && (accel.Published(name).Own() ||
+		slices.ContainsFunc(accel.PublishedStates(), func(p accel.Published) bool {
+			return strings.HasPrefix(name, string(p)+"-")
+		}))
 }

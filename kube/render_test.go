@@ -188,6 +188,7 @@ func TestShapes(t *testing.T) {
 		"acceld.dev/driver-container-old-kind": true, "acceld.dev/old-kind.count": true,
 		"acceld.dev/old-kind.driver-version": true,
 		"acceld.dev/host.numa-nodes":         true, "acceld.dev/host.vendor": true, "acceld.dev/host.name": false,
+		"acceld.dev/state-fabric-old-kind": true, "acceld.dev/statement": false,
 		"acceld.dev/host.fabric": true, "acceld.dev/host.rails": true,
 		"acceld.dev/team": false, "acceld.dev/upgrade-window": false, "acceld.dev/not-ready": false,
 		"other.dev/x.count": false,

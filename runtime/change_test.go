@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/acceld/acceld/accel"
@@ -150,5 +151,29 @@ func TestNodeMode(t *testing.T) {
 	}
 	if got["/dev/edu0"] != 0o600 || got["/dev/edu1"] != 0o644 {
 		t.Errorf("modes %v", got)
+	}
+}
+
+// TestBesideInSpec: the nodes of a network function beside a device come with that device, and with no other.
+func TestBesideInSpec(t *testing.T) {
+	b := newBed(t, t.TempDir())
+	b.accs[0].Beside = []string{"/dev/infiniband/uverbs0"}
+	for _, name := range []string{"/dev/edu0", "/dev/edu1", "/dev/infiniband/uverbs0"} {
+		b.write(name, "")
+	}
+	b.apply()
+	var s specs.Spec
+	if err := json.Unmarshal(read(t, b.path(specFile)), &s); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, d := range s.Devices {
+		for _, n := range d.ContainerEdits.DeviceNodes {
+			got[d.Name] = append(got[d.Name], n.Path)
+		}
+	}
+	want := map[string][]string{"0000:01:00.0": {"/dev/edu0", "/dev/infiniband/uverbs0"}, "0000:02:00.0": {"/dev/edu1"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -114,6 +114,9 @@ func (w *specWriter) own(def *accel.Definition, a accel.Accelerator, program str
 	for _, n := range a.Nodes {
 		e.DeviceNodes = append(e.DeviceNodes, w.node(n.Path, permissions))
 	}
+	for _, n := range a.Beside {
+		e.DeviceNodes = append(e.DeviceNodes, w.node(n, "rw"))
+	}
 	if program != "" {
 		var patience time.Duration
 		if def.Handover != nil && a.Parent == "" {

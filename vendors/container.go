@@ -25,6 +25,7 @@ func (c *checker) container(def *accel.Definition) {
 	for i, v := range e.Env {
 		c.matches(at("container.env", i), v, envForm())
 	}
+	oneOf(c, "container.rdma", e.RDMA, "", accel.NICBelowPort, accel.NICBelowRoot)
 	for i, m := range e.Mounts {
 		c.absolute(at("container.mounts", i)+".hostPath", m.HostPath)
 		c.absolute(at("container.mounts", i)+".containerPath", m.ContainerPath)

@@ -24,8 +24,21 @@ var (
 	capacityText = regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z0-9_]{0,31})$`)
 	systemText   = regexp.MustCompile(`^(?:\*|[a-z0-9][a-z0-9._-]*)$`)
 	packageText  = regexp.MustCompile(`^(?:[A-Za-z0-9][A-Za-z0-9+._-]*)$`)
+	podText      = regexp.MustCompile(`^(?:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)$`)
 	counterText  = regexp.MustCompile(`^(?:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)$`)
 )
+
+func stateForm() accel.Form {
+	return accel.Form{Expr: counterText, Say: "a name of lower-case letters, digits and dashes, such as fabric"}
+}
+
+func podForm() accel.Form {
+	return accel.Form{Expr: podText, Say: "a namespace and a name, such as kube-system/fabric-manager"}
+}
+
+func containerForm() accel.Form {
+	return accel.Form{Expr: counterText, Say: "the name of a container, such as main"}
+}
 
 func kindForm() accel.Form {
 	return accel.Form{Expr: kindText, Say: "a kind: <vendor>-<hardware> in lower case, such as example-npu"}

@@ -125,8 +125,23 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			`          kernel: true`, `          file: /x` + "\n          unit: x",
-			`23: steps.driver-container.after[0].waitForLogs: exactly one of kernel, unit and file is needed`,
+			`23: steps.driver-container.after[0].waitForLogs: exactly one of kernel, unit, file, pod and daemonSet is needed`,
 		},
+		{
+			"          kernel: true", "          daemonSet: fabric",
+			`24: steps.driver-container.after[0].waitForLogs.daemonSet: "fabric" is not a namespace and a name, `,
+		},
+		{
+			"          kernel: true", "          kernel: true\n          container: main",
+			`25: steps.driver-container.after[0].waitForLogs.container: only pod and daemonSet have containers`,
+		},
+		{
+			"steps:\n", "states:\n  - {name: fabric, after: driver, steps: [{name: x, wait: {pod: a/b}}]}\nsteps:\n",
+			`20: states[0].after: "driver" is not one of driver-container, `,
+		},
+		{"steps:\n", "states:\n  - {name: Fabric, after: device-plugin, steps: [{name: x, wait: {pod: a/b}}]}\nsteps:\n",
+			`20: states[0].name: "Fabric" is not a name of lower-case letters`},
+		{"steps:\n", "states:\n  - {name: fabric, after: device-plugin}\nsteps:\n", `20: states[0].steps: a state needs a step`},
 		{`npu .*ready`, `npu (`, "25: steps.driver-container.after[0].waitForLogs.match: error parsing regexp"},
 		{
 			`      - name: firmware is up`, `      - name: firmware is up` + "\n        run: {argv: [bin/npu]}",

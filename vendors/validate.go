@@ -2,7 +2,6 @@ package vendors
 
 import (
 	"fmt"
-	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -307,93 +306,6 @@ func (c *checker) templates(def *accel.Definition) {
 		}
 		return text
 	})
-}
-
-// steps checks the definition's own steps.
-func (c *checker) steps(def *accel.Definition) {
-	for _, state := range slices.Sorted(maps.Keys(def.Steps)) {
-		field := "steps." + string(state)
-		oneOf(c, field, state, accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin,
-			accel.DeviceMonitoring, accel.FeatureDiscovery)
-		for _, m := range []accel.Moment{accel.Before, accel.After} {
-			for i, s := range def.Steps[state].At(m) {
-				c.step(at(field+"."+string(m), i), s)
-			}
-		}
-	}
-}
-
-func (c *checker) step(field string, s accel.CustomStep) {
-	if s.Name == "" {
-		c.bad(field+".name", "a step needs a name")
-	}
-	c.duration(field+".timeout", s.Timeout)
-	forms := 0
-	if s.Run != nil {
-		forms++
-		c.argv(field+".run.argv", s.Run.Argv)
-	}
-	if w := s.Wait; w != nil {
-		forms++
-		if set(w.File, w.Node, w.Unit, w.Socket) != 1 {
-			c.bad(field+".wait", "exactly one of file, node, unit and socket is needed")
-		}
-		for name, file := range map[string]string{"file": w.File, "node": w.Node, "socket": w.Socket} {
-			if file != "" {
-				c.absolute(field+".wait."+name, file)
-			}
-		}
-	}
-	if l := s.WaitForLogs; l != nil {
-		forms++
-		kernel := ""
-		if l.Kernel {
-			kernel = "kernel"
-		}
-		if set(kernel, l.Unit, l.File) != 1 {
-			c.bad(field+".waitForLogs", "exactly one of kernel, unit and file is needed")
-		}
-		if l.File != "" {
-			c.absolute(field+".waitForLogs.file", l.File)
-		}
-		if l.Match == "" {
-			c.bad(field+".waitForLogs.match", "an expression is needed")
-		}
-		c.expression(field+".waitForLogs.match", l.Match)
-	}
-	if v := s.Validate; v != nil {
-		forms++
-		c.answer(field+".validate", *v)
-	}
-	if forms != 1 {
-		c.bad(field, "exactly one of run, wait, waitForLogs and validate is needed")
-	}
-}
-
-func (c *checker) answer(field string, v accel.ValidateStep) {
-	switch {
-	case (len(v.Argv) == 0) == (v.File == ""):
-		c.bad(field, "either argv or file is needed")
-	case v.File != "":
-		c.attribute(field+".file", v.File)
-		if v.Want == "" {
-			c.bad(field+".want", "an expression is needed")
-		}
-		c.expression(field+".want", v.Want)
-	default:
-		c.argv(field+".argv", v.Argv)
-		c.expression(field+".output", v.Output)
-	}
-}
-
-func (c *checker) argv(field string, argv []string) {
-	if len(argv) == 0 || argv[0] == "" {
-		c.bad(field, "a program is needed")
-		return
-	}
-	if strings.Contains(argv[0], "/") && !strings.HasPrefix(argv[0], "{{") {
-		c.absolute(field+"[0]", argv[0])
-	}
 }
 
 // set counts the strings that are not empty.

@@ -31,25 +31,49 @@ func ownSteps(step accel.Step, moment accel.Moment) []accel.Published {
 	return nil
 }
 
-// gated adds the definitions' own steps to the gates of the table.
+// placed returns the published states whose own steps are placed there for a kind, and after those the definition's own
+// states that follow them.
+func (k *kind) placed(step accel.Step, moment accel.Moment) []accel.Published {
+	all := ownSteps(step, moment)
+	if moment == accel.After {
+		for _, s := range k.def.States {
+			if slices.Contains(ownSteps(step, moment), s.After) {
+				all = append(all, s.Published())
+			}
+		}
+	}
+	return all
+}
+
+// gated adds the definitions' own steps and states to the gates of the table.
 func gated(rows []row) []row {
 	for i, r := range rows {
 		states := ownSteps(r.step, accel.After)
-		rows[i].passed = func(m accel.Machine, h accel.Have) bool {
+		rows[i].reached = func(m accel.Machine, h accel.Have) bool {
 			left := func(p accel.Published) bool { return slices.Contains(h.StepsLeft, p) }
 			return r.passed(m, h) && !slices.ContainsFunc(states, left)
+		}
+		rows[i].passed = func(m accel.Machine, h accel.Have) bool {
+			left := func(p accel.Published) bool { return len(h.StatesLeft[p]) > 0 }
+			return rows[i].reached(m, h) && !slices.ContainsFunc(states, left)
 		}
 	}
 	return rows
 }
 
-// observeSteps records the published states whose own steps have not yet completed with the live driver.
+// observeSteps records the published states whose own steps have not yet completed with the live driver, and the
+// definition's own states that are not reached with it.
 func (l *Loop) observeSteps(k *kind) {
-	k.have.StepsLeft = nil
-	for _, p := range []accel.Published{
-		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring,
-		accel.FeatureDiscovery,
-	} {
+	k.have.StepsLeft, k.have.StatesLeft = nil, nil
+	for _, s := range k.def.States {
+		if l.left(k, ownMoment{s.Published(), accel.After}) {
+			if k.have.StatesLeft == nil {
+				k.have.StatesLeft = map[accel.Published][]accel.Published{}
+			}
+			k.have.StatesLeft[s.After] = append(k.have.StatesLeft[s.After], s.Published())
+		}
+	}
+	for _, p := range accel.PublishedStates() {
 		// Collections run by themselves, so nothing else gates the steps that must run before the first one.
 		early := p == accel.DeviceMonitoring || p == accel.FeatureDiscovery
 		if l.left(k, ownMoment{p, accel.After}) || early && l.left(k, ownMoment{p, accel.Before}) {
@@ -61,7 +85,7 @@ func (l *Loop) observeSteps(k *kind) {
 // left reports whether a kind has own steps at a moment that have not completed with the live driver.
 func (l *Loop) left(k *kind, at ownMoment) bool {
 	identity, done := k.stepped[at]
-	return len(k.def.Steps[at.state].At(at.moment)) > 0 && (!done || identity != driverIdentity(k.have.Driver))
+	return len(k.def.StepsAt(at.state, at.moment)) > 0 && (!done || identity != driverIdentity(k.have.Driver))
 }
 
 // observePrerequisite blocks a kind whose driver does not serve while the driver of a kind that it comes after is
@@ -130,7 +154,7 @@ func (w *worker) alone(k *kind, step accel.Step) work {
 // due returns the own steps of a step at one moment that have not completed.
 func (w *worker) due(k *kind, step accel.Step, moment accel.Moment) []ownMoment {
 	var out []ownMoment
-	for _, p := range ownSteps(step, moment) {
+	for _, p := range k.placed(step, moment) {
 		if at := (ownMoment{p, moment}); w.left(k, at) {
 			out = append(out, at)
 		}

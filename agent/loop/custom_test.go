@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -132,6 +133,60 @@ func TestOwnStepIsAGate(t *testing.T) {
 				t.Errorf("%s: afterwards state %q, blocked %+v", at, s.State, s.Blocked)
 			}
 		})
+	}
+}
+
+// TestOwnState: a state of the definition's own begins once the published state before it is reached, which is ready
+// meanwhile. The next published state waits for it. A kind whose devices are not offered yet does not reach it.
+func TestOwnState(t *testing.T) {
+	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true}
+	def := everyStep()
+	def.Steps = nil
+	def.States = []accel.OwnState{
+		{Name: "late", After: accel.DevicePlugin, Steps: []accel.CustomStep{{Name: "one"}}},
+		{Name: "fabric", After: accel.DriverContainer, Steps: []accel.CustomStep{{Name: "one"}}},
+		{Name: "links", After: accel.DriverContainer, Steps: []accel.CustomStep{{Name: "one"}}},
+	}
+	var mended atomic.Bool
+	var ran []string
+	steps := func(_, now string) *accel.Problem {
+		if now == "after state-fabric" && !mended.Load() {
+			return accel.Problemf(accel.StepFailed, "not yet")
+		}
+		if strings.Contains(now, "after state-") {
+			ran = append(ran, now)
+		}
+		return nil
+	}
+	runKinds(t, w, steps, []*accel.Definition{def}, func(l *Loop) {
+		check := func(want map[accel.Published]accel.Phase) {
+			t.Helper()
+			s := l.Machine().Status["k-x"]
+			if diff := cmp.Diff(want, s.Published); diff != "" {
+				t.Errorf("%s (-want +got)\n%s", s.Sentence, diff)
+			}
+		}
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		check(map[accel.Published]accel.Phase{
+			accel.DriverContainer: "ready", "state-fabric": "failed", "state-links": "pending",
+			accel.RuntimeEnablement: "pending", accel.DevicePlugin: "pending", "state-late": "pending",
+			accel.DeviceMonitoring: "pending", accel.FeatureDiscovery: "pending",
+		})
+		if s := l.Machine().Status["k-x"].Sentence; !strings.Contains(s, "driver-container is reached") {
+			t.Error(s)
+		}
+		mended.Store(true)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		check(map[accel.Published]accel.Phase{
+			accel.DriverContainer: "ready", "state-fabric": "ready", "state-links": "ready",
+			accel.RuntimeEnablement: "ready", accel.DevicePlugin: "ready", "state-late": "ready",
+			accel.DeviceMonitoring: "ready", accel.FeatureDiscovery: "ready",
+		})
+	})
+	if diff := cmp.Diff([]string{"after state-fabric", "after state-links", "after state-late"}, ran); diff != "" {
+		t.Errorf("steps (-want +got)\n%s", diff)
 	}
 }
 

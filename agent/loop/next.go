@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,9 @@ func Next(m accel.Machine, kind string) accel.Status {
 		s.Next = accel.StepUpgrade // steps that bring the old driver to ready go first, unless blocked
 	}
 	s.Published = phases(m, have, at, s.Blocked != nil)
+	if def := m.Want.Kinds[kind]; def != nil {
+		addOwn(s.Published, def.States, have, s.Blocked != nil)
+	}
 	s.Sentence = sentence(m, have, at, s)
 	return s
 }
@@ -62,7 +66,7 @@ func phases(m accel.Machine, have accel.Have, at row, blocked bool) map[accel.Pu
 		}
 		for _, p := range r.shows {
 			switch {
-			case passed:
+			case passed, r.state == at.state && r.reached(m, have):
 				out[p] = accel.PhaseReady
 			case r.state == at.state && blocked:
 				out[p] = accel.PhaseFailed
@@ -75,6 +79,23 @@ func phases(m accel.Machine, have accel.Have, at row, blocked bool) map[accel.Pu
 		out[accel.DriverContainer] = accel.PhaseUnchecked
 	}
 	return out
+}
+
+// addOwn adds the phases of a definition's own states. One is worked on when the published state before it is reached.
+func addOwn(out map[accel.Published]accel.Phase, states []accel.OwnState, have accel.Have, blocked bool) {
+	for _, s := range states {
+		after, applies := out[s.After]
+		left := slices.Contains(have.StatesLeft[s.After], s.Published())
+		switch {
+		case !applies:
+		case after.Reached() && !left:
+			out[s.Published()] = accel.PhaseReady
+		case after.Reached() && blocked && have.StatesLeft[s.After][0] == s.Published():
+			out[s.Published()] = accel.PhaseFailed
+		default:
+			out[s.Published()] = accel.PhasePending
+		}
+	}
 }
 
 // sentence describes a kind's state and what happens next, for people.
@@ -98,7 +119,11 @@ func sentence(m accel.Machine, have accel.Have, at row, s accel.Status) string {
 			b.WriteString("; labels wait: " + have.Monitoring.LabelProblem)
 		}
 	default:
-		fmt.Fprintf(&b, "%s (%s)", at.means, devices(present))
+		means := at.means
+		if at.reached(m, have) {
+			means = fmt.Sprintf("%s is reached; the definition's own states after it are not yet", at.shows[0])
+		}
+		fmt.Fprintf(&b, "%s (%s)", means, devices(present))
 	}
 	if f := s.Blocked; f != nil {
 		fmt.Fprintf(&b, "; blocked: %s", failed(f))

@@ -16,6 +16,8 @@ type row struct {
 	state accel.State
 	// passed reports whether the kind is past this state.
 	passed func(accel.Machine, accel.Have) bool
+	// reached reports the same but for the definition's own states that follow those in shows; see gated.
+	reached func(accel.Machine, accel.Have) bool
 	// applies is nil for states that every host has; see on.
 	applies func(accel.Machine) bool
 	step    accel.Step
@@ -165,7 +167,8 @@ func StatesMarkdown() string {
 	b.WriteString(
 		"\nA published state is `ready` when every state that shows it is passed, `failed` when the kind is blocked in one of them, `pending` otherwise. " +
 			"`driver-container` is `unchecked` instead of `ready` if the definition has no check: " +
-			"the devices are offered like others, and nothing has proven that they compute. The label is `acceld.dev/<published state>-<kind>`.\n")
+			"the devices are offered like others, and nothing has proven that they compute. The label is `acceld.dev/<published state>-<kind>`. " +
+			"A definition may have [states of its own](definitions.md#states-of-your-own) after any of these: the published state is then `ready`, and the next one waits for them.\n")
 	return b.String()
 }
 

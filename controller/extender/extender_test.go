@@ -591,8 +591,8 @@ func TestExplain(t *testing.T) {
 		t.Fatalf("status %d: %s", status, body)
 	}
 	n := got.Nodes[0]
-	if !n.Fits || n.Choice != "card1" || len(n.Cards) != 2 || n.Cards[0].Pods[0].Pod != "default/x" ||
-		n.Unplaced[0] != "default/y" {
+	if n.Fits || len(n.Cards) != 2 || n.Cards[0].Pods[0].Pod != "default/x" || n.Cards[0].Pods[0].Presumed ||
+		n.Unplaced[0] != "default/y" || n.Cards[1].Pods[0].Pod != "default/y" || !n.Cards[1].Pods[0].Presumed {
 		t.Errorf("%s", body)
 	}
 	if r := n.Cards[0].Resources[0]; n.Cards[0].Verdict != "too little memory" || r.Free != 3e9 || r.Need != 5e9 {

@@ -36,7 +36,7 @@ func newBacktrack(s *Search, n *Node, m *matched, b capacityLeft) *backtrack {
 		}
 	}
 	if i := slices.Index(d.order, n.preferred); i > 0 && s.rules.Balance == "" {
-		d.order[0], d.order[i] = d.order[i], d.order[0]
+		d.order = slices.Insert(slices.Delete(d.order, i, i+1), 0, n.preferred) // the others stay packed in their order
 	}
 	return d
 }

@@ -47,6 +47,8 @@ type ResourceReport struct {
 type HolderReport struct {
 	Pod  string           `json:"pod"`
 	Uses map[string]int64 `json:"uses"`
+	// Presumed says that nobody chose the pod's cards: it is counted on this one, and may have another.
+	Presumed bool `json:"presumed,omitempty"`
 }
 
 // Explain compares what the pod of the search asks for with what one node has.
@@ -112,6 +114,10 @@ func (s *Search) Explain(n *Node) Report {
 func (n *Node) holders() [][]HolderReport {
 	out := make([][]HolderReport, len(n.cards))
 	for _, r := range n.sorted() {
+		presumed := n.presumed[r.UID]
+		if presumed != nil {
+			r = presumed
+		}
 		load, _ := n.load(r)
 		for c := range n.cards {
 			uses := map[string]int64{}
@@ -121,7 +127,7 @@ func (n *Node) holders() [][]HolderReport {
 				}
 			}
 			if len(uses) > 0 {
-				out[c] = append(out[c], HolderReport{r.Namespace + "/" + r.Name, uses})
+				out[c] = append(out[c], HolderReport{r.Namespace + "/" + r.Name, uses, presumed != nil})
 			}
 		}
 	}
@@ -129,9 +135,15 @@ func (n *Node) holders() [][]HolderReport {
 }
 
 func (n *Node) sorted() []*Record {
-	return slices.SortedFunc(maps.Values(n.records), func(a, b *Record) int {
+	return sortRecords(slices.Collect(maps.Values(n.records)))
+}
+
+// sortRecords sorts pods by namespace, name and UID.
+func sortRecords(all []*Record) []*Record {
+	slices.SortFunc(all, func(a, b *Record) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
+	return all
 }
 
 // Use is how much of one resource of one card is used, for metrics.

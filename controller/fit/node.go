@@ -33,6 +33,10 @@ type Node struct {
 	tilesUsed []uint64
 	name      string
 	records   map[string]*Record
+	// unplaced says that there are pods that nobody chose cards for. presumed are those of them that are counted on
+	// cards all the same, by UID, with these cards; see presume. Nil if there are none.
+	unplaced bool
+	presumed map[string]*Record
 }
 
 // traits are what follows from the facts of a node, except its name. Nodes with equal facts share them, so they never
@@ -173,13 +177,13 @@ func (n *Node) fill(facts Facts) {
 	n.capacity = make([]int64, len(n.cards)*len(n.wideCapacity))
 	n.off = make([]bool, len(n.cards))
 	for i, short := range n.schema.names {
-		total := facts.Allocatable[n.rules.Prefix+short]
+		total := facts.Allocatable[n.rules.full(short)]
 		if n.rules.wide(short) {
 			n.wideCapacity[i] = total
 			continue
 		}
 		for c := range n.cards {
-			if facts.Inventory == nil {
+			if facts.Inventory == nil && !strings.Contains(short, "/") { // labels name cards of the first prefix only
 				n.capacity[n.at(c, i)] = total / int64(len(n.cards))
 			}
 		}

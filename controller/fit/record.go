@@ -43,12 +43,20 @@ func (c Choice) Placed() bool { return c.Cards != "" || c.InitCards != "" }
 
 // Add adds a pod to the node. It replaces a pod with the same UID.
 func (n *Node) Add(r *Record) {
-	if n.records[r.UID] != nil {
-		n.records[r.UID] = r
+	again := n.records[r.UID] != nil || n.unplaced || r.unplaced()
+	n.records[r.UID] = r
+	if again {
 		n.recount()
 		return
 	}
-	n.records[r.UID] = r
+	n.add(r)
+}
+
+// unplaced reports whether the pod asks for cards, and nobody chose any.
+func (r *Record) unplaced() bool { return !r.Chosen().Placed() && r.Shape.Wants() }
+
+// add counts what a pod uses.
+func (n *Node) add(r *Record) {
 	used := make([]int64, len(n.capacity))
 	for c := range n.cards {
 		for i := range n.schema.names {
@@ -72,6 +80,7 @@ func (n *Node) Remove(uid string) bool {
 // recount computes the usage from the records. Usage is never subtracted, so a removed pod leaves nothing behind.
 func (n *Node) recount() {
 	n.wideUsed, n.tilesUsed = n.noneUsed, n.noneTiles
+	n.unplaced, n.presumed = false, nil
 	if len(n.records) == 0 {
 		n.free = n.empty
 		return
@@ -81,6 +90,7 @@ func (n *Node) recount() {
 		n.apply(r, used)
 	}
 	n.free = n.left(used, n.tilesUsed)
+	n.presume()
 }
 
 // used returns what pods use of a card in a column: what [Node.left] was given.

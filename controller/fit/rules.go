@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -13,8 +14,11 @@ import (
 type Rules struct {
 	// Prefix of the resources that are tracked, such as "gpu.example.com/".
 	Prefix string `json:"prefix"`
+	// Others are further prefixes, for the cards of other kinds that agents describe. The names of their resources are
+	// in full wherever those of Prefix are without it.
+	Others []string `json:"others,omitempty"`
 	// Cards are the resources, without prefix, whose amount is a number of cards. If a container asks for several,
-	// the first in this list counts.
+	// the first in this list counts, and all its amounts are of the same cards.
 	Cards []string `json:"cards"`
 	// Tiles is the resource, without prefix, that counts tiles: parts of a card that are given out by number.
 	Tiles string `json:"tiles,omitempty"`
@@ -74,15 +78,20 @@ const (
 
 // Complete fills in the defaults and reports errors.
 func (r Rules) Complete() (Rules, error) {
-	if !strings.HasSuffix(r.Prefix, "/") || len(r.Prefix) < 2 {
-		return r, fmt.Errorf("cannot use prefix %q: it must be a domain and a slash", r.Prefix)
+	for i, prefix := range append([]string{r.Prefix}, r.Others...) {
+		if strings.Index(prefix, "/") != len(prefix)-1 || len(prefix) < 2 {
+			return r, fmt.Errorf("cannot use prefix %q: it must be a domain and a slash", prefix)
+		}
+		if slices.Contains(append([]string{r.Prefix}, r.Others...)[:i], prefix) {
+			return r, fmt.Errorf("cannot use prefix %q: it is there twice", prefix)
+		}
 	}
 	if len(r.Cards) == 0 {
 		return r, errors.New("cannot do without a resource that counts cards: cards is empty")
 	}
 	for _, name := range append(append([]string{}, r.Cards...), r.Tiles, r.Balance) {
-		if strings.Contains(name, "/") {
-			return r, fmt.Errorf("cannot use resource %q: write it without its prefix", name)
+		if domain, _, full := strings.Cut(name, "/"); full && !slices.Contains(r.Others, domain+"/") {
+			return r, fmt.Errorf("cannot use resource %q: write it without the prefix, or list its domain in others", name)
 		}
 	}
 	for _, pattern := range r.NodeWide {
@@ -114,10 +123,26 @@ func (r Rules) Complete() (Rules, error) {
 	return r, nil
 }
 
-// Resource returns the name without the prefix, for a resource that is tracked.
+// Resource returns the name without the prefix, for a resource that is tracked. A name with another prefix is returned
+// in full.
 func (r *Rules) Resource(name string) (string, bool) {
-	short, ok := strings.CutPrefix(name, r.Prefix)
-	return short, ok && short != ""
+	if short, ok := strings.CutPrefix(name, r.Prefix); ok {
+		return short, short != ""
+	}
+	for _, prefix := range r.Others {
+		if strings.HasPrefix(name, prefix) {
+			return name, len(name) > len(prefix)
+		}
+	}
+	return "", false
+}
+
+// full is the opposite of Resource: the name of a tracked resource with its prefix.
+func (r *Rules) full(short string) string {
+	if strings.Contains(short, "/") {
+		return short
+	}
+	return r.Prefix + short
 }
 
 // wide reports whether a resource belongs to the node as a whole.

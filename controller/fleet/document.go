@@ -300,7 +300,7 @@ func repairText(k policy.KindView) string {
 
 // phaseOf returns the progress of a kind on a node: the first published state that is not reached.
 func phaseOf(k policy.KindView) (page.Tone, string) {
-	for _, p := range policy.PublishedStates() {
+	for _, p := range accel.PublishedStates() {
 		switch k.States[p] {
 		case accel.PhaseFailed:
 			return page.Bad, string(p) + " failed"

@@ -115,7 +115,11 @@ func (p *Page) explain(pod string) page.Node {
 		for _, c := range n.Cards {
 			cards.Add(page.El("p", page.El("b", page.Text(c.Card)), page.Text(": "+c.Verdict+amounts(c.Resources))))
 			for _, h := range c.Pods {
-				cards.Add(paragraph("held by "+h.Pod, page.Class("faint")))
+				text := "held by " + h.Pod
+				if h.Presumed {
+					text = "counted here: " + h.Pod
+				}
+				cards.Add(paragraph(text, page.Class("faint")))
 			}
 		}
 		for _, u := range n.Unplaced {

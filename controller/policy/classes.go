@@ -30,8 +30,7 @@ func (c *Controller) makeClasses(ctx context.Context, policies []*Policy, have m
 			p.DeletionTimestamp != nil || p.broken("partition") {
 			continue
 		}
-		both := p.Spec.Partition.PriorityClasses
-		for _, x := range []accel.PriorityClass{both.High, both.Low} {
+		for _, x := range p.Spec.Partition.PriorityClasses.All() {
 			if value, taken := want[x.Name]; taken && value != x.Value {
 				unmade[p.Name] = "priority class " + x.Name + " is that of another policy, with another value"
 				continue

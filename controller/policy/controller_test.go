@@ -836,8 +836,9 @@ func TestMistakeElsewhere(t *testing.T) {
 		more["partition"] = object{
 			"taints": []any{object{"key": "edu", "effect": "NoSchedule"}},
 			"priorityClasses": object{
-				"high": object{"name": "edu-high", "value": 1000},
-				"low":  object{"name": "edu-low", "value": -10},
+				"high":   object{"name": "edu-high", "value": 1000},
+				"low":    object{"name": "edu-low", "value": -10},
+				"others": []any{object{"name": "edu-mid", "value": 10}},
 			},
 		}
 		window := func(zone string) object {
@@ -854,8 +855,10 @@ func TestMistakeElsewhere(t *testing.T) {
 			if taints := list(part(s.get(nodePath("a")), "spec")["taints"]); (len(taints) == 1) != there {
 				t.Errorf("%s: taints %v", when, taints)
 			}
-			if class := s.get(classesPath + "/edu-high"); (class != nil) != there {
-				t.Errorf("%s: class %v", when, class)
+			for _, name := range []string{"edu-high", "edu-mid"} {
+				if class := s.get(classesPath + "/" + name); (class != nil) != there {
+					t.Errorf("%s: class %v", when, class)
+				}
 			}
 		}
 		check("valid", true)

@@ -106,7 +106,7 @@ func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 			Granted: n.granted(kind).Version, RepairReport: n.repairReport(kind),
 			MayRepair: n.repairPermit(kind).Given,
 		}
-		for _, p := range PublishedStates() {
+		for _, p := range accel.PublishedStates() {
 			if phase := n.label(p, kind); phase != "" {
 				k.States[p] = accel.Phase(phase)
 			}
@@ -127,7 +127,7 @@ func (n *Node) kinds() []string {
 		if kind, ok := strings.CutSuffix(name, ".count"); ok {
 			found[kind] = true
 		}
-		for _, p := range PublishedStates() {
+		for _, p := range accel.PublishedStates() {
 			if kind, ok := strings.CutPrefix(name, string(p)+"-"); ok {
 				found[kind] = true
 			}
@@ -140,12 +140,4 @@ func (n *Node) kinds() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
-}
-
-// PublishedStates returns the published states in the order in which a node reaches them.
-func PublishedStates() []accel.Published {
-	return []accel.Published{
-		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring,
-		accel.FeatureDiscovery,
-	}
 }

@@ -192,8 +192,8 @@ func (c *Controller) undone(p *Policy) bool {
 	if part := p.Spec.Partition; part != nil {
 		taints = part.Taints
 		classes, _ := c.classes.All()
-		both := part.PriorityClasses
-		if both != nil && (classes[both.High.Name] != nil || classes[both.Low.Name] != nil) {
+		if part.PriorityClasses != nil && slices.ContainsFunc(part.PriorityClasses.All(),
+			func(x accel.PriorityClass) bool { return classes[x.Name] != nil }) {
 			return false
 		}
 	}

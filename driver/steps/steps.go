@@ -25,15 +25,15 @@ const stepTimeout = "30s"
 func (r *Steps) Run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	state accel.Published, moment accel.Moment,
 ) *accel.Problem {
-	if len(def.Steps[state].At(moment)) == 0 {
+	if len(def.StepsAt(state, moment)) == 0 {
 		return nil
 	}
 	expanded, problem := template.Expand(def, facts)
 	if problem != nil {
 		return problem
 	}
-	asked := def.Steps[state].At(moment)
-	for i, s := range expanded.Steps[state].At(moment) {
+	asked := def.StepsAt(state, moment)
+	for i, s := range expanded.StepsAt(state, moment) {
 		if asked[i].When != "" && !holds(s.When) {
 			continue
 		}

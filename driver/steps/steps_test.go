@@ -31,7 +31,7 @@ func TestSteps(t *testing.T) {
 	m.AddPCI(accel.PCIDevice{Address: "0000:00:04.0", Vendor: "1234", Device: "11e8", Class: "00ff00"})
 	m.SetAttribute("0000:00:04.0", "status", "ready")
 	accs := []accel.Accelerator{{ID: "0000:00:04.0", Health: accel.Health{State: accel.Healthy}}}
-	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{})
+	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{}, nil)
 	for _, c := range []struct {
 		step accel.CustomStep
 		want string // of the problem; empty when there is none
@@ -104,7 +104,7 @@ func TestStepPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := New(h, slog.New(slog.DiscardHandler), &deadline.Operations{})
+	d := New(h, slog.New(slog.DiscardHandler), &deadline.Operations{}, nil)
 	run := func(argv ...string) accel.CustomStep {
 		return accel.CustomStep{Name: "it", Run: &accel.RunStep{Argv: argv}, Timeout: "2s"}
 	}
@@ -158,7 +158,7 @@ func TestStepPrograms(t *testing.T) {
 // TestStepOrder: the first failed step ends the run, and steps of another moment do not run.
 func TestStepOrder(t *testing.T) {
 	m := hosttest.New(t)
-	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{})
+	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{}, nil)
 	def := withSteps(
 		accel.CustomStep{Name: "one", Wait: &accel.WaitStep{File: "/dev"}},
 		accel.CustomStep{Name: "two", Timeout: "10ms", Wait: &accel.WaitStep{File: "/two"}},
@@ -177,7 +177,7 @@ func TestStepOrder(t *testing.T) {
 func TestWaitIsTold(t *testing.T) {
 	m := hosttest.New(t)
 	m.Dir("/var/log")
-	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{})
+	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{}, nil)
 	def := withSteps(accel.CustomStep{Name: "it", Timeout: "1m", WaitForLogs: &accel.LogStep{
 		File:  "/var/log/x.log",
 		Match: "ready",
@@ -205,7 +205,7 @@ func TestValidateEachDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := New(h, slog.New(slog.DiscardHandler), &deadline.Operations{})
+	d := New(h, slog.New(slog.DiscardHandler), &deadline.Operations{}, nil)
 	healthy := accel.Health{State: accel.Healthy}
 	accs := []accel.Accelerator{
 		{ID: "0000:01:00.0", Health: healthy},
@@ -236,13 +236,83 @@ func TestValidateConfined(t *testing.T) {
 	def := withSteps(accel.CustomStep{Name: "x", Validate: &accel.ValidateStep{
 		File: "/sys/class/iscsi_session/session1/password", Want: "secret",
 	}})
-	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{})
+	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{}, nil)
 	for _, def.Confined = range []bool{false, true} {
 		problem := d.Run(t.Context(), def, accel.Facts{}, []accel.Accelerator{{
 			ID: id, Health: accel.Health{State: accel.Healthy},
 		}}, accel.DriverContainer, accel.After)
 		if (problem != nil) != def.Confined {
 			t.Errorf("confined %v: %v", def.Confined, problem)
+		}
+	}
+}
+
+// TestWaitForPods: a pod is waited for by name, or as the one of a DaemonSet, until it is ready; a line by what its
+// containers have printed.
+func TestWaitForPods(t *testing.T) {
+	m := hosttest.New(t)
+	m.File("/var/log/pods/kube-system_fabric-x7k2p_u1/main/0.log",
+		"2026-11-27T10:00:00.1Z stdout F starting\n2026-11-27T10:00:01.1Z stderr F fabric ready at 7\n")
+	m.File("/var/log/pods/kube-system_other_u2/main/0.log", "2026-11-27T10:00:00.1Z stdout F fabric ready\n")
+	all := []accel.NodePod{
+		{Namespace: "kube-system", Name: "fabric-x7k2p", UID: "u1", DaemonSet: "fabric", Phase: "Running", Ready: true},
+		{Namespace: "team", Name: "fabric-x7k2p", UID: "u3", DaemonSet: "starting", Phase: "Running"},
+		{Namespace: "team", Name: "job", UID: "u4", Phase: "Succeeded"},
+		{Namespace: "team", Name: "ended", UID: "u5", DaemonSet: "ended", Phase: "Succeeded"},
+	}
+	var unknown error
+	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{}, func() ([]accel.NodePod, error) {
+		return all, unknown
+	})
+	wait := func(w accel.WaitStep) accel.CustomStep { return accel.CustomStep{Wait: &w} }
+	logs := func(l accel.LogStep) accel.CustomStep { return accel.CustomStep{WaitForLogs: &l} }
+	for _, c := range []struct {
+		step accel.CustomStep
+		want string // of the problem; empty when there is none
+	}{
+		{wait(accel.WaitStep{Pod: "kube-system/fabric-x7k2p"}), ""},
+		{wait(accel.WaitStep{DaemonSet: "kube-system/fabric"}), ""},
+		{wait(accel.WaitStep{Pod: "team/job"}), ""},
+		{wait(accel.WaitStep{DaemonSet: "team/ended"}), `the pod of DaemonSet "team/ended" is not ready: it is succeeded`},
+		{wait(accel.WaitStep{DaemonSet: "team/fabric"}), `the pod of DaemonSet "team/fabric" is not on this node`},
+		{wait(accel.WaitStep{DaemonSet: "team/starting"}), "is not ready: it is running"},
+		{wait(accel.WaitStep{Pod: "team/nobody"}), `pod "team/nobody" is not on this node`},
+		{logs(accel.LogStep{DaemonSet: "kube-system/fabric", Match: `^fabric ready at \d$`}), ""},
+		{logs(accel.LogStep{Pod: "kube-system/fabric-x7k2p", Container: "main", Match: "^starting$"}), ""},
+		{logs(accel.LogStep{Pod: "kube-system/fabric-x7k2p", Container: "side", Match: "starting"}), "no log of pod"},
+		{logs(accel.LogStep{Pod: "kube-system/fabric-x7k2p", Match: "stdout"}), `has a line that matches "stdout"`},
+		{logs(accel.LogStep{Pod: "kube-system/other", Match: "ready"}), `pod "kube-system/other" is not on this node`},
+	} {
+		c.step.Name, c.step.Timeout = "it", "20ms"
+		problem := d.Run(t.Context(), withSteps(c.step), accel.Facts{}, nil, accel.DriverContainer, accel.After)
+		if (problem == nil) != (c.want == "") || problem != nil && !strings.Contains(problem.Message, c.want) {
+			t.Errorf("%+v %+v: got %v, want %q", c.step.Wait, c.step.WaitForLogs, problem, c.want)
+		}
+	}
+	unknown = errNoPods
+	problem := d.Run(t.Context(), withSteps(accel.CustomStep{
+		Name: "it", Timeout: "20ms", Wait: &accel.WaitStep{Pod: "team/job"},
+	}), accel.Facts{}, nil, accel.DriverContainer, accel.After)
+	if problem == nil || !strings.Contains(problem.Message, "no credentials") {
+		t.Error(problem)
+	}
+}
+
+// TestOwnState: the steps of a definition's own state run for it, and for no other.
+func TestOwnState(t *testing.T) {
+	m := hosttest.New(t)
+	d := New(m.Host, slog.New(slog.DiscardHandler), &deadline.Operations{}, nil)
+	def := withSteps()
+	def.States = []accel.OwnState{{Name: "fabric", After: accel.DevicePlugin, Steps: []accel.CustomStep{
+		{Name: "it", Timeout: "10ms", Wait: &accel.WaitStep{File: "/{{.HardwareResource}}"}},
+	}}}
+	problem := d.Run(t.Context(), def, accel.Facts{}, nil, "state-fabric", accel.After)
+	if problem == nil || !strings.Contains(problem.Message, `"/qemu-edu" is not there`) {
+		t.Error(problem)
+	}
+	for _, p := range []accel.Published{accel.DevicePlugin, "state-other"} {
+		if problem := d.Run(t.Context(), def, accel.Facts{}, nil, p, accel.After); problem != nil {
+			t.Errorf("%s: %v", p, problem)
 		}
 	}
 }

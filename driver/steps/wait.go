@@ -40,6 +40,9 @@ func (r *Steps) waitFor(ctx context.Context, w accel.WaitStep) error {
 			return err == nil
 		})
 	}
+	if w.Pod+w.DaemonSet != "" {
+		return r.waitForPod(ctx, chosen{w.Pod, w.DaemonSet})
+	}
 	return errors.New("it says nothing to wait for")
 }
 
@@ -96,6 +99,8 @@ func (r *Steps) waitForLogs(ctx context.Context, l accel.LogStep) error {
 		return r.waitForJournal(ctx, l.Unit, match)
 	case l.File != "":
 		return r.waitForFile(ctx, l.File, match)
+	case l.Pod+l.DaemonSet != "":
+		return r.waitForPodLog(ctx, chosen{l.Pod, l.DaemonSet}, l.Container, match)
 	}
 	return errors.New("it says no log")
 }
@@ -160,32 +165,37 @@ func hasLine(in io.Reader, match *regexp.Regexp) bool {
 	return false
 }
 
-// waitForFile reads a text file as it grows. If the file becomes shorter, it is read again from the start.
+// waitForFile reads a text file as it grows.
 func (r *Steps) waitForFile(ctx context.Context, name string, match *regexp.Regexp) error {
 	var read int64
-	return r.watchUntil(ctx, path.Dir(name), fmt.Sprintf("%q has no line that matches %q", name, match), func() bool {
-		f, err := r.h.Open(name)
-		if err != nil {
-			return false
+	return r.watchUntil(ctx, path.Dir(name), fmt.Sprintf("%q has no line that matches %q", name, match),
+		func() bool { return r.grown(name, &read, match.Match) })
+}
+
+// grown reports whether one of the lines that a text file has got matches. Read is how many bytes of it were read; if
+// the file becomes shorter, it is read again from the start.
+func (r *Steps) grown(name string, read *int64, match func(line []byte) bool) bool {
+	f, err := r.h.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return false
+	}
+	if st.Size() < *read {
+		*read = 0
+	}
+	lines := bufio.NewReader(io.NewSectionReader(f, *read, st.Size()-*read))
+	for {
+		line, err := lines.ReadSlice('\n')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return match(line) // the last line may be incomplete, so it is read again
 		}
-		defer f.Close()
-		st, err := f.Stat()
-		if err != nil || !st.Mode().IsRegular() {
-			return false
+		*read += int64(len(line))
+		if match(line) {
+			return true
 		}
-		if st.Size() < read {
-			read = 0
-		}
-		lines := bufio.NewReader(io.NewSectionReader(f, read, st.Size()-read))
-		for {
-			line, err := lines.ReadSlice('\n')
-			if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-				return match.Match(line) // the last line may be incomplete, so it is read again
-			}
-			read += int64(len(line))
-			if match.Match(line) {
-				return true
-			}
-		}
-	})
+	}
 }

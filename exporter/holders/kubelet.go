@@ -87,6 +87,28 @@ func (f *Follower) ask(ctx context.Context) (*podresources.ListPodResourcesRespo
 	return client.List(ctx, &podresources.ListPodResourcesRequest{})
 }
 
+// Resources asks the kubelet what it can give out, with the places of devices, and what each container has.
+func (f *Follower) Resources(ctx context.Context) (*podresources.AllocatableResourcesResponse,
+	*podresources.ListPodResourcesResponse, error,
+) {
+	ctx, cancel := context.WithTimeout(ctx, f.timing.ask)
+	defer cancel()
+	list, err := f.ask(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	socket, err := f.o.Host.Path(f.socketName())
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := f.client(socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := client.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+	return all, list, err
+}
+
 // socketIdentity changes when the kubelet restarts, because a kubelet creates its socket again; 0 if it is not
 // known.
 func (f *Follower) socketIdentity() uint64 {

@@ -425,6 +425,43 @@ func TestRightsForCards(t *testing.T) {
 	}
 }
 
+// TestRightsForTopology: to write what each NUMA node has left, the agent needs one more right, and a policy holds it
+// to the object of its own node.
+func TestRightsForTopology(t *testing.T) {
+	held := ""
+	for _, o := range objectsIn(t, "topology") {
+		if o.GetLabels()["app.kubernetes.io/name"] != "acceld" {
+			t.Errorf("%T has no name label", o)
+		}
+		switch o := o.(type) {
+		case *rbacv1.ClusterRole:
+			want := []rbacv1.PolicyRule{{
+				APIGroups: []string{"topology.node.k8s.io"}, Resources: []string{"noderesourcetopologies"},
+				Verbs: []string{"get", "create", "patch"},
+			}}
+			if diff := cmp.Diff(want, o.Rules); diff != "" {
+				t.Errorf("rules (-want +got):\n%s", diff)
+			}
+		case *rbacv1.ClusterRoleBinding:
+			if diff := cmp.Diff(find[*rbacv1.ClusterRoleBinding](t).Subjects, o.Subjects); diff != "" ||
+				o.RoleRef.Name != "acceld-topology" {
+				t.Errorf("bound to %q: %s", o.RoleRef.Name, diff)
+			}
+		case *admissionv1.ValidatingAdmissionPolicy:
+			for _, v := range o.Spec.Validations {
+				held += v.Expression + "\n"
+			}
+		}
+	}
+	for _, text := range []string{
+		`o.metadata.?name.orValue("") == variables.node`, `orValue("") == "acceld"`, `variables.written`,
+	} {
+		if !strings.Contains(held, text) {
+			t.Errorf("nothing holds agents to %s", text)
+		}
+	}
+}
+
 // The controller may create pods in a dedicated namespace, which admits no privileged ones.
 func TestRightsForValidation(t *testing.T) {
 	for _, o := range objectsIn(t, "validation") {
@@ -464,7 +501,7 @@ func TestRightsForValidation(t *testing.T) {
 // of test/admission says what they refuse.
 func TestPolicies(t *testing.T) {
 	accounts := map[string]string{
-		".": "acceld", "dra": "acceld", "evict": "acceld", "controller": "acceld-controller",
+		".": "acceld", "dra": "acceld", "evict": "acceld", "topology": "acceld", "controller": "acceld-controller",
 		"validation": "acceld-controller",
 	}
 	for dir, account := range accounts {

@@ -196,8 +196,9 @@ func Agent() []string {
 		lines("list watch create update delete", "resourceslices.resource.k8s.io", ""), // dra
 		lines("get", "resourceclaims.resource.k8s.io", ""),
 		lines("get create patch", "deviceclasses.resource.k8s.io", ""),
-		lines("list watch", "pods", ""),      // cards and evict
-		lines("create", "pods/eviction", "")) // evict
+		lines("list watch", "pods", ""),                                              // cards and evict
+		lines("create", "pods/eviction", ""),                                         // evict
+		lines("get create patch", "noderesourcetopologies.topology.node.k8s.io", "")) // topology
 }
 
 // Controller are the rights of the controller with everything of the manifests that it can be given.

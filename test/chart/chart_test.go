@@ -227,6 +227,7 @@ func TestSameAsManifests(t *testing.T) {
 	}{
 		{"", []string{".", "controller", "remove"}},
 		{"{dra: true, evict: true}", []string{".", "controller", "dra", "evict", "remove"}},
+		{"{topology: true}", []string{".", "controller", "topology", "remove"}},
 		{"{confine: false, controller: {enabled: false}, removal: {enabled: false}}", []string{"."}},
 	} {
 		got, want := rendered(t, "acceld-system", c.values), plain(t, c.dirs...)

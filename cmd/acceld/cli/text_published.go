@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -8,6 +10,12 @@ import (
 
 // published lists the published states by phase, the worst phase first.
 func published(i palette, s accel.Status) string {
+	var own []accel.Published
+	for _, p := range slices.Sorted(maps.Keys(s.Published)) {
+		if p.Own() {
+			own = append(own, p)
+		}
+	}
 	var parts []string
 	for _, phase := range []struct {
 		phase accel.Phase
@@ -19,10 +27,7 @@ func published(i palette, s accel.Status) string {
 		{accel.PhaseReady, i.good},
 	} {
 		var names []string
-		for _, p := range []accel.Published{
-			accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin,
-			accel.DeviceMonitoring, accel.FeatureDiscovery,
-		} {
+		for _, p := range slices.Concat(accel.PublishedStates(), own) {
 			if s.Published[p] == phase.phase {
 				names = append(names, string(p))
 			}

@@ -124,6 +124,7 @@ type chartValues struct {
 	Confine    any `json:"confine,omitempty"`
 	DRA        any `json:"dra,omitempty"`
 	Evict      any `json:"evict,omitempty"`
+	Topology   any `json:"topology,omitempty"`
 	Monitoring any `json:"monitoring,omitempty"`
 	OpenShift  any `json:"openshift,omitempty"`
 	Removal    any `json:"removal,omitempty"`
