@@ -62,6 +62,7 @@ type Agent struct {
 	settings  *settings.Keeper
 	usage     *usage.Watcher
 	switches  *switches
+	parts     *parts
 	watcher   *watcher
 	around    *surroundings
 	reloader  *reloader
@@ -234,6 +235,11 @@ func (a *Agent) organs(facts accel.Facts) {
 		) {
 			return a.switches.give(ctx, def, x, claim, name)
 		},
+		shape: func(ctx context.Context, def *accel.Definition, x accel.Accelerator, claim, name string) (
+			accel.Accelerator, *accel.Problem,
+		) {
+			return a.parts.shape(ctx, def, x, claim, name)
+		},
 	}
 	a.holdings = a.plugins.follower()
 	a.users = &users{host: a.Host, driver: a.driver, plugins: a.plugins, machine: a.machine}
@@ -252,7 +258,7 @@ func (a *Agent) organs(facts accel.Facts) {
 	a.repair = repairs{a}.repairer()
 	a.settings = a.newSettings()
 	a.usage = unrequested{a}.watcher()
-	a.switches = newSwitches(a)
+	a.switches, a.parts = newSwitches(a), newParts(a)
 	a.resets = &resets{
 		host: a.Host, machine: a.machine, pause: a.programs.Pause, poke: a.poke, wake: a.wake, log: a.Log,
 	}
@@ -279,7 +285,14 @@ func (a *Agent) leaving() bool { return a.ctx.Err() != nil && a.restart.followed
 func (a *Agent) machine() accel.Machine { return a.loop.Machine() }
 func (a *Agent) changed()               { a.loop.Changed() }
 func (a *Agent) wake(helps bool)        { a.loop.Wake(helps) }
-func (a *Agent) poke()                  { a.holdings.Poke(); a.handover.Poke(); a.switches.poke() }
+
+// poke says that somebody has got a device, or has it no longer.
+func (a *Agent) poke() {
+	a.holdings.Poke()
+	a.handover.Poke()
+	a.switches.poke()
+	a.parts.poke()
+}
 
 // names are the names of this host under which its endpoint may be asked.
 func (a *Agent) names() []string {
@@ -332,7 +345,7 @@ func (a *Agent) probes() loop.Probes {
 		Enrich: func(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 			accs = a.history.Enrich(def.Kind, a.programs.Enrich(def, accs))
 			accs = a.usage.Enrich(def, a.repair.Enrich(def, a.handover.Enrich(def, accs)))
-			return a.switches.enrich(a.settings.Enrich(def, accs))
+			return a.parts.enrich(def, a.switches.enrich(a.settings.Enrich(def, accs)))
 		},
 		Judge: a.health.Judge, Reset: a.resets.isHeld,
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {

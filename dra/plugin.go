@@ -43,6 +43,10 @@ type Config struct {
 	// that claim no more loses it: see [Prepared].
 	Give func(ctx context.Context, def *accel.Definition, a accel.Accelerator, claim, name string) (accel.Accelerator,
 		*accel.Problem)
+	// Shape makes the part of a device that a claim gets, or makes a device whole that a claim gets, and returns it as it
+	// is then. Whether a claim needs a part, [NeededParts] says. It is called for kinds that are divided for claims.
+	Shape func(ctx context.Context, def *accel.Definition, a accel.Accelerator, claim, name string) (accel.Accelerator,
+		*accel.Problem)
 	// Elsewhere returns who holds devices of the kind other than by claims, by accelerator id. No claim gets such a
 	// device until it is released. Nil means that there is no other way to hold one.
 	Elsewhere func(context.Context) (map[string]string, error)
