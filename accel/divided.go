@@ -58,3 +58,8 @@ func ReadDivided(text []byte) (d Divided, err error) {
 
 // For says for whom the device was divided, for people.
 func (d Divided) For() string { return "claim " + cmp.Or(d.Name, d.Claim) }
+
+// String is for people: "divided for claim team/a into parts of profile half".
+func (d Divided) String() string {
+	return fmt.Sprintf("divided for %s into parts of profile %s", d.For(), d.Profile)
+}
