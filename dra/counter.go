@@ -38,6 +38,11 @@ func (v View) devices() []Device {
 				Message: "the API server does not count the parts of devices (DRAPartitionableDevices)",
 			}
 		}
+		if v.Refused[DeviceName(a.Parent)] && unmade(a) && a.Withheld == nil {
+			a.Withheld = &accel.Withheld{
+				By: accel.ByPartitions, Reason: accel.DivisionRefused, Message: "the device could not be divided just now",
+			}
+		}
 		out = append(out, v.device(a))
 	}
 	return out

@@ -48,6 +48,8 @@ type View struct {
 	Mild bool
 	// Uncounted says that the API server drops counters, so that no part may be given out that has yet to be made.
 	Uncounted bool
+	// Refused are the names of devices that could not be divided a short time ago.
+	Refused map[string]bool
 	// Lists says that NUMA nodes are published as lists.
 	Lists bool
 	// Last returns the published attributes of a device; nil if there are none.
@@ -59,6 +61,9 @@ func (v View) device(a accel.Accelerator) Device {
 	d := Device{Name: DeviceName(a.ID), Attributes: v.attributes(a), Consumes: v.uses(a)}
 	if v.Definition.Makes() && !v.Uncounted && a.OnDemand() {
 		a.Withheld = nil // it is divided for claims: the counters say so
+	}
+	if bindsLater(v.Definition) && a.Parent != "" && v.Definition.Partitions.Taken(a.Profile, a.PartName()) != nil {
+		d.BindsToNode, d.BindingConditions, d.FailureConditions = true, []string{ConditionMade}, []string{ConditionFailed}
 	}
 	d.Taints = v.taints(a)
 	d.Capacity, d.Shared = v.capacity(a)

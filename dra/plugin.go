@@ -81,6 +81,7 @@ type Plugin struct {
 	retired     atomic.Bool
 	withdrawn   atomic.Bool // the slices of a retired plugin are deleted
 	stranded    stranded
+	refused     refused
 	written     sync.Map // the digest of the CDI spec that was last written for each prepared claim, by UID
 	// wake tells the publisher that what it publishes may have changed.
 	wake chan struct{}
@@ -208,6 +209,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	}
 	keep("registration", p.register)
 	wg.Keep(ctx, "DRA plugin "+p.driver+": slices", p.publish)
+	wg.Keep(ctx, "DRA plugin "+p.driver+": claims", p.followClaims)
 	keep("records", p.tidy)
 	keep("devices", p.refresh)
 	for ctx.Err() == nil && !p.done() {

@@ -164,6 +164,9 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 		why = accel.Problemf(accel.DeviceHeld, "%d devices are held by pods through the device plugin", held)
 		again = b.timing.look
 	}
+	if _, refused := b.Plugin.refused.now(); refused > 0 && (again == 0 || refused < again) {
+		again = refused
+	}
 	b.pluginState.setPublication(why, func(h *accel.PluginHave) { h.Allocatable = accel.Known(b.usable(there)) })
 	return again, nil
 }
@@ -175,6 +178,7 @@ func (b *publisher) wanted(there map[string]*Slice) []Slice {
 	}
 	view := b.view()
 	view.Mild, view.Uncounted = b.mild, b.uncounted
+	view.Refused, _ = b.Plugin.refused.now()
 	view.Lists = b.cfg.Lists && !b.refused
 	view.Last = func(device string) map[string]Attribute { return attributesOf(device, there) }
 	if held, known := b.book.held(); known {

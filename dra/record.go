@@ -34,6 +34,8 @@ type record struct {
 	PodClaim string `json:"podClaim,omitempty"`
 	// Checked is when the devices passed the self-test that the claim asks for; zero if they have not.
 	Checked time.Time `json:"checked,omitzero"`
+	// Ahead is whether the parts were made before the pod was bound, and the kubelet has not prepared the claim yet.
+	Ahead bool `json:"ahead,omitempty"`
 	// saved is true if the record is on disk.
 	saved bool
 }
@@ -73,7 +75,7 @@ func (r record) String() string { return fmt.Sprintf("claim %s/%s (%s)", r.Names
 
 // same reports whether two records give the same devices to the same claim.
 func (r record) same(o record) bool {
-	return r.UID == o.UID && r.Namespace == o.Namespace && r.Name == o.Name && slices.EqualFunc(r.Devices, o.Devices,
+	return r.UID == o.UID && r.Namespace == o.Namespace && r.Name == o.Name && r.Ahead == o.Ahead && slices.EqualFunc(r.Devices, o.Devices,
 		func(a, b given) bool {
 			return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.Share == b.Share &&
 				a.Admin == b.Admin && a.Check == b.Check && a.Use == b.Use && a.Metadata == b.Metadata &&
