@@ -244,7 +244,7 @@ func (p *parts) pass(ctx context.Context) (left bool) {
 		case !p.needed(id)(j):
 			problem = driver.NewDivisions(p.driver).Return(ctx, id, p.divider(def, id), p.needed(id))
 			p.wake(true)
-		case p.lost(def, id, j):
+		case lost(p.machine(), def, id, j):
 			device, _ := unit(p.machine(), j.Kind, id)
 			problem = p.divide(ctx, def, device, j.Profile, j.Claim, j.Name)
 		}
@@ -257,11 +257,11 @@ func (p *parts) pass(ctx context.Context) (left bool) {
 }
 
 // lost reports whether a device that is to be divided has its driver and is whole, as after a reload of the driver.
-func (p *parts) lost(def *accel.Definition, id string, j accel.Divided) bool {
+func lost(m accel.Machine, def *accel.Definition, id string, j accel.Divided) bool {
 	if def == nil || !def.Makes() || j.File == "" {
 		return false
 	}
-	device, known := unit(p.machine(), j.Kind, id)
+	device, known := unit(m, j.Kind, id)
 	return known && device.Divided != nil && device.Divided.Value == j.Value && device.Offered()
 }
 
