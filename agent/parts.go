@@ -103,7 +103,12 @@ func (p *parts) whole(ctx context.Context, def *accel.Definition, x accel.Accele
 }
 
 // divider returns what divides a device if the probe program of its kind does; nil for an attribute.
-func (p *parts) divider(*accel.Definition, string) driver.Divider { return nil }
+func (p *parts) divider(def *accel.Definition, id string) driver.Divider {
+	if def == nil || !def.Makes() || !def.Partitions.Make.Program {
+		return nil
+	}
+	return programDivider{p.programs, def.Kind, id}
+}
 
 // await waits until a part, or a whole device, is there and offered, as the host has it now.
 func (p *parts) await(ctx context.Context, def *accel.Definition, id string) (accel.Accelerator, *accel.Problem) {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,5 +100,28 @@ func TestLostParts(t *testing.T) {
 		if got := lost(m, c.def, "d", j); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+func TestPartsText(t *testing.T) {
+	for text, parts := range map[string]map[string]int{
+		"": {}, "half=2": {"half": 2}, "1g.5gb=4,3g.20gb=1": {"1g.5gb": 4, "3g.20gb": 1},
+	} {
+		if got := partsText(parts); got != text {
+			t.Errorf("%q, want %q", got, text)
+		}
+		if got, err := partsOf(text); err != nil || !maps.Equal(got, parts) {
+			t.Errorf("%q: %v %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"half", "half=", "=2", "half=0", "half=-1", "half=x", ","} {
+		if got, err := partsOf(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+	if p := newParts(nil); p.divider(nil, "d") != nil || p.divider(&accel.Definition{Partitions: &accel.Partitions{
+		Make: &accel.Making{File: "x"},
+	}}, "d") != nil {
+		t.Error("a program divides what an attribute divides")
 	}
 }

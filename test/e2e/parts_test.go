@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,10 +11,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/clientset"
 )
 
 // onDemand is the definition of the kind whose devices are divided for claims.
@@ -54,6 +57,7 @@ func TestPartsOnDemand(t *testing.T) {
 	) {
 		return
 	}
+	t.Run("parts are made before pods are bound", func(t *testing.T) { partsBeforeBinding(t, n, s, image) })
 	t.Run("the guest reboots with a part held", func(t *testing.T) { partOverReboot(t, n, image) })
 	t.Run("a purge makes devices whole", func(t *testing.T) {
 		startPart(t, n, image, "purged", "half", "-hold", "2h")
@@ -262,3 +266,99 @@ func partOverReboot(t *testing.T, n *bed.Node, image string) {
 	removeClaims(t, n, "over")
 	wholeAgain(t, n)
 }
+
+// partsBeforeBinding: a pod waits for its part before it is bound, and one whose part cannot be made goes elsewhere.
+func partsBeforeBinding(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
+	g := n.Guest
+	define := func(more string) {
+		stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/definitions.d/edu.yaml", []byte(onDemand(t, s, more)), 0o644))
+	}
+	define(", beforeBinding: true")
+	defer define("")
+	conditions(t, n, 12)
+	timed(t, "claim for a half -> made before its pod is bound -> the pod computes", func() {
+		startPart(t, n, image, "ahead", "half", "-hold", "2h")
+	})
+	awaitEvent(stage.Within(t, soon), t, n, "ahead", "waiting for binding conditions")
+	claim, err := clientset.Of(n).ResourceV1().ResourceClaims("default").Get(t.Context(), "ahead", metav1.GetOptions{})
+	stage.Check(t, err)
+	if d := claim.Status.Devices; len(d) != 1 || len(d[0].Conditions) != 1 || d[0].Conditions[0].Type != "acceld.dev/Made" {
+		t.Errorf("the claim's status: %+v", d)
+	}
+	removeClaims(t, n, "ahead")
+	wholeAgain(t, n)
+	sh(t, g, "systemd-run --unit=holder sh -c 'exec 3<>/dev/edu0 4<>/dev/edu1; exec sleep 1h'; sleep 1")
+	apply(t, n, bytes.Replace(partClaim("elsewhere", "half", image), []byte("restartPolicy: Never"),
+		[]byte("restartPolicy: Never\n  tolerations: [{operator: Exists}]"), 1)) // of a node without a kubelet
+	awaitEvent(stage.Within(t, soon), t, n, "elsewhere", "is in use by")
+	apply(t, n, []byte(elsewhere))
+	timed(t, "cannot be made -> bound to another node", func() {
+		ctx := stage.Within(t, 3*time.Minute)
+		for {
+			pod, err := clientset.Of(n).CoreV1().Pods("default").Get(ctx, "elsewhere", metav1.GetOptions{})
+			stage.Check(t, err)
+			if pod.Spec.NodeName == "elsewhere" {
+				return
+			}
+			if pod.Spec.NodeName != "" {
+				t.Fatalf("the pod is bound to %q", pod.Spec.NodeName)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+	})
+	if got := divisions(t, g); got != "1 1" {
+		t.Errorf("under a process: %q", got)
+	}
+	_, err = n.Kubectl(t.Context(), nil, "-n", "default", "delete", "pod", "elsewhere", "--force", "--grace-period=0")
+	stage.Check(t, err)
+	_, err = n.Kubectl(t.Context(), nil, "delete", "resourceslice/elsewhere", "node/elsewhere")
+	stage.Check(t, err)
+	sh(t, g, "systemctl stop holder")
+	removeClaims(t, n, "elsewhere")
+	wholeAgain(t, n)
+}
+
+// conditions waits until as many devices in the slices have binding conditions.
+func conditions(t *testing.T, n *bed.Node, want int) {
+	t.Helper()
+	ctx := stage.Within(t, 3*time.Minute)
+	for {
+		got := 0
+		for _, slice := range slicesOf(ctx, t, n) {
+			for _, d := range slice.Spec.Devices {
+				if len(d.BindingConditions) == 1 && d.BindsToNode != nil && *d.BindsToNode {
+					got++
+				}
+			}
+		}
+		if got == want {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%d devices have conditions, want %d", got, want)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// elsewhere is a node without a kubelet that has a half.
+const elsewhere = `---
+apiVersion: v1
+kind: Node
+metadata: {name: elsewhere}
+spec: {taints: []}
+status:
+  allocatable: {cpu: "4", memory: 8Gi, pods: "10"}
+  capacity: {cpu: "4", memory: 8Gi, pods: "10"}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: elsewhere}
+spec:
+  driver: qemu-edu.acceld.dev
+  nodeName: elsewhere
+  pool: {name: elsewhere, generation: 1, resourceSliceCount: 1}
+  devices:
+  - name: half
+    attributes: {profile: {string: half}}
+`
