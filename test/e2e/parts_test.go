@@ -111,7 +111,7 @@ func partClaim(name, profile, image string, args ...string) []byte {
 func startPart(t *testing.T, n *bed.Node, image, name, profile string, args ...string) {
 	t.Helper()
 	apply(t, n, partClaim(name, profile, image, args...))
-	awaitLog(t, n, name, "PASS 1 device(s)")
+	awaitLog(t, n, name, " alive, ")
 }
 
 func partsPublished(t *testing.T, n *bed.Node, _ string) {
@@ -166,7 +166,7 @@ func partsAtOnce(t *testing.T, n *bed.Node, image string) {
 		apply(t, n, partClaim(names[i], profile, image, "-hold", "2h"))
 	}
 	for _, name := range names {
-		awaitLog(t, n, name, "PASS 1 device(s)")
+		awaitLog(t, n, name, " alive, ")
 	}
 	if got := divisions(t, n.Guest); !strings.HasPrefix(got, "2 4") && !strings.HasPrefix(got, "4 2") {
 		t.Errorf("the devices are %q", got)
