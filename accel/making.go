@@ -148,7 +148,9 @@ func (d *Partitions) counted(do func(i int, p Profile)) {
 	}
 }
 
-func partCounter(profile, part int) string { return fmt.Sprintf("%s-%d-%d", layoutCounter, profile, part) }
+func partCounter(profile, part int) string {
+	return fmt.Sprintf("%s-%d-%d", layoutCounter, profile, part)
+}
 
 // AllCounters returns the counters of a device: those of the definition, and those that keep parts apart which acceld
 // makes.

@@ -73,7 +73,9 @@ func fits(counters map[string]string, takers ...map[string]string) bool {
 // TestCountersKeepPartsApart: whatever the profiles are, the scheduler's arithmetic allows all parts of one profile at
 // the same time, and neither two that cannot be there together nor a part of a device that somebody has whole.
 func TestCountersKeepPartsApart(t *testing.T) {
-	for _, counts := range [][]int{{1}, {2}, {24}, {64}, {2, 4}, {4, 2}, {2, 2}, {1, 1}, {2, 4, 8}, {3, 5, 7}, {1, 2, 24}} {
+	for _, counts := range [][]int{
+		{1}, {2}, {24}, {64}, {2, 4}, {4, 2}, {2, 2}, {1, 1}, {2, 4, 8}, {3, 5, 7}, {1, 2, 24},
+	} {
 		d := making(counts...)
 		if text := d.MakingProblems(); len(text) > 0 {
 			t.Fatal(counts, text)

@@ -14,8 +14,8 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// Conditions of the devices in a claim's status (KEP-5007). The scheduler binds a pod once the first is true, and chooses
-// again if the second is.
+// Conditions of the devices in a claim's status (KEP-5007). The scheduler binds a pod once the first is true, and
+// chooses again if the second is.
 const (
 	ConditionMade   = "acceld.dev/Made"
 	ConditionFailed = "acceld.dev/CannotBeMade"
@@ -39,27 +39,32 @@ type ahead struct {
 // bindsLater reports whether parts of a kind are made before pods are bound.
 func bindsLater(def *accel.Definition) bool { return def.Makes() && def.Partitions.Make.BeforeBinding }
 
-// follow prepares claims ahead until ctx ends. It begins when the kind needs that.
-func (p *Plugin) followClaims(ctx context.Context) error {
-	for v := p.list.load(); !bindsLater(v.def); v = p.list.load() {
+// newAhead returns what prepares the claims of a plugin ahead.
+func newAhead(p *Plugin) *ahead {
+	a := &ahead{Plugin: p, news: make(chan struct{}, 1), working: map[string]bool{}}
+	a.reflector = &kube.Reflector[claim, *claim]{
+		API: p.cfg.API, Path: apiRoot + "resourceclaims", Retry: p.timing.remote, Changed: func() { signal(a.news) },
+	}
+	return a
+}
+
+// run prepares claims ahead until ctx ends. It follows the claims of the cluster from when the kind needs that.
+func (a *ahead) run(ctx context.Context) error {
+	for v := a.list.load(); !bindsLater(v.def); v = a.list.load() {
 		select {
 		case <-v.replaced:
 		case <-ctx.Done():
 			return nil
 		}
 	}
-	a := &ahead{Plugin: p, news: make(chan struct{}, 1), working: map[string]bool{}}
-	a.reflector = &kube.Reflector[claim, *claim]{
-		API: p.cfg.API, Path: apiRoot + "resourceclaims", Retry: p.timing.remote, Changed: func() { signal(a.news) },
-	}
 	defer a.group.Wait()
 	return guard.Together(ctx, a.reflector.Run, func(ctx context.Context) error {
 		for said := ""; ; {
 			if err := a.reflector.Err(); err != nil && err.Error() != said {
 				said = err.Error()
-				p.cfg.Log.Warn("cannot follow claims: parts are not made before pods are bound", "error", err)
+				a.cfg.Log.Warn("cannot follow claims: parts are not made before pods are bound", "error", err)
 			}
-			v := p.list.load()
+			v := a.list.load()
 			if v.reported {
 				a.pass(ctx)
 			}

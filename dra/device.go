@@ -63,7 +63,8 @@ func (v View) device(a accel.Accelerator) Device {
 		a.Withheld = nil // it is divided for claims: the counters say so
 	}
 	if bindsLater(v.Definition) && a.Parent != "" && v.Definition.Partitions.Taken(a.Profile, a.PartName()) != nil {
-		d.BindsToNode, d.BindingConditions, d.FailureConditions = true, []string{ConditionMade}, []string{ConditionFailed}
+		d.BindsToNode = true
+		d.BindingConditions, d.FailureConditions = []string{ConditionMade}, []string{ConditionFailed}
 	}
 	d.Taints = v.taints(a)
 	d.Capacity, d.Shared = v.capacity(a)

@@ -82,8 +82,8 @@ func (v *version) offered(a accel.Accelerator) accel.Accelerator {
 	return a
 }
 
-// find returns an accelerator by its device name, as it is offered to claims. A partition that acceld makes when a claim
-// asks is known before it exists; see [unmade].
+// find returns an accelerator by its device name, as it is offered to claims. A partition that acceld makes when a
+// claim asks is known before it exists; see [unmade].
 func (v *version) find(name string) (a accel.Accelerator, known bool) {
 	a, known = v.accelerators[name]
 	if known && !a.FormerPartition() || !v.def.Makes() {

@@ -133,9 +133,9 @@ func (c *claim) ObjectMeta() *kube.Meta { return &c.Metadata }
 
 // deviceStatus is what a driver says about a device of a claim.
 type deviceStatus struct {
-	Driver     string      `json:"driver"`
-	Pool       string      `json:"pool"`
-	Device     string      `json:"device"`
+	Driver     string            `json:"driver"`
+	Pool       string            `json:"pool"`
+	Device     string            `json:"device"`
 	Conditions []statusCondition `json:"conditions,omitempty"`
 }
 

@@ -45,8 +45,8 @@ func (p claims) shape(ctx context.Context, r record, accs map[string]accel.Accel
 	return nil
 }
 
-// NeededParts returns a function that reports whether claims of a kind need a device, by its ID, divided into parts of a
-// profile. While a record cannot be read, every division is needed.
+// NeededParts returns a function that reports whether claims of a kind need a device, by its ID, divided into parts of
+// a profile. While a record cannot be read, every division is needed.
 func NeededParts(h *host.Host, stateDir, kind string) func(device, profile string) bool {
 	dir := path.Join(stateDir, "dra", kind)
 	needed, unknown := map[[2]string]bool{}, false

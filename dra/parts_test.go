@@ -170,7 +170,9 @@ func TestPartPrepared(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(2)...)
 	s := (&shaper{problem: accel.Problemf(accel.InUse, "in use by train")}).of(p, false)
-	needed := func(profile string) bool { return NeededParts(b.host, "/var/lib/acceld", "qemu-edu")("0000:01:00.0", profile) }
+	needed := func(profile string) bool {
+		return NeededParts(b.host, "/var/lib/acceld", "qemu-edu")("0000:01:00.0", profile)
+	}
 	b.server.allocate("c", "u-1", "r=0000-01-00-0-half-p0")
 	if ids, fault := prepare(t, p, "c", "u-1"); len(ids) > 0 || !strings.Contains(fault, "InUse") ||
 		b.there(fmt.Sprintf(specOf, "u-1")) {
@@ -228,15 +230,15 @@ func TestPartPrepared(t *testing.T) {
 	}
 }
 
-// TestPartsAhead: parts are made before a pod is bound, and the claim's status says so; what cannot be made is said, too,
-// and nothing is left of a claim that is over before its pod was bound.
+// TestPartsAhead: parts are made before a pod is bound, and the claim's status says so; what cannot be made is said,
+// too, and nothing is left of a claim that is over before its pod was bound.
 func TestPartsAhead(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(2)...)
 	s := (&shaper{}).of(p, true)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
-	go func() { over <- p.followClaims(ctx) }()
+	go func() { over <- newAhead(p).run(ctx) }()
 	defer func() { cancel(); <-over }()
 	b.server.allocate("not-waiting", "u-0", "r=0000-02-00-0-half-p0")
 	b.server.allocate("c", "u-1", "r=0000-01-00-0-half-p0")

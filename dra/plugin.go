@@ -43,8 +43,8 @@ type Config struct {
 	// that claim no more loses it: see [Prepared].
 	Give func(ctx context.Context, def *accel.Definition, a accel.Accelerator, claim, name string) (accel.Accelerator,
 		*accel.Problem)
-	// Shape makes the part of a device that a claim gets, or makes a device whole that a claim gets, and returns it as it
-	// is then. Whether a claim needs a part, [NeededParts] says. It is called for kinds that are divided for claims.
+	// Shape makes the part of a device that a claim gets, or makes a device whole that a claim gets, and returns it as
+	// it is then. Whether a claim needs a part, [NeededParts] says. It is called for kinds that are divided for claims.
 	Shape func(ctx context.Context, def *accel.Definition, a accel.Accelerator, claim, name string) (accel.Accelerator,
 		*accel.Problem)
 	// Elsewhere returns who holds devices of the kind other than by claims, by accelerator id. No claim gets such a
@@ -209,7 +209,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	}
 	keep("registration", p.register)
 	wg.Keep(ctx, "DRA plugin "+p.driver+": slices", p.publish)
-	wg.Keep(ctx, "DRA plugin "+p.driver+": claims", p.followClaims)
+	wg.Keep(ctx, "DRA plugin "+p.driver+": claims", newAhead(p).run)
 	keep("records", p.tidy)
 	keep("devices", p.refresh)
 	for ctx.Err() == nil && !p.done() {

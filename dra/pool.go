@@ -128,8 +128,8 @@ func timeless(devices []Device) []Device {
 	return out
 }
 
-// usable counts the devices that new claims can get. Parts count once they exist, and a device that is divided for claims
-// does not count.
+// usable counts the devices that new claims can get. Parts count once they exist, and a device that is divided for
+// claims does not count.
 func (b *publisher) usable(all map[string]*Slice) (n int) {
 	v := b.list.load()
 	for _, s := range all {

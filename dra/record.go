@@ -75,8 +75,8 @@ func (r record) String() string { return fmt.Sprintf("claim %s/%s (%s)", r.Names
 
 // same reports whether two records give the same devices to the same claim.
 func (r record) same(o record) bool {
-	return r.UID == o.UID && r.Namespace == o.Namespace && r.Name == o.Name && r.Ahead == o.Ahead && slices.EqualFunc(r.Devices, o.Devices,
-		func(a, b given) bool {
+	return r.UID == o.UID && r.Namespace == o.Namespace && r.Name == o.Name && r.Ahead == o.Ahead &&
+		slices.EqualFunc(r.Devices, o.Devices, func(a, b given) bool {
 			return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.Share == b.Share &&
 				a.Admin == b.Admin && a.Check == b.Check && a.Use == b.Use && a.Metadata == b.Metadata &&
 				a.Parent == b.Parent && a.Profile == b.Profile && slices.Equal(a.Env, b.Env)

@@ -185,7 +185,8 @@ func TestDivideUndone(t *testing.T) {
 	}
 	m.Write("/proc/77/comm", "train\n")
 	m.link("/proc/77/fd/3", "/dev/edu0")
-	if problem := m.back(d); problem == nil || problem.Reason != accel.NotUndivided || !strings.Contains(problem.Message, "train") {
+	if problem := m.back(d); problem == nil || problem.Reason != accel.NotUndivided ||
+		!strings.Contains(problem.Message, "train") {
 		t.Error("in use:", problem)
 	}
 	m.is("in use", "2", true)

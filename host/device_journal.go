@@ -29,7 +29,9 @@ var journalForm = regexp.MustCompile(`^([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[
 // maxJournals is how many journals are read; a host has fewer devices.
 const maxJournals = 4096
 
-func (j deviceJournals[T]) file(id string) string { return path.Join(j.dir, strings.ToLower(id)+".json") }
+func (j deviceJournals[T]) file(id string) string {
+	return path.Join(j.dir, strings.ToLower(id)+".json")
+}
 
 // all returns the journals by PCI address. A journal that cannot be read is an error, and the others are returned: its
 // device must not be touched as if it had none.

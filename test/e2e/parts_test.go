@@ -41,8 +41,8 @@ func onDemand(t *testing.T, s *stage.Stage, more string) string {
 // byParts is the configuration of an agent that divides devices for claims.
 const byParts = byClaims + "sampleEvery: 1s\n"
 
-// TestPartsOnDemand: a claim asks for a part of a device, the part is made, proven, used and unmade; with kill -9 of the
-// agent at random moments, over a reboot and a purge. Nobody loses a device that is in use.
+// TestPartsOnDemand: a claim asks for a part of a device, the part is made, proven, used and unmade; with kill -9 of
+// the agent at random moments, over a reboot and a purge. Nobody loses a device that is in use.
 func TestPartsOnDemand(t *testing.T) {
 	n, s, image := claimNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
