@@ -59,10 +59,9 @@ func (p *parts) shape(ctx context.Context, def *accel.Definition, x accel.Accele
 	if !known || !device.Present() {
 		return x, accel.Problemf(accel.DeviceGone, "device %q is not on the bus", x.Parent)
 	}
-	if device.Divided == nil && x.Bound != "" {
-		return x, nil // somebody else has divided the device, and it is offered so
-	}
-	if problem := p.divide(ctx, def, device, x.Profile, claim, name); problem != nil {
+	r := p.request(def, device, x.Profile, claim, name)
+	r.AsIs = x.Bound != ""
+	if problem := p.divide(ctx, r); problem != nil {
 		return x, problem
 	}
 	got, problem := p.await(ctx, def, x.ID)
@@ -72,16 +71,19 @@ func (p *parts) shape(ctx context.Context, def *accel.Definition, x accel.Accele
 	return got, problem
 }
 
-// divide divides a device into parts of a profile.
-func (p *parts) divide(ctx context.Context, def *accel.Definition, device accel.Accelerator, profile, claim,
-	name string,
-) *accel.Problem {
-	r := driver.DivideRequest{
+// request returns a request to divide a device into parts of a profile.
+func (p *parts) request(def *accel.Definition, device accel.Accelerator, profile, claim, name string,
+) driver.DivideRequest {
+	return driver.DivideRequest{
 		Def: def, Device: device, Profile: profile, Claim: claim, Name: name, Needed: p.needed(device.ID),
 		Divider: p.divider(def, device.ID),
 	}
+}
+
+// divide divides a device.
+func (p *parts) divide(ctx context.Context, r driver.DivideRequest) *accel.Problem {
 	if r.Divider == nil {
-		defer p.programs.Pause(ctx, def.Kind)() // it may have the device open
+		defer p.programs.Pause(ctx, r.Def.Kind)() // it may have the device open
 	}
 	defer p.wake(true)
 	return driver.NewDivisions(p.driver).Make(ctx, r)
@@ -91,7 +93,7 @@ func (p *parts) divide(ctx context.Context, def *accel.Definition, device accel.
 func (p *parts) whole(ctx context.Context, def *accel.Definition, x accel.Accelerator) (accel.Accelerator,
 	*accel.Problem,
 ) {
-	if x.Divided == nil {
+	if j, err := p.Host.Devices().DividedOf(x.ID); j == nil && err == nil {
 		return x, nil
 	}
 	problem := driver.NewDivisions(p.driver).Return(ctx, x.ID, p.divider(def, x.ID), p.needed(x.ID))
@@ -251,7 +253,7 @@ func (p *parts) pass(ctx context.Context) (left bool) {
 			p.wake(true)
 		case lost(p.machine(), def, id, j):
 			device, _ := unit(p.machine(), j.Kind, id)
-			problem = p.divide(ctx, def, device, j.Profile, j.Claim, j.Name)
+			problem = p.divide(ctx, p.request(def, device, j.Profile, j.Claim, j.Name))
 		}
 		if problem != nil {
 			problems[id] = problem

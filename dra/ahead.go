@@ -64,6 +64,10 @@ func (a *ahead) run(ctx context.Context) error {
 				said = err.Error()
 				a.cfg.Log.Warn("cannot follow claims: parts are not made before pods are bound", "error", err)
 			}
+			_, synced := a.reflector.All()
+			if followed := synced && a.reflector.Err() == nil; a.followed.Swap(followed) != followed {
+				a.poke()
+			}
 			v := a.list.load()
 			if v.reported {
 				a.pass(ctx)
@@ -136,7 +140,7 @@ func (a *ahead) make(ctx context.Context, c claim) (done bool) {
 			"problem", problem.Message)
 		a.refuse(r)
 	}
-	err := a.say(ctx, r, problem)
+	err := a.say(ctx, c, problem)
 	if err != nil {
 		a.cfg.Log.Warn("cannot say in a claim's status whether its part is made", "namespace", r.Namespace, "claim", r.Name,
 			"error", err)
@@ -231,11 +235,16 @@ func (c *claim) waits(driver, node string) bool {
 		return false
 	}
 	return slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(d result) bool {
-		return d.Driver == driver && d.Pool == node && slices.Contains(d.BindingConditions, ConditionMade) &&
+		return d.awaits(driver, node) &&
 			!slices.ContainsFunc(c.Status.Devices, func(s deviceStatus) bool {
 				return s.Driver == driver && s.Pool == node && s.Device == d.Device && s.says()
 			})
 	})
+}
+
+// awaits reports whether a pod waits for a device of a node.
+func (d result) awaits(driver, node string) bool {
+	return d.Driver == driver && d.Pool == node && slices.Contains(d.BindingConditions, ConditionMade)
 }
 
 // says reports whether a condition tells the scheduler to go on.
@@ -259,7 +268,7 @@ type statusPatch struct {
 func (statusPatch) PatchType() string { return "application/apply-patch+yaml" }
 
 // say writes into a claim's status whether its parts are made.
-func (a *ahead) say(ctx context.Context, r record, problem *accel.Problem) error {
+func (a *ahead) say(ctx context.Context, c claim, problem *accel.Problem) error {
 	now := time.Now().UTC().Truncate(time.Second)
 	is := statusCondition{
 		Type: ConditionMade, Status: "True", Reason: "Made", Message: "the part is there", LastTransitionTime: now,
@@ -272,21 +281,18 @@ func (a *ahead) say(ctx context.Context, r record, problem *accel.Problem) error
 	}
 	body := statusPatch{
 		APIVersion: apiVersion, Kind: "ResourceClaim",
-		Metadata: kube.Meta{Name: r.Name, Namespace: r.Namespace, UID: r.UID},
+		Metadata: kube.Meta{Name: c.Metadata.Name, Namespace: c.Metadata.Namespace, UID: c.Metadata.UID},
 	}
 	said := map[string]bool{}
-	for _, g := range r.Devices {
-		if !said[g.Device] && g.Parent != "" {
-			said[g.Device] = true
+	for _, d := range c.Status.Allocation.Devices.Results {
+		if !said[d.Device] && d.awaits(a.driver, a.cfg.Node) {
+			said[d.Device] = true
 			body.Status.Devices = append(body.Status.Devices, deviceStatus{
-				Driver: a.driver, Pool: g.Pool, Device: g.Device, Conditions: []statusCondition{is},
+				Driver: d.Driver, Pool: d.Pool, Device: d.Device, Conditions: []statusCondition{is},
 			})
 		}
 	}
-	if len(body.Status.Devices) == 0 {
-		return nil
-	}
 	query := url.Values{"fieldManager": {manager + "-" + a.driver}, "force": {"true"}}
-	return a.api.Do(ctx, http.MethodPatch, apiRoot+"namespaces/"+url.PathEscape(r.Namespace)+"/resourceclaims/"+
-		url.PathEscape(r.Name)+"/status", query, body, nil)
+	return a.api.Do(ctx, http.MethodPatch, apiRoot+"namespaces/"+url.PathEscape(c.Metadata.Namespace)+
+		"/resourceclaims/"+url.PathEscape(c.Metadata.Name)+"/status", query, body, nil)
 }

@@ -48,6 +48,8 @@ type View struct {
 	Mild bool
 	// Uncounted says that the API server drops counters, so that no part may be given out that has yet to be made.
 	Uncounted bool
+	// Followed says that somebody would notice a claim before its pod is bound.
+	Followed bool
 	// Refused are the names of devices that could not be divided a short time ago.
 	Refused map[string]bool
 	// Lists says that NUMA nodes are published as lists.
@@ -62,7 +64,7 @@ func (v View) device(a accel.Accelerator) Device {
 	if v.Definition.Makes() && !v.Uncounted && a.OnDemand() {
 		a.Withheld = nil // it is divided for claims: the counters say so
 	}
-	if bindsLater(v.Definition) && a.Parent != "" && v.Definition.Partitions.Taken(a.Profile, a.PartName()) != nil {
+	if v.Followed && bindsLater(v.Definition) && a.Parent != "" && v.Definition.Partitions.Taken(a.Profile, a.PartName()) != nil {
 		d.BindsToNode = true
 		d.BindingConditions, d.FailureConditions = []string{ConditionMade}, []string{ConditionFailed}
 	}

@@ -82,7 +82,8 @@ type Plugin struct {
 	withdrawn   atomic.Bool // the slices of a retired plugin are deleted
 	stranded    stranded
 	refused     refused
-	written     sync.Map // the digest of the CDI spec that was last written for each prepared claim, by UID
+	followed    atomic.Bool // the claims of the cluster are followed
+	written     sync.Map    // the digest of the CDI spec that was last written for each prepared claim, by UID
 	// wake tells the publisher that what it publishes may have changed.
 	wake chan struct{}
 	// released gets a value when a claim was unprepared or everything was withdrawn.

@@ -179,6 +179,7 @@ func (b *publisher) wanted(there map[string]*Slice) []Slice {
 	view := b.view()
 	view.Mild, view.Uncounted = b.mild, b.uncounted
 	view.Refused, _ = b.Plugin.refused.now()
+	view.Followed = b.followed.Load()
 	view.Lists = b.cfg.Lists && !b.refused
 	view.Last = func(device string) map[string]Attribute { return attributesOf(device, there) }
 	if held, known := b.book.held(); known {

@@ -38,6 +38,8 @@ type DivideRequest struct {
 	Profile string
 	// Claim is the UID of the claim, and Name its namespace and name.
 	Claim, Name string
+	// AsIs means that the part exists: a device that somebody else has divided stays as it is.
+	AsIs bool
 	// Divider divides the device; nil for the attribute that the definition names.
 	Divider Divider
 	// Needed reports whether claims need the parts into which the device is divided, and into which it would not be.
@@ -85,7 +87,7 @@ func (d Divisions) make(ctx context.Context, r DivideRequest, value string) *acc
 	id := r.Device.ID
 	for range maxDivideSteps {
 		s := d.see(ctx, id, r.Divider)
-		step, problem := apart(r.Def, id, value, s)
+		step, problem := apart(r, value, s)
 		switch {
 		case problem != nil || step == divideDone:
 			return problem
@@ -262,10 +264,11 @@ func (d Divisions) purgeOne(ctx context.Context, id string, j accel.Divided, o P
 	return result
 }
 
-// Proven reports whether a device has passed its self-test since it was divided.
+// Proven reports whether a device has passed its self-test since acceld divided it. One that acceld has not divided
+// needs none.
 func (d Divisions) Proven(id string) bool {
 	j, err := d.h.Devices().DividedOf(id)
-	return err == nil && j != nil && !j.Proven.IsZero()
+	return err == nil && (j == nil || !j.Proven.IsZero())
 }
 
 // Prove notes that a device has passed its self-test since it was divided.

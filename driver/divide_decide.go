@@ -39,8 +39,8 @@ type divideSight struct {
 }
 
 // apart decides the next step of dividing a device, which wanted does. The problem says why that is impossible.
-func apart(def *accel.Definition, id, wanted string, s divideSight) (divideStep, *accel.Problem) {
-	j := s.Journal
+func apart(r DivideRequest, wanted string, s divideSight) (divideStep, *accel.Problem) {
+	j, id, def := s.Journal, r.Device.ID, r.Def
 	cannot := func(reason accel.Reason, format string, args ...any) (divideStep, *accel.Problem) {
 		return "", accel.Problemf(reason, "device %q cannot be divided: %s", id, fmt.Sprintf(format, args...))
 	}
@@ -56,6 +56,8 @@ func apart(def *accel.Definition, id, wanted string, s divideSight) (divideStep,
 	case j != nil && j.Value != wanted:
 		return cannot(accel.DivisionRefused, "it is divided into parts of profile %q for %s", j.Profile, j.For())
 	case j != nil && s.Value == j.Value:
+		return divideDone, nil
+	case j == nil && s.Value != def.Partitions.Make.Whole && r.AsIs:
 		return divideDone, nil
 	case j == nil && s.Value != def.Partitions.Make.Whole:
 		return cannot(accel.DivisionRefused, "somebody else has divided it (%.80q)", s.Value)

@@ -305,10 +305,14 @@ func TestDivideDecisions(t *testing.T) {
 		"unknown":        {divideSight{Present: true, Bound: binds, Value: "1", Unknown: errors.New("x")}, "", accel.ProbeUnanswered},
 		"without driver": {divideSight{Present: true, Value: "1", Journal: mine}, "", accel.DivisionRefused},
 	} {
-		step, problem := apart(def, "d", "2", c.sight)
+		step, problem := apart(DivideRequest{Def: def, Device: accel.Accelerator{ID: "d"}}, "2", c.sight)
 		if step != c.step || (problem != nil) != (c.reason != "") || problem != nil && problem.Reason != c.reason {
 			t.Errorf("%s: %q %v", name, step, problem)
 		}
+	}
+	others := divideSight{Present: true, Bound: binds, Value: "4", Users: []string{"a"}}
+	if step, problem := apart(DivideRequest{Def: def, AsIs: true}, "2", others); step != divideDone || problem != nil {
+		t.Errorf("a part that somebody else has made: %q %v", step, problem)
 	}
 	for name, c := range map[string]struct {
 		sight divideSight
