@@ -88,6 +88,8 @@ type Accelerator struct {
 	// Switched says that the device is given out with another driver than its kind's, or is on the way there or back;
 	// nil if not.
 	Switched *Switched `json:"switched,omitempty"`
+	// Divided says that acceld has divided the device for claims, or is about to, or makes it whole again; nil if not.
+	Divided *Divided `json:"divided,omitempty"`
 	// Nodes are the device nodes that a container gets; empty while no driver is bound.
 	Nodes []DeviceNode `json:"nodes,omitempty"`
 	// Bare is true for a device with which a container gets nothing, neither a node nor anything else: it is not in the

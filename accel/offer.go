@@ -47,6 +47,13 @@ type Withheld struct {
 	Message string `json:"message,omitempty"`
 }
 
+// OnDemand reports whether claims can get the device or parts of it, whichever it has now: acceld divides it for them,
+// and makes it whole again. A part whose files are not written yet counts: whoever prepares the claim waits for them.
+func (a Accelerator) OnDemand() bool {
+	return a.Offered() || a.Health.Usable() && (a.Divided != nil && a.WithheldBy(ByPartitions) ||
+		a.Parent != "" && a.WithheldBy(ByRuntime) && a.Withheld.Reason == SpecPending)
+}
+
 // Offered reports whether the device may be given to a container: it is usable and nothing withholds it.
 func (a Accelerator) Offered() bool { return a.Health.Usable() && a.Withheld == nil }
 

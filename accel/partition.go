@@ -44,6 +44,8 @@ type Partitions struct {
 	Env []string `json:"env,omitempty" template:"partition"`
 	// Layout says how to divide devices, if the probe program can do that (Told). Without it acceld divides nothing.
 	Layout []Layout `json:"layout,omitempty"`
+	// Make says how acceld divides a device for claims that ask for a part of it; nil if it divides none for claims.
+	Make *Making `json:"make,omitempty"`
 	// Counters are amounts that a device has and its partitions consume, by name, such as "slices": "8". With them,
 	// DRA can publish the partitions into which a device could be divided.
 	Counters map[string]string `json:"counters,omitempty"`
@@ -82,6 +84,8 @@ type Profile struct {
 	Uses map[string]string `json:"uses,omitempty"`
 	// Possible names the partitions of this profile that a device can have.
 	Possible []string `json:"possible,omitempty"`
+	// Make is what is written to the file of Partitions.Make to divide a device into the Possible partitions.
+	Make string `json:"make,omitempty"`
 }
 
 // NodesOf returns the node sources for a partition of a profile; the device's own for the empty profile.
@@ -158,6 +162,14 @@ func PartitionWord(text string) string {
 // across reboots, and changes if the same place is divided differently.
 func PartitionID(device, profile, name string) string { return device + "-" + profile + "-" + name }
 
+// PartName returns the name that a partition has among those of its profile; empty for a device.
+func (a Accelerator) PartName() string {
+	if a.Parent == "" {
+		return ""
+	}
+	return strings.TrimPrefix(a.ID, PartitionID(a.Parent, a.Profile, ""))
+}
+
 // Address returns the PCI address of the device, or of the device that a partition belongs to.
 func (a Accelerator) Address() string { return cmp.Or(a.Parent, a.ID) }
 
@@ -196,7 +208,7 @@ func Current(accs []Accelerator) []Accelerator {
 }
 
 // Units returns what can be given to containers: devices and partitions as [Flat] lists them. A divided device is
-// withheld.
+// withheld, for that reason unless acceld has divided it for claims and has another one.
 func Units(accs []Accelerator) []Accelerator {
 	out := Flat(accs)
 	divided := map[string]bool{}
@@ -204,7 +216,7 @@ func Units(accs []Accelerator) []Accelerator {
 		divided[a.ID] = a.Partitioned()
 	}
 	for i, a := range out {
-		if divided[a.ID] && a.Present() {
+		if divided[a.ID] && a.Present() && (a.Divided == nil || a.Withheld == nil) {
 			out[i].Withheld = &Withheld{
 				By: ByPartitions, Reason: DevicePartitioned,
 				Message: "it is divided into partitions",

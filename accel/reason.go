@@ -126,6 +126,9 @@ const (
 	SwitchRefused        Reason = "SwitchRefused"
 	SwitchFailed         Reason = "SwitchFailed"
 	NotGivenBack         Reason = "NotGivenBack"
+	DivisionRefused      Reason = "DivisionRefused"
+	DivisionFailed       Reason = "DivisionFailed"
+	NotUndivided         Reason = "NotUndivided"
 	ArtifactNotFound     Reason = "ArtifactNotFound"
 	ArtifactInvalid      Reason = "ArtifactInvalid"
 	RegistryUnreachable  Reason = "RegistryUnreachable"
@@ -273,6 +276,9 @@ func nodeReasons() []ReasonDoc {
 		{SwitchRefused, "A claim asks for a device in a use that the device cannot have now.", ActorCluster, "Do what the message says; nothing was changed. The kubelet tries again.", false},
 		{SwitchFailed, "A device could not be given another driver.", ActorOperator, "The message quotes the kernel. The device went back to its own driver; the kubelet tries again.", false},
 		{NotGivenBack, "A device that was given out with another driver could not go back to its own.", ActorOperator, "End whoever the message names, or check the kernel log. acceld tries again by itself and offers the device to nobody until then.", false},
+		{DivisionRefused, "A claim asks for a part of a device that cannot be divided now.", ActorCluster, "Do what the message says; nothing was changed. The kubelet tries again.", false},
+		{DivisionFailed, "A device could not be divided for a claim.", ActorOperator, "The message quotes the kernel or the program. The device was made whole again; acceld tries again when a claim asks.", false},
+		{NotUndivided, "A device that was divided for claims could not be made whole again.", ActorOperator, "End whoever the message names, or check the kernel log. acceld tries again by itself.", false},
 	}
 }
 

@@ -66,7 +66,9 @@ type Agent struct {
 	// newest are the facts of the host as they were read last, also while no snapshot has them.
 	newest atomic.Pointer[accel.Facts]
 	// zones is nil unless the configuration asks for it.
-	zones     *zones
+	zones *zones
+	// parts are the parts of devices that claims made.
+	parts     *parts
 	watcher   *watcher
 	around    *surroundings
 	reloader  *reloader
@@ -242,6 +244,11 @@ func (a *Agent) organs(facts accel.Facts) {
 		) {
 			return a.switches.give(ctx, def, x, claim, name)
 		},
+		shape: func(ctx context.Context, def *accel.Definition, x accel.Accelerator, claim, name string) (
+			accel.Accelerator, *accel.Problem,
+		) {
+			return a.parts.shape(ctx, def, x, claim, name)
+		},
 	}
 	a.holdings = a.plugins.follower()
 	a.users = &users{host: a.Host, driver: a.driver, plugins: a.plugins, machine: a.machine}
@@ -260,7 +267,7 @@ func (a *Agent) organs(facts accel.Facts) {
 	a.repair = repairs{a}.repairer()
 	a.settings = a.newSettings()
 	a.usage = unrequested{a}.watcher()
-	a.switches = newSwitches(a)
+	a.switches, a.parts = newSwitches(a), newParts(a)
 	a.resets = &resets{
 		host: a.Host, machine: a.machine, pause: a.programs.Pause, poke: a.poke, wake: a.wake, log: a.Log,
 	}
@@ -287,7 +294,15 @@ func (a *Agent) leaving() bool { return a.ctx.Err() != nil && a.restart.followed
 func (a *Agent) machine() accel.Machine { return a.loop.Machine() }
 func (a *Agent) changed()               { a.loop.Changed() }
 func (a *Agent) wake(helps bool)        { a.loop.Wake(helps) }
-func (a *Agent) poke()                  { a.holdings.Poke(); a.handover.Poke(); a.switches.poke(); a.zones.poke() }
+
+// poke says that somebody has got a device, or has it no longer.
+func (a *Agent) poke() {
+	a.holdings.Poke()
+	a.handover.Poke()
+	a.switches.poke()
+	a.parts.poke()
+	a.zones.poke()
+}
 
 // names are the names of this host under which its endpoint may be asked.
 func (a *Agent) names() []string {
@@ -343,7 +358,7 @@ func (a *Agent) probes() loop.Probes {
 			if f := a.newest.Load(); f != nil {
 				accs = accel.BesideRDMA(def, accs, *f)
 			}
-			return a.switches.enrich(def, a.settings.Enrich(def, accs))
+			return a.parts.enrich(def, a.switches.enrich(def, a.settings.Enrich(def, accs)))
 		},
 		Judge: a.health.Judge, Reset: a.resets.isHeld,
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {

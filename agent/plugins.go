@@ -39,6 +39,9 @@ type plugins struct {
 	// give gives a device to the other use that a claim asks for; see dra.Config.
 	give func(ctx context.Context, def *accel.Definition, x accel.Accelerator, claim, name string) (accel.Accelerator,
 		*accel.Problem)
+	// shape makes parts of devices for claims; see dra.Config.
+	shape func(ctx context.Context, def *accel.Definition, x accel.Accelerator, claim, name string) (accel.Accelerator,
+		*accel.Problem)
 	// bound returns the containers of this node's pods that ask for a resource; see deviceplugin.Config.
 	bound func(resource string) (all []deviceplugin.Bound, changed <-chan struct{}, known bool)
 
@@ -239,7 +242,7 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 		Definition: def, Node: node, Host: p.Host, Ledger: p.Ledger, StateDir: p.Config.StateDir,
 		KubeletRoot: p.kubeletRoot(),
 		Machine:     p.machine, Alive: p.alive, Log: p.Log, OnChange: p.changed, OnClaims: p.poke,
-		Check: p.check, Give: p.give, Lists: p.Config.ListAttributes,
+		Check: p.check, Give: p.give, Shape: p.shape, Lists: p.Config.ListAttributes,
 		Edits: func(def *accel.Definition, x accel.Accelerator) (shared, own specs.ContainerEdits,
 			problem *accel.Problem,
 		) {

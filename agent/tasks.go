@@ -103,6 +103,7 @@ func (a *Agent) list(node string) ([]Task, error) {
 		newTask("device settings", a.settings.Run),
 		newTask("devices given back", a.giveBack),
 		newTask("devices in another use", a.switches.run),
+		newTask("devices divided for claims", a.parts.run),
 		newTask("use without a request", a.usage.Run),
 		newTask("hooks", a.serveHooks),
 		newTask("configuration", a.reloader.run),

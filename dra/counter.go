@@ -16,10 +16,13 @@ const setsPerSlice = 8
 const firstCounters = 0x800
 
 // devices renders what claims can get: devices and partitions. If the definition lists the possible partitions of a
-// device, those that do not exist now are rendered too, with a taint.
+// device, those that do not exist now are rendered too: with a taint, unless acceld makes them when a claim asks.
 func (v View) devices() []Device {
 	all := slices.Clone(v.Accelerators)
 	if d := v.Definition.Partitions; d != nil {
+		if d.Make != nil {
+			all = slices.DeleteFunc(all, accel.Accelerator.FormerPartition)
+		}
 		for _, a := range v.Accelerators {
 			if a.Parent == "" && a.Present() {
 				all = append(all, absent(a, d, all)...)
@@ -29,6 +32,17 @@ func (v View) devices() []Device {
 	accel.SortByID(all)
 	var out []Device
 	for _, a := range all {
+		if v.Uncounted && v.Definition.Makes() && unmade(a) {
+			a.Withheld = &accel.Withheld{
+				By: accel.ByPartitions, Reason: accel.PartitionAbsent,
+				Message: "the API server does not count the parts of devices (DRAPartitionableDevices)",
+			}
+		}
+		if v.Refused[DeviceName(a.Parent)] && unmade(a) && a.Withheld == nil {
+			a.Withheld = &accel.Withheld{
+				By: accel.ByPartitions, Reason: accel.DivisionRefused, Message: "the device could not be divided just now",
+			}
+		}
 		out = append(out, v.device(a))
 	}
 	return out
@@ -44,28 +58,37 @@ func absent(a accel.Accelerator, d *accel.Partitions, there []accel.Accelerator)
 			if slices.ContainsFunc(there, func(x accel.Accelerator) bool { return x.ID == id }) {
 				continue
 			}
-			out = append(out, accel.Accelerator{
+			x := accel.Accelerator{
 				ID: id, Parent: a.ID, Profile: profile, NUMANode: a.NUMANode, Serial: a.Serial, Model: a.Model,
-				Health: a.Health,
-				Withheld: &accel.Withheld{
-					By: accel.ByPartitions, Reason: accel.PartitionAbsent,
-					Message: "the device is not divided so",
+				Health: a.Health, Withheld: &accel.Withheld{
+					By: accel.ByPartitions, Reason: accel.PartitionAbsent, Message: "the device is not divided so",
 				},
-			})
+			}
+			switch {
+			case d.Make == nil:
+			case a.OnDemand():
+				x.Withheld = nil
+			case a.Withheld != nil && !a.WithheldBy(accel.ByPartitions):
+				x.Withheld = a.Withheld
+			}
+			out = append(out, x)
 		}
 	}
 	return out
 }
 
+// unmade reports whether a partition does not exist: it has no driver.
+func unmade(a accel.Accelerator) bool { return a.Parent != "" && a.Present() && a.Bound == "" }
+
 // uses renders what a device takes from the counters: all of its own, or of its parent's what its profile says.
 func (v View) uses(a accel.Accelerator) []Consumption {
 	d := v.Definition.Partitions
-	if d == nil || len(d.Counters) == 0 {
+	if d == nil {
 		return nil
 	}
-	taken := d.Counters
+	taken := d.AllCounters()
 	if a.Profile != "" {
-		taken = v.Definition.Profile(a.Profile).Uses
+		taken = d.Taken(a.Profile, a.PartName())
 	}
 	if len(taken) == 0 {
 		return nil // nothing is known about this profile
@@ -76,13 +99,13 @@ func (v View) uses(a accel.Accelerator) []Consumption {
 // counterSets renders the counters of each device.
 func (v View) counterSets() []CounterSet {
 	d := v.Definition.Partitions
-	if d == nil || len(d.Counters) == 0 {
+	if d == nil || len(d.AllCounters()) == 0 {
 		return nil
 	}
 	var out []CounterSet
 	for _, a := range v.Accelerators {
 		if a.Parent == "" {
-			out = append(out, CounterSet{Name: DeviceName(a.ID), Counters: counters(d.Counters)})
+			out = append(out, CounterSet{Name: DeviceName(a.ID), Counters: counters(d.AllCounters())})
 		}
 	}
 	slices.SortFunc(out, func(a, b CounterSet) int { return strings.Compare(a.Name, b.Name) })

@@ -46,6 +46,12 @@ type View struct {
 	Leaving map[string]bool
 	// Mild says that no taint ends pods.
 	Mild bool
+	// Uncounted says that the API server drops counters, so that no part may be given out that has yet to be made.
+	Uncounted bool
+	// Followed says that somebody would notice a claim before its pod is bound.
+	Followed bool
+	// Refused are the names of devices that could not be divided a short time ago.
+	Refused map[string]bool
 	// Lists says that NUMA nodes are published as lists.
 	Lists bool
 	// Last returns the published attributes of a device; nil if there are none.
@@ -55,6 +61,13 @@ type View struct {
 // device renders one accelerator.
 func (v View) device(a accel.Accelerator) Device {
 	d := Device{Name: DeviceName(a.ID), Attributes: v.attributes(a), Consumes: v.uses(a)}
+	if v.Definition.Makes() && !v.Uncounted && a.OnDemand() {
+		a.Withheld = nil // it is divided for claims: the counters say so
+	}
+	if v.Followed && bindsLater(v.Definition) && a.Parent != "" && v.Definition.Partitions.Taken(a.Profile, a.PartName()) != nil {
+		d.BindsToNode = true
+		d.BindingConditions, d.FailureConditions = []string{ConditionMade}, []string{ConditionFailed}
+	}
 	d.Taints = v.taints(a)
 	d.Capacity, d.Shared = v.capacity(a)
 	for _, more := range v.beside(a) {

@@ -85,6 +85,21 @@ func (s *server) answer(method, path string, body any) (any, error) {
 	switch {
 	case path == "/api/v1/nodes/"+node:
 		return map[string]any{"metadata": kube.Meta{Name: node, UID: s.nodeUID}}, nil
+	case resource == "resourceclaims":
+		var list []claim
+		for _, x := range s.claims {
+			list = append(list, x)
+		}
+		return map[string]any{"metadata": kube.Meta{ResourceVersion: strconv.Itoa(s.version)}, "items": list}, nil
+	case resource == "namespaces" && filepath.Base(path) == "status":
+		patch := body.(statusPatch)
+		c, ok := s.claims[patch.Metadata.Name]
+		if !ok || c.Metadata.UID != patch.Metadata.UID || c.Metadata.Namespace != patch.Metadata.Namespace {
+			return nil, missing
+		}
+		c.Status.Devices = patch.Status.Devices
+		s.keep("MODIFIED", c)
+		return c, nil
 	case resource == "namespaces": // <namespace>/resourceclaims/<name>
 		c, ok := s.claims[filepath.Base(path)]
 		if !ok {
@@ -219,7 +234,36 @@ func (s *server) allocate(name, uid string, devices ...string) {
 	c.Status.ReservedFor = []consumer{{Resource: "pods", Name: "pod-of-" + name, UID: "pod-uid"}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.claims[name] = c
+	s.keep("ADDED", c)
+}
+
+// keep stores a claim and tells the watches; the caller holds the lock.
+func (s *server) keep(kind string, c claim) {
+	s.version++
+	c.Metadata.ResourceVersion = strconv.Itoa(s.version)
+	s.claims[c.Metadata.Name] = c
+	s.Add(apiRoot+"resourceclaims", kind, s.version, c)
+}
+
+// awaiting lets the pods of a claim wait until its devices are there.
+func (s *server) awaiting(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[name]
+	for i := range c.Status.Allocation.Devices.Results {
+		c.Status.Allocation.Devices.Results[i].BindingConditions = []string{ConditionMade}
+	}
+	s.keep("MODIFIED", c)
+}
+
+// said returns the condition of the first device in a claim's status, and its reason.
+func (s *server) said(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.claims[name].Status.Devices {
+		return d.Device + " " + d.Conditions[0].Type + " " + d.Conditions[0].Reason
+	}
+	return ""
 }
 
 // configure adds parameters to a claim.
@@ -239,7 +283,11 @@ func (s *server) configure(name string, requests []string, parameters string) {
 func (s *server) release(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c := s.claims[name]
 	delete(s.claims, name)
+	s.version++
+	c.Metadata.ResourceVersion = strconv.Itoa(s.version)
+	s.Add(apiRoot+"resourceclaims", "DELETED", s.version, c)
 }
 
 func (s *server) refusing(f func(method, path string) error) {

@@ -89,7 +89,7 @@ func (p *Plugin) holders(r record) []Holder {
 
 // AcceleratorOf returns the accelerator's id for a device name, or the name itself if the device is no longer known.
 func (p *Plugin) AcceleratorOf(name string) string {
-	if a, known := p.list.load().accelerators[name]; known {
+	if a, known := p.list.load().find(name); known {
 		return a.ID
 	}
 	return name

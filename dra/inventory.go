@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -79,6 +80,26 @@ func (v *version) offered(a accel.Accelerator) accel.Accelerator {
 		a.Withheld = &accel.Withheld{By: accel.ByPod, Reason: accel.DeviceHeld, Message: "held by " + who}
 	}
 	return a
+}
+
+// find returns an accelerator by its device name, as it is offered to claims. A partition that acceld makes when a
+// claim asks is known before it exists; see [unmade].
+func (v *version) find(name string) (a accel.Accelerator, known bool) {
+	a, known = v.accelerators[name]
+	if known && !a.FormerPartition() || !v.def.Makes() {
+		return v.offered(a), known
+	}
+	for _, device := range v.accelerators {
+		if device.Parent != "" || !device.Present() || !strings.HasPrefix(name, DeviceName(device.ID)+"-") {
+			continue
+		}
+		for _, x := range absent(v.offered(device), v.def.Partitions, nil) {
+			if DeviceName(x.ID) == name {
+				return x, true
+			}
+		}
+	}
+	return v.offered(a), known
 }
 
 // sorted returns the accelerators, sorted by id.

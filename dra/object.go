@@ -69,6 +69,11 @@ type Device struct {
 	Capacity   map[string]Amount    `json:"capacity,omitempty"`
 	Consumes   []Consumption        `json:"consumesCounters,omitempty"`
 	Taints     []Taint              `json:"taints,omitempty"`
+	// BindsToNode, BindingConditions and FailureConditions let a pod be bound only once the conditions of the device in
+	// the claim's status are true, and let the scheduler choose again if one of the last is (KEP-5007).
+	BindsToNode       bool     `json:"bindsToNode,omitempty"`
+	BindingConditions []string `json:"bindingConditions,omitempty"`
+	FailureConditions []string `json:"bindingFailureConditions,omitempty"`
 	// Shared allows several claims to get the device, each with a part of its capacity.
 	Shared bool `json:"allowMultipleAllocations,omitempty"`
 }
@@ -118,8 +123,29 @@ type claim struct {
 				Config  []configuration `json:"config"`
 			} `json:"devices"`
 		} `json:"allocation"`
-		ReservedFor []consumer `json:"reservedFor"`
+		ReservedFor []consumer     `json:"reservedFor"`
+		Devices     []deviceStatus `json:"devices,omitempty"`
 	} `json:"status"`
+}
+
+// ObjectMeta returns the metadata.
+func (c *claim) ObjectMeta() *kube.Meta { return &c.Metadata }
+
+// deviceStatus is what a driver says about a device of a claim.
+type deviceStatus struct {
+	Driver     string            `json:"driver"`
+	Pool       string            `json:"pool"`
+	Device     string            `json:"device"`
+	Conditions []statusCondition `json:"conditions,omitempty"`
+}
+
+// statusCondition is a condition of a device (k8s.io/apimachinery, meta/v1).
+type statusCondition struct {
+	Type               string    `json:"type"`
+	Status             string    `json:"status"`
+	Reason             string    `json:"reason"`
+	Message            string    `json:"message"`
+	LastTransitionTime time.Time `json:"lastTransitionTime"`
 }
 
 // result is one device that was allocated to a claim.
@@ -131,6 +157,8 @@ type result struct {
 	AdminAccess bool              `json:"adminAccess,omitempty"`
 	ShareID     string            `json:"shareID,omitempty"`
 	Consumed    map[string]string `json:"consumedCapacity,omitempty"`
+	// BindingConditions are the conditions that a pod waits for.
+	BindingConditions []string `json:"bindingConditions,omitempty"`
 }
 
 // configuration is what a class or a claim configures for a driver.

@@ -43,6 +43,10 @@ type Config struct {
 	// that claim no more loses it: see [Prepared].
 	Give func(ctx context.Context, def *accel.Definition, a accel.Accelerator, claim, name string) (accel.Accelerator,
 		*accel.Problem)
+	// Shape makes the part of a device that a claim gets, or makes a device whole that a claim gets, and returns it as
+	// it is then. Whether a claim needs a part, [NeededParts] says. It is called for kinds that are divided for claims.
+	Shape func(ctx context.Context, def *accel.Definition, a accel.Accelerator, claim, name string) (accel.Accelerator,
+		*accel.Problem)
 	// Elsewhere returns who holds devices of the kind other than by claims, by accelerator id. No claim gets such a
 	// device until it is released. Nil means that there is no other way to hold one.
 	Elsewhere func(context.Context) (map[string]string, error)
@@ -77,7 +81,9 @@ type Plugin struct {
 	retired     atomic.Bool
 	withdrawn   atomic.Bool // the slices of a retired plugin are deleted
 	stranded    stranded
-	written     sync.Map // the digest of the CDI spec that was last written for each prepared claim, by UID
+	refused     refused
+	followed    atomic.Bool // the claims of the cluster are followed
+	written     sync.Map    // the digest of the CDI spec that was last written for each prepared claim, by UID
 	// wake tells the publisher that what it publishes may have changed.
 	wake chan struct{}
 	// released gets a value when a claim was unprepared or everything was withdrawn.
@@ -204,6 +210,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	}
 	keep("registration", p.register)
 	wg.Keep(ctx, "DRA plugin "+p.driver+": slices", p.publish)
+	wg.Keep(ctx, "DRA plugin "+p.driver+": claims", newAhead(p).run)
 	keep("records", p.tidy)
 	keep("devices", p.refresh)
 	for ctx.Err() == nil && !p.done() {

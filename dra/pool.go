@@ -128,11 +128,14 @@ func timeless(devices []Device) []Device {
 	return out
 }
 
-// usable counts the devices that new claims can get.
-func usable(all map[string]*Slice) (n int) {
+// usable counts the devices that new claims can get. Parts count once they exist, and a device that is divided for
+// claims does not count.
+func (b *publisher) usable(all map[string]*Slice) (n int) {
+	v := b.list.load()
 	for _, s := range all {
 		for _, d := range s.Spec.Devices {
-			if len(d.Taints) == 0 {
+			a := v.accelerators[d.Name]
+			if len(d.Taints) == 0 && (!v.def.Makes() || a.Offered()) {
 				n++
 			}
 		}

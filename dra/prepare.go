@@ -46,7 +46,7 @@ func (p claims) NodePrepareResources(ctx context.Context,
 		for _, g := range r.Devices {
 			request, _, _ := strings.Cut(g.Request, "/") // the kubelet knows requests, not the chosen alternative
 			d := &drapb.Device{RequestNames: []string{request}, PoolName: g.Pool, DeviceName: g.Device}
-			if !p.bare(r, p.list.load().accelerators[g.Device], g) {
+			if a, _ := p.list.load().find(g.Device); !p.bare(r, a, g) {
 				d.CdiDeviceIds = []string{p.cdiID(r.UID, g)}
 			}
 			if g.Share != "" {
@@ -119,6 +119,7 @@ func (p claims) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.P
 		return record{}, problem
 	}
 	p.unstrand(uid)
+	r.ofParts(p.list.load().def, accs)
 	if prepared && known.same(r) {
 		r.Checked = known.Checked
 	} else if problem := p.keep(ctx, r); problem != nil {
@@ -126,6 +127,9 @@ func (p claims) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.P
 	}
 	if !prepared {
 		p.cfg.OnClaims()
+	}
+	if problem := p.shape(ctx, r, accs); problem != nil {
+		return record{}, problem
 	}
 	if problem := p.check(ctx, &r, accs); problem != nil {
 		return record{}, problem

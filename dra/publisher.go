@@ -33,6 +33,7 @@ type publisher struct {
 	mild      bool                 // the API server has refused taints that end pods
 	leaving   map[string]bool      // the devices of which it was logged that pods do not wait for them any more
 	refused   bool                 // the API server has refused attributes that are lists
+	uncounted bool                 // the API server drops counters
 }
 
 // publish keeps the slices right until ctx ends: it writes the differences, first at once, then after each change.
@@ -153,7 +154,7 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 	}
 	there, _ = b.reflector.All() // with what was written
 	if !p.empty() {
-		b.cfg.Log.Info("slices published", "slices", len(wanted), "devices", usable(there), "generation",
+		b.cfg.Log.Info("slices published", "slices", len(wanted), "devices", b.usable(there), "generation",
 			generation(there))
 	}
 	b.keepClasses(ctx)
@@ -163,7 +164,10 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 		why = accel.Problemf(accel.DeviceHeld, "%d devices are held by pods through the device plugin", held)
 		again = b.timing.look
 	}
-	b.pluginState.setPublication(why, func(h *accel.PluginHave) { h.Allocatable = accel.Known(usable(there)) })
+	if _, refused := b.Plugin.refused.now(); refused > 0 && (again == 0 || refused < again) {
+		again = refused
+	}
+	b.pluginState.setPublication(why, func(h *accel.PluginHave) { h.Allocatable = accel.Known(b.usable(there)) })
 	return again, nil
 }
 
@@ -173,7 +177,9 @@ func (b *publisher) wanted(there map[string]*Slice) []Slice {
 		return nil
 	}
 	view := b.view()
-	view.Mild = b.mild
+	view.Mild, view.Uncounted = b.mild, b.uncounted
+	view.Refused, _ = b.Plugin.refused.now()
+	view.Followed = b.followed.Load()
 	view.Lists = b.cfg.Lists && !b.refused
 	view.Last = func(device string) map[string]Attribute { return attributesOf(device, there) }
 	if held, known := b.book.held(); known {
@@ -309,6 +315,10 @@ func (b *publisher) keep(reported, made Slice) {
 	delete(b.settled, name)
 	if equal(reported.Spec, made.Spec) {
 		return
+	}
+	if len(reported.Spec.SharedCounters) > 0 && len(made.Spec.SharedCounters) == 0 {
+		b.uncounted = true
+		b.poke()
 	}
 	reported.Metadata.ResourceVersion = made.Metadata.ResourceVersion
 	b.settled[name] = reported

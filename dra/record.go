@@ -34,6 +34,8 @@ type record struct {
 	PodClaim string `json:"podClaim,omitempty"`
 	// Checked is when the devices passed the self-test that the claim asks for; zero if they have not.
 	Checked time.Time `json:"checked,omitzero"`
+	// Ahead is whether the parts were made before the pod was bound, and the kubelet has not prepared the claim yet.
+	Ahead bool `json:"ahead,omitempty"`
 	// saved is true if the record is on disk.
 	saved bool
 }
@@ -62,6 +64,10 @@ type given struct {
 	// with its attributes.
 	Use      accel.Use `json:"use,omitempty"`
 	Metadata bool      `json:"metadata,omitempty"`
+	// Parent is the device, by its name at the API server, that a part is made of for the claim, and Profile is the
+	// part's profile. They are empty for whole devices and for kinds of which no parts are made.
+	Parent  string `json:"parent,omitempty"`
+	Profile string `json:"profile,omitempty"`
 }
 
 // String names the claim for people.
@@ -69,17 +75,23 @@ func (r record) String() string { return fmt.Sprintf("claim %s/%s (%s)", r.Names
 
 // same reports whether two records give the same devices to the same claim.
 func (r record) same(o record) bool {
-	return r.UID == o.UID && r.Namespace == o.Namespace && r.Name == o.Name && slices.EqualFunc(r.Devices, o.Devices,
-		func(a, b given) bool {
+	return r.UID == o.UID && r.Namespace == o.Namespace && r.Name == o.Name && r.Ahead == o.Ahead &&
+		slices.EqualFunc(r.Devices, o.Devices, func(a, b given) bool {
 			return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.Share == b.Share &&
 				a.Admin == b.Admin && a.Check == b.Check && a.Use == b.Use && a.Metadata == b.Metadata &&
-				slices.Equal(a.Env, b.Env)
+				a.Parent == b.Parent && a.Profile == b.Profile && slices.Equal(a.Env, b.Env)
 		})
 }
 
-// excludes reports whether two claims cannot have g and o at the same time.
+// excludes reports whether two claims cannot have g and o at the same time: the same device, a device and a part of it,
+// or two parts of it that cannot exist together.
 func (g given) excludes(o given) bool {
-	if g.Device != o.Device || g.Admin || o.Admin {
+	switch {
+	case g.Admin || o.Admin:
+		return false
+	case g.Parent != "" && g.Parent == o.Parent && g.Profile != o.Profile, g.Parent == o.Device, o.Parent == g.Device:
+		return true
+	case g.Device != o.Device:
 		return false
 	}
 	return g.Share == "" || o.Share == "" || g.Share == o.Share

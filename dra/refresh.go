@@ -86,10 +86,11 @@ func (p *Plugin) drifted(uid string) bool {
 	return err != nil || !known || sum != sha256.Sum256(data)
 }
 
-// ready reports whether every device of a claim is in the use that the claim asks for.
+// ready reports whether every device of a claim is in the use that the claim asks for, and every part is there.
 func ready(r record, accs map[string]accel.Accelerator) bool {
 	return !slices.ContainsFunc(r.Devices, func(g given) bool {
-		return g.Use != "" && !accs[g.Device].ServesClaim(r.UID)
+		a := accs[g.Device]
+		return g.Use != "" && !a.ServesClaim(r.UID) || g.Use == "" && a.Profile == "" && a.Divided != nil || unmade(a)
 	})
 }
 

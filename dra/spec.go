@@ -108,13 +108,14 @@ func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem)
 	}
 	now := map[string]accel.Accelerator{}
 	for _, g := range r.Devices {
-		a, known := v.accelerators[g.Device]
-		a = v.offered(a)
+		a, known := v.find(g.Device)
 		now[g.Device] = a
 		if known && g.Use != "" && a.Switched != nil && a.Switched.Claim == r.UID && a.Health.Usable() {
 			continue // it is given out to this claim, or on the way there
 		}
 		switch {
+		case known && v.def.Makes() && !g.Admin && g.Use == "" && a.OnDemand():
+			// it is made, or made whole, for the claim
 		case known && g.Use != "" && a.Parent != "":
 			return nil, accel.Problemf(accel.SwitchRefused, "cannot prepare %s: %q is a part of a device, and only whole"+
 				" devices are given out with %s", r, g.Device, g.Use)

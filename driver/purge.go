@@ -52,7 +52,8 @@ func (d *Driver) Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *
 		}
 		defer release()
 	}
-	out := append(d.loader.purgeCompanions(ctx, o), Switches{d}.purge(ctx, o)...) // before the modules of either driver
+	out := d.loader.purgeCompanions(ctx, o)
+	out = slices.Concat(out, Switches{d}.purge(ctx, o), Divisions{d}.purge(ctx, o)) // before the modules of the drivers
 	modules, problem := d.loader.loadedByUs()
 	if problem != nil {
 		return out, problem

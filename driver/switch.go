@@ -218,6 +218,8 @@ func (d Switches) see(id, binds string, known func(string) bool) (s switchSight)
 	s.Home = binds != "" && d.h.Exists(path.Join("/sys/bus/pci/drivers", binds))
 	s.Node = d.groupNode(id)
 	s.Functions = len(Functions(d).Of(id))
+	divided, undecided := d.h.Devices().DividedOf(id)
+	s.Divided, s.Unknown = divided != nil, cmp.Or(s.Unknown, undecided)
 	s.Barred = d.devices.Barred(id)
 	s.Users = d.usersOf(id)
 	if servesHost(s.Bound) {

@@ -42,6 +42,8 @@ type switchSight struct {
 	Home bool
 	// Functions is how many virtual functions the device has.
 	Functions int
+	// Divided is whether the device is divided for claims, or may be.
+	Divided bool
 	// Barred says why the device must not lose its driver, Use what the host itself uses it for, and Users who has it
 	// open.
 	Barred, Use string
@@ -112,6 +114,8 @@ func against(def *accel.Definition, id string, s switchSight) *accel.Problem {
 		return cannot(accel.SwitchRefused, "%s", s.Barred)
 	case s.Functions > 0:
 		return cannot(accel.SwitchRefused, "it has %d virtual functions, which would go with its driver", s.Functions)
+	case s.Divided:
+		return cannot(accel.SwitchRefused, "it is divided for claims")
 	case s.Use != "":
 		return cannot(accel.InUse, "this host itself uses it: %s", s.Use)
 	}

@@ -241,6 +241,9 @@ func deviceRow(v view, d *device, now time.Time) page.TableRow {
 	if d.Switched != nil {
 		about.Add(page.El("p", page.Text("use: "+d.Switched.String())))
 	}
+	if d.Divided != nil {
+		about.Add(page.El("p", page.Text("use: "+d.Divided.String())))
+	}
 	about.Add(unrequested(d.Unrequested)...)
 	if d.Repair != nil {
 		about.Add(page.El("p", page.Text("repair: "+d.Repair.String())))

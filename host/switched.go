@@ -1,89 +1,46 @@
 package host
 
-import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"path"
-	"regexp"
-	"strings"
+import "github.com/acceld/acceld/accel"
 
-	"github.com/acceld/acceld/accel"
-)
-
-// SwitchedDir holds the journals of devices that are given out with another driver than their kind's, one file each:
-// <PCI address>.json. It is empty after a boot, like the bindings that the journals are about.
+// SwitchedDir holds the journals of devices that are given out with another driver than their kind's.
 const SwitchedDir = "/run/acceld/switched"
 
-// switchedForm is the name of a journal.
-var switchedForm = regexp.MustCompile(`^([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\.json$`)
+// DividedDir holds the journals of devices that acceld has divided for claims.
+const DividedDir = "/run/acceld/divided"
 
-// maxSwitched is how many journals are read; a host has fewer devices.
-const maxSwitched = 4096
-
-// Switched returns the journals by PCI address. A journal that cannot be read is an error, and the others are returned:
-// its device must not be touched as if it had none.
-func (d Devices) Switched() (map[string]accel.Switched, error) {
-	names, err := d.h.Names(SwitchedDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+func (d Devices) switches() deviceJournals[accel.Switched] {
+	return deviceJournals[accel.Switched]{
+		d.h, SwitchedDir, accel.MaxSwitched, accel.ReadSwitched, "as what a device is given out",
 	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot read which devices are given out otherwise: %w", err)
-	}
-	out := map[string]accel.Switched{}
-	for _, name := range names {
-		m := switchedForm.FindStringSubmatch(name)
-		if m == nil {
-			continue // a file that is being written
-		}
-		s, one := d.SwitchedOf(m[1])
-		err = errors.Join(err, one)
-		if s != nil && len(out) < maxSwitched { // nil if it was removed meanwhile
-			out[m[1]] = *s
-		}
-	}
-	return out, err
 }
+
+func (d Devices) divisions() deviceJournals[accel.Divided] {
+	return deviceJournals[accel.Divided]{
+		d.h, DividedDir, accel.MaxDivided, accel.ReadDivided, "how a device is divided for claims",
+	}
+}
+
+// Switched returns the journals of switched devices by PCI address. A journal that cannot be read is an error, and the
+// others are returned: its device must not be touched as if it had none.
+func (d Devices) Switched() (map[string]accel.Switched, error) { return d.switches().all() }
 
 // SwitchedOf returns the journal of one device; nil if it has none.
-func (d Devices) SwitchedOf(id string) (*accel.Switched, error) {
-	f, err := d.h.Open(switchedFile(id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	var s accel.Switched
-	if err == nil {
-		defer func() { _ = f.Close() }() // read only
-		var text []byte
-		if text, err = io.ReadAll(io.LimitReader(f, accel.MaxSwitched+1)); err == nil {
-			s, err = accel.ReadSwitched(text)
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot read %q, which says as what device %q is given out: %w", switchedFile(id), id, err)
-	}
-	return &s, nil
-}
+func (d Devices) SwitchedOf(id string) (*accel.Switched, error) { return d.switches().of(id) }
 
 // Switch writes the journal of a device. It is synced when the call returns.
-func (d Devices) Switch(id string, s accel.Switched) error {
-	text, err := json.Marshal(s)
-	if err == nil {
-		err = d.h.MkdirAll(SwitchedDir, 0o755)
-	}
-	if err == nil {
-		err = d.h.WriteFile(switchedFile(id), append(text, '\n'), 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot write the journal of device %q: %w", id, err)
-	}
-	return nil
-}
+func (d Devices) Switch(id string, s accel.Switched) error { return d.switches().write(id, s) }
 
 // Unswitch removes the journal of a device.
-func (d Devices) Unswitch(id string) error { return d.h.Remove(switchedFile(id)) }
+func (d Devices) Unswitch(id string) error { return d.switches().remove(id) }
 
-func switchedFile(id string) string { return path.Join(SwitchedDir, strings.ToLower(id)+".json") }
+// Divided returns the journals of divided devices as [Devices.Switched] does those of switched ones.
+func (d Devices) Divided() (map[string]accel.Divided, error) { return d.divisions().all() }
+
+// DividedOf returns the journal of one device; nil if it has none.
+func (d Devices) DividedOf(id string) (*accel.Divided, error) { return d.divisions().of(id) }
+
+// Divide writes the journal of a device. It is synced when the call returns.
+func (d Devices) Divide(id string, x accel.Divided) error { return d.divisions().write(id, x) }
+
+// Undivide removes the journal of a device.
+func (d Devices) Undivide(id string) error { return d.divisions().remove(id) }

@@ -36,7 +36,7 @@ func TestSwitched(t *testing.T) {
 	if all, err := d.Switched(); err != nil || len(all) != 2 || all[one] != want {
 		t.Error(all, err)
 	}
-	if err := os.WriteFile(filepath.Join(root, switchedFile(two)), []byte(strings.Repeat(" ", 5000)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(root, SwitchedDir, two+".json"), []byte(strings.Repeat(" ", 5000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := d.Switched(); err == nil || !strings.Contains(err.Error(), two) || len(all) != 1 ||

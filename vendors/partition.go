@@ -38,6 +38,16 @@ func (c *checker) partitions(def *accel.Definition) {
 	for i, e := range d.Env {
 		c.matches(at("partitions.env", i), accel.PartitionText(e, "0", "0", "0"), envForm())
 	}
+	for _, text := range d.MakingProblems() {
+		field, problem, _ := strings.Cut(text, ": ")
+		c.bad("partitions."+field, "%s", problem)
+	}
+	if d.Make != nil {
+		settingFile(c, "partitions.make.file", d.Make.File)
+		if def.Functions != nil {
+			c.bad("functions", "and partitions.make cannot both say how a device is divided")
+		}
+	}
 	c.profiles(d)
 }
 
@@ -128,6 +138,9 @@ func (c *checker) profiles(d *accel.Partitions) {
 	for name, amount := range d.Counters {
 		c.matches("partitions.counters", name, counterForm())
 		c.matches("partitions.counters."+name, amount, accel.AmountForm())
+		if d.Make != nil && strings.HasPrefix(name, "layout") {
+			c.bad("partitions.counters", "%q: with make, acceld has counters of that name", name)
+		}
 	}
 	seen := map[string]bool{}
 	for i, p := range d.Profiles {
@@ -159,7 +172,7 @@ func (c *checker) profiles(d *accel.Partitions) {
 					name)
 			}
 		}
-		if len(p.Possible) > 0 && len(d.Counters) == 0 {
+		if len(p.Possible) > 0 && len(d.Counters) == 0 && d.Make == nil {
 			c.bad(field+".possible", "is for definitions with counters")
 		}
 	}

@@ -236,7 +236,9 @@ func TestRightsForClaims(t *testing.T) {
 			"list", "watch", "create", "update",
 			"delete",
 		}},
-		{APIGroups: group, Resources: []string{"resourceclaims"}, Verbs: []string{"get"}},
+		{APIGroups: group, Resources: []string{"resourceclaims"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: group, Resources: []string{"resourceclaims/status"}, Verbs: []string{"patch"}},
+		{APIGroups: group, Resources: []string{"resourceclaims/driver"}, Verbs: []string{"associated-node:patch"}},
 		{APIGroups: group, Resources: []string{"deviceclasses"}, Verbs: []string{"get", "create", "patch"}},
 	}
 	if diff := cmp.Diff(want, rules); diff != "" {

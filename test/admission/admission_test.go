@@ -96,7 +96,7 @@ rules:
 - {apiGroups: [""], resources: [nodes, nodes/status, pods, pods/eviction, pods/binding], verbs: ["*"]}
 - {apiGroups: [coordination.k8s.io], resources: [leases], verbs: ["*"]}
 - {apiGroups: [events.k8s.io], resources: [events], verbs: ["*"]}
-- {apiGroups: [resource.k8s.io], resources: [resourceslices, deviceclasses], verbs: ["*"]}
+- {apiGroups: [resource.k8s.io], resources: [resourceslices, deviceclasses, resourceclaims, resourceclaims/status, resourceclaims/driver, resourceclaims/binding], verbs: ["*"]}
 - {apiGroups: [scheduling.k8s.io], resources: [priorityclasses], verbs: ["*"]}
 - {apiGroups: [acceld.dev], resources: [acceleratorpolicies, acceleratorpolicies/status, acceleratordevices], verbs: ["*"]}
 - {apiGroups: [acceld.dev], resources: [extendedresources], resourceNames: [` + Granted + `], verbs: [use]}

@@ -44,7 +44,8 @@ func hidden() []right {
 	// the kubelet's own API (its reference, Kubelet authentication/authorization)
 	add("", "nodes/metrics nodes/stats nodes/log nodes/spec nodes/configz nodes/healthz nodes/pods nodes/checkpoint",
 		"get create update patch delete", false)
-	add("resource.k8s.io", "resourceclaims/binding resourceclaims/driver", "update patch", true)
+	add("resource.k8s.io", "resourceclaims/binding resourceclaims/driver",
+		"update patch associated-node:update associated-node:patch arbitrary-node:update arbitrary-node:patch", true)
 	return all
 }
 
@@ -194,7 +195,9 @@ func Agent() []string {
 		lines("watch", "customresourcedefinitions.apiextensions.k8s.io", " named acceleratorpolicies.acceld.dev"),
 		lines("get create update watch", "leases.coordination.k8s.io", " in acceld-system"),
 		lines("list watch create update delete", "resourceslices.resource.k8s.io", ""), // dra
-		lines("get", "resourceclaims.resource.k8s.io", ""),
+		lines("get list watch", "resourceclaims.resource.k8s.io", ""),
+		lines("patch", "resourceclaims/status.resource.k8s.io", ""),
+		lines("associated-node:patch", "resourceclaims/driver.resource.k8s.io", ""),
 		lines("get create patch", "deviceclasses.resource.k8s.io", ""),
 		lines("list watch", "pods", ""),                                              // cards and evict
 		lines("create", "pods/eviction", ""),                                         // evict

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -68,8 +69,8 @@ func TestFunctions(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{NoKubernetes: true, Devices: []string{
 		"-device", "pci-testdev",
 		"-device", "nvme-subsys,id=subsystem0",
-		"-device", "nvme,serial=acceld,subsys=subsystem0,sriov_max_vfs=4,sriov_vq_flexible=8,sriov_vi_flexible=4," +
-			"max_ioqpairs=10,msix_qsize=8",
+		"-device", "nvme,serial=acceld,subsys=subsystem0,sriov_max_vfs=24,sriov_vq_flexible=48,sriov_vi_flexible=24," +
+			"max_ioqpairs=50,msix_qsize=26",
 		"-object", "memory-backend-ram,size=1M,id=shared", "-device", "ivshmem-plain,memdev=shared",
 	}})
 	g := n.Guest
@@ -87,6 +88,7 @@ func TestFunctions(t *testing.T) {
 		})
 	})
 	t.Run("virtual functions", func(t *testing.T) { dividedIntoFunctions(t, g) })
+	t.Run("24 virtual functions", func(t *testing.T) { manyFunctions(t, g) })
 	sh(t, g, "systemctl disable --now acceld.service acceld.socket")
 	t.Logf("acceld purge:\n%s", sh(t, g, "acceld purge"))
 	if after := kernelSays(t, g); after != before {
@@ -164,13 +166,44 @@ echo $d > /sys/bus/pci/drivers/nvme/unbind; test -e /sys/bus/pci/devices/$d/driv
 		accs := m.Have["example-divided"].Accelerators
 		return len(accs) == 1 && accel.CountPresent(accs[0].Partitions) == 3
 	})
-	configure("9")
+	configure("25")
 	has(t, g, "the refusal of too many", func(m accel.Machine) bool {
 		accs := m.Have["example-divided"].Accelerators
 		return len(accs) == 1 && len(accs[0].Settings) == 1 && accs[0].Settings[0].Reason() == accel.FunctionsFewer
 	})
 	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/config.yaml", []byte("sampleEvery: 1s\n"), 0o644))
 	has(t, g, "the whole device again", parts(0))
-	configure("2")
-	has(t, g, "two functions for the purge", parts(2))
+}
+
+// manyFunctions makes as many functions as a server card has, without a driver of the host. While a program has one of
+// them, their number stays; they are there again after a boot.
+func manyFunctions(t *testing.T, g *bed.Guest) {
+	configure := func(count int) {
+		t.Helper()
+		stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/config.yaml", fmt.Appendf(nil,
+			"sampleEvery: 1s\nkinds: {example-divided: {functions: {count: %d, autoprobe: false}}}\n", count), 0o644))
+	}
+	functions := func(count int) func(accel.Machine) bool {
+		return func(m accel.Machine) bool {
+			accs := m.Have["example-divided"].Accelerators
+			return len(accs) == 1 && accel.CountPresent(accs[0].Partitions) == count && len(accs[0].Deviations()) == 0
+		}
+	}
+	configure(24)
+	timed(t, "24 functions configured -> there and offered", func() { has(t, g, "24 functions", functions(24)) })
+	sh(t, g, `cd /sys/bus/pci/drivers/nvme/0*/virtfn23; echo uio_pci_generic > driver_override
+echo $(basename $(pwd -P)) > /sys/bus/pci/drivers/uio_pci_generic/bind
+systemd-run --unit=user sh -c "exec 3<>/dev/$(ls uio); exec sleep 1h"; sleep 1; systemctl is-active user`)
+	configure(6)
+	has(t, g, "a function that is in use to be named", func(m accel.Machine) bool {
+		accs := m.Have["example-divided"].Accelerators
+		return len(accs) == 1 && accel.CountPresent(accs[0].Partitions) == 24 && len(accs[0].Deviations()) == 1 &&
+			accs[0].Deviations()[0].Reason() == accel.FunctionsInUse
+	})
+	sh(t, g, "systemctl stop user")
+	has(t, g, "six functions", functions(6))
+	configure(24)
+	has(t, g, "24 functions again", functions(24))
+	stage.Check(t, g.Reboot(stage.Within(t, 10*time.Minute), bed.Reboot{}))
+	has(t, g, "24 functions after the boot", functions(24))
 }

@@ -363,6 +363,9 @@ func printTrouble(s *tableWriter, a accel.Accelerator, left []string) {
 	if a.Switched != nil {
 		s.field(4, "use", plain(a.Switched.String()))
 	}
+	if a.Divided != nil {
+		s.field(4, "use", plain(a.Divided.String()))
+	}
 	if a.Handover != nil {
 		s.field(4, "hand-over", plain(a.Handover.String()))
 	}
