@@ -155,7 +155,7 @@ func PartitionWord(text string) string {
 // across reboots, and changes if the same place is divided differently.
 func PartitionID(device, profile, name string) string { return device + "-" + profile + "-" + name }
 
-// Address returns the PCI address of the device, or of the device that a partition belongs to.
+// Address returns the address of the device, or of the device that a partition belongs to.
 func (a Accelerator) Address() string { return cmp.Or(a.Parent, a.ID) }
 
 // Partitioned reports whether the device is currently divided.
