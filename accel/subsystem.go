@@ -115,7 +115,7 @@ func (def *Definition) Serves(bound string) bool {
 var addressForm = regexp.MustCompile(`^[a-z]+:[A-Za-z0-9]([A-Za-z0-9_.:-]{0,98}[A-Za-z0-9])?$`)
 
 // pciAddress is the kernel's name of a PCI function. The domain has four digits or more (VMD has five).
-var pciAddress = regexp.MustCompile(`^[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$`)
+var pciAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
 // IsAddress reports whether a text has the form of the address of a device.
 func IsAddress(text string) bool {

@@ -151,7 +151,7 @@ func run(ctx context.Context, o Options, s *Setup) error {
 func serve(ctx context.Context, o Options, s *Setup, sockets *systemd.Sockets, restart *hotRestart) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	facts := detect.Detect(s.Host, detect.Options{})
+	facts := s.Detect(detect.Options{})
 	a := newAgent(ctx, end, o, s, sockets)
 	a.restart = restart
 	want, err := a.assemble(facts)
@@ -203,7 +203,7 @@ func (a *Agent) assemble(facts accel.Facts) (want accel.Want, err error) {
 	}
 	a.reloader = &reloader{
 		Setup: a.Setup, options: a.o.SetupOptions, want: want,
-		machine: a.machine, configure: a.loop.Configure, watcher: a.watcher,
+		machine: a.machine, configure: a.loop.Configure, wanted: a.reader.Want, watcher: a.watcher,
 	}
 	a.tasks, err = a.list(node)
 	return want, err
@@ -242,6 +242,7 @@ func (a *Agent) organs(facts accel.Facts) {
 		Definitions: func() map[string]*accel.Definition { return a.machine().Want.Kinds },
 	})
 	a.reader = detect.NewTimeoutReader(a.Host, a.changed)
+	a.reader.Want(a.Kinds)
 	a.programs = probe.New(probe.Options{
 		Host: a.Host, Beside: OwnPrograms(), Dir: "/run/acceld/probe", Metrics: exporter.MetricNames(), Log: a.Log,
 		Changed: a.changed, Fault: a.health.Told, Users: a.users.podsOn,

@@ -118,7 +118,7 @@ func follow(t *testing.T, a *Agent) {
 	t.Helper()
 	a.reloader = &reloader{
 		Setup: a.Setup, options: a.o.SetupOptions, want: accel.Want{Kinds: a.Kinds, PoliciesUnknown: a.PoliciesUnknown},
-		machine: a.machine, configure: a.loop.Configure, watcher: a.watcher,
+		machine: a.machine, configure: a.loop.Configure, wanted: func(map[string]*accel.Definition) {}, watcher: a.watcher,
 	}
 	if err := a.reloader.watch(a.ctx); err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ var (
 	makeText     = regexp.MustCompile(`^(?:({{.*}}|[A-Za-z_][A-Za-z0-9_]*=)[^\x00\n]*)$`)
 	idText       = regexp.MustCompile(`^(?:[0-9a-f]{4})$`)
 	classText    = regexp.MustCompile(`^(?:[0-9a-f]{0,6})$`)
+	nameText     = regexp.MustCompile(`^(?:[A-Za-z0-9][A-Za-z0-9_.,:@+-]{0,127})$`)
 	modeText     = regexp.MustCompile(`^(?:0[0-7]{3})$`)
 	accessText   = regexp.MustCompile(`^(?:r?w?m?)$`)
 	metricText   = regexp.MustCompile(`^(?:[a-z_]+)$`)
