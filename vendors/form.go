@@ -11,7 +11,7 @@ var (
 	kindText     = regexp.MustCompile(`^(?:[a-z0-9]+(-[a-z0-9]+)+)$`)
 	domainText   = regexp.MustCompile(`^(?:[a-z0-9]([a-z0-9.-]*[a-z0-9])?)$`)
 	moduleText   = regexp.MustCompile(`^(?:[A-Za-z0-9_]+)$`)
-	driverText   = regexp.MustCompile(`^(?:[A-Za-z0-9_-]+)$`)
+	driverText   = regexp.MustCompile(`^(?:[A-Za-z0-9_-]+( [A-Za-z0-9_-]+)*)$`)
 	libraryText  = regexp.MustCompile(`^(?:[A-Za-z0-9_+.-]+\.so(\.[A-Za-z0-9_.-]+)?)$`) // of a soname
 	programText  = regexp.MustCompile(`^(?:[A-Za-z0-9_][A-Za-z0-9_+.-]*)$`)
 	envText      = regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z0-9_]*=[^\x00]*)$`)
@@ -41,7 +41,7 @@ func moduleForm() accel.Form {
 }
 
 func driverForm() accel.Form {
-	return accel.Form{Expr: driverText, Say: "the name of a driver: letters, digits, dashes and underscores"}
+	return accel.Form{Expr: driverText, Say: "the name of a driver: words of letters, digits, dashes and underscores"}
 }
 
 func libraryForm() accel.Form {
