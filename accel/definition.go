@@ -467,8 +467,8 @@ func (l Libraries) Of(version string) (out []string) {
 // LogRule says what lines of the kernel log mean. Only lines written by the kernel itself count.
 type LogRule struct {
 	// Match is a regular expression (RE2) for a part of the line. Its group "device" is the PCI address in any form
-	// that drivers use (0000:01:00.0, 0000:01:00, 01:00.0); without the group, the record's DEVICE field identifies
-	// the device. Its group "code" selects an entry of Codes; without the group, or for a code that is not listed,
+	// that drivers use (0000:01:00.0, 0000:01:00, 01:00.0); without the group, and always outside PCI, the record's
+	// DEVICE field identifies the device. Its group "code" selects an entry of Codes; without the group, or for a code that is not listed,
 	// Otherwise applies. The first rule that matches a line wins.
 	Match string `json:"match"`
 	// Code is the code of lines if Match has no group for it. Rules may share a code. The newest line of a code wins,
