@@ -115,8 +115,8 @@ type PCIDevice = Device
 // Device is what a definition can recognise: a PCI function, or a device of another [Subsystem], which has fewer of
 // these fields. Ids are lower-case hexadecimal without "0x", as in the PCI id database.
 type Device struct {
-	// Subsystem is empty for a PCI function. Name is the kernel's name for any other device, which may change, and Names
-	// are those by which drivers find it, separated by spaces.
+	// Subsystem is empty for a PCI function. Name is the kernel's name for any other device, which may change, and
+	// Names are those by which drivers find it, separated by spaces.
 	Subsystem string `json:"subsystem,omitempty"`
 	Name      string `json:"name,omitempty"`
 	Names     string `json:"names,omitempty"`
@@ -135,8 +135,8 @@ type Device struct {
 	IOMMUGroup int    `json:"iommuGroup"`         // -1 without an IOMMU
 	Driver     string `json:"driver,omitempty"`   // the bound driver
 	Override   string `json:"override,omitempty"` // driver_override
-	// ParentPort is the address of the PCI bridge above; empty on the root bus. For a device of another subsystem it is the
-	// PCI function that it is on or below.
+	// ParentPort is the address of the PCI bridge above; empty on the root bus. For a device of another subsystem it is
+	// the PCI function that it is on or below.
 	ParentPort string `json:"parentPort,omitempty"`
 	Link       Link   `json:"link"`
 	SRIOV      SRIOV  `json:"sriov"`

@@ -53,8 +53,8 @@ func Rivalries(kinds map[string]*Definition, devices []Device) []Rivalry {
 	return out
 }
 
-// fromAbove returns the indexes of devices, those above others first: PCI functions, then devices of buses, then those of
-// classes. It sorts no devices, because there may be thousands, and they are large.
+// fromAbove returns the indexes of devices, those above others first: PCI functions, then devices of buses, then those
+// of classes. It sorts no devices, because there may be thousands, and they are large.
 func fromAbove(devices []Device) []int {
 	var floors [3][]int
 	for i := range devices {
@@ -70,8 +70,8 @@ func fromAbove(devices []Device) []int {
 	return slices.Concat(floors[:]...)
 }
 
-// above returns the addresses of what a device may be on, the nearest first: the device of a bus whose place a class has,
-// and the PCI function.
+// above returns the addresses of what a device may be on, the nearest first: the device of a bus whose place a class
+// has, and the PCI function.
 func (d *Device) above() (all []string) {
 	if d.Subsystem == "" {
 		return nil

@@ -28,8 +28,9 @@ type Subsystem struct {
 
 	// entry matches the names in Dir that are devices; nil matches all.
 	entry *regexp.Regexp
-	// place returns what identifies the device at a path below /sys, across reboots as far as the hardware allows; empty
-	// if that cannot be told. Read reads an attribute file of the machine, and returns "" for what it cannot read.
+	// place returns what identifies the device at a path below /sys, across reboots as far as the hardware allows;
+	// empty if that cannot be told. Read reads an attribute file of the machine, and returns "" for what it cannot
+	// read.
 	place func(dir string, read func(file string) string) string
 	// identify fills in the ids and names of a device from its uevent variables.
 	identify func(d *Device, vars map[string]string)
@@ -101,8 +102,8 @@ func (s Subsystem) On() string {
 	return "on the " + s.Name + " bus"
 }
 
-// Serves reports whether the driver that is bound to a device, or none, is that of the kind. A device of a class without
-// a driver is one of software alone.
+// Serves reports whether the driver that is bound to a device, or none, is that of the kind. A device of a class
+// without a driver is one of software alone.
 func (def *Definition) Serves(bound string) bool {
 	if def.Driver.Binds == "" {
 		return bound != "" || def.Subsystem().Class
@@ -128,8 +129,8 @@ func (s Subsystem) IsDevice(name string) bool {
 	return s.entry == nil || s.entry.MatchString(name)
 }
 
-// Address returns the address of the device at a directory below /sys/devices, as links lead there; empty if it has none.
-// Read reads a file of the machine, and returns "" for what it cannot read.
+// Address returns the address of the device at a directory below /sys/devices, as links lead there; empty if it has
+// none. Read reads a file of the machine, and returns "" for what it cannot read.
 func (s Subsystem) Address(dir string, read func(file string) string) string {
 	if s.place == nil || !strings.HasPrefix(dir, "/sys/devices/") || path.Clean(dir) != dir {
 		return ""
@@ -146,12 +147,13 @@ func (s Subsystem) Address(dir string, read func(file string) string) string {
 	return ""
 }
 
-// Device returns what the uevent file of the device at a directory says about it. Above is that of the directory above a
-// device of a class, and otherwise empty. The address is that of [Subsystem.Address]. Ids and names that are not well
+// Device returns what the uevent file of the device at a directory says about it. Above is that of the directory above
+// a device of a class, and otherwise empty. The address is that of [Subsystem.Address]. Ids and names that are not well
 // formed are left out.
 func (s Subsystem) Device(dir, address, uevent, above string) Device {
 	d := Device{
-		Subsystem: s.Name, Address: address, Name: path.Base(dir), NUMANode: -1, IOMMUGroup: -1, ParentPort: FunctionAbove(dir),
+		Subsystem: s.Name, Address: address, Name: path.Base(dir), NUMANode: -1, IOMMUGroup: -1,
+		ParentPort: FunctionAbove(dir),
 	}
 	vars := variables(uevent)
 	driver := vars["DRIVER"]

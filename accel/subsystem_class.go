@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// classSubsystem has what drivers offer of their devices under one name, whatever the hardware is: "drm:0000:00:02.0" is
-// the display or render device of a PCI function, and "infiniband:rxe0" an RDMA device of software alone. Such a device
-// exists only while its driver is bound, and has its number or its name from the order in which drivers came.
+// classSubsystem has what drivers offer of their devices under one name, whatever the hardware is: "drm:0000:00:02.0"
+// is the display or render device of a PCI function, and "infiniband:rxe0" an RDMA device of software alone. Such a
+// device exists only while its driver is bound, and has its number or its name from the order in which drivers came.
 func classSubsystem(name, class, entry string) Subsystem {
 	return Subsystem{
 		Name: name, Dir: "/sys/class/" + class, Words: []string{"name", "driver"}, Class: true,

@@ -106,7 +106,8 @@ func FuzzSubsystem(f *testing.F) {
 	f.Fuzz(func(t *testing.T, dir, uevent, version string) {
 		for _, s := range Subsystems() {
 			address := s.Address(dir, func(string) string { return version })
-			if address != "" && (!IsAddress(address) || SubsystemOf(address).Name != s.Name || strings.Contains(address, "/")) {
+			if address != "" &&
+				(!IsAddress(address) || SubsystemOf(address).Name != s.Name || strings.Contains(address, "/")) {
 				t.Errorf("%q is an address", address)
 			}
 			d := s.Device(dir, address, uevent, uevent)

@@ -57,7 +57,8 @@ func usbIdentity(d *Device, vars map[string]string) {
 	}
 }
 
-// hexadecimal returns a number of so many bits as hexadecimal digits in lower case, all of them; empty for what is none.
+// hexadecimal returns a number of so many bits as hexadecimal digits in lower case, all of them; empty for what is
+// none.
 func hexadecimal(text string, base, bits int) string {
 	v, err := strconv.ParseUint(text, base, bits)
 	if err != nil || strings.HasPrefix(text, "+") {

@@ -30,8 +30,8 @@ func others(h *host.Host, names []string, pci, last []accel.Device) (list []acce
 	slices.SortStableFunc(list, func(a, b accel.Device) int { return strings.Compare(a.Address, b.Address) })
 	for i := 1; i < len(list); i++ {
 		if a, b := list[i-1], list[i]; a.Address == b.Address {
-			problems = append(problems, fmt.Sprintf("%s %q is left out: it has the same address as %q, %s", b.Subsystem, b.Name,
-				a.Name, b.Address))
+			problems = append(problems, fmt.Sprintf("%s %q is left out: it has the same address as %q, %s", b.Subsystem,
+				b.Name, a.Name, b.Address))
 			list = slices.Delete(list, i, i+1)
 			i--
 		}
@@ -40,7 +40,9 @@ func others(h *host.Host, names []string, pci, last []accel.Device) (list []acce
 }
 
 // subsystemDevices lists the devices of one subsystem. A kernel without the subsystem has none.
-func subsystemDevices(h *host.Host, s accel.Subsystem, pci, last []accel.Device) (list []accel.Device, problems []string) {
+func subsystemDevices(h *host.Host, s accel.Subsystem, pci, last []accel.Device) (
+	list []accel.Device, problems []string,
+) {
 	names, err := h.Names(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -27,8 +27,8 @@ type rule struct {
 type ruleBook struct {
 	from  map[string]*accel.Definition
 	rules []rule
-	// find returns the address of the device with a name of the kernel's in a subsystem other than PCI; empty if there is
-	// none.
+	// find returns the address of the device with a name of the kernel's in a subsystem other than PCI; empty if there
+	// is none.
 	find func(s accel.Subsystem, name string) string
 }
 

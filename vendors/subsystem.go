@@ -8,8 +8,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// match checks the rows that recognise devices.
-func (c *checker) match(def *accel.Definition) {
+// matchRows checks the rows that recognise devices.
+func matchRows(c *checker, def *accel.Definition) {
 	if len(def.Match) == 0 {
 		c.bad("match", "at least one row is needed")
 		return
@@ -23,12 +23,12 @@ func (c *checker) match(def *accel.Definition) {
 		if m.Subsystem != def.Match[0].Subsystem {
 			c.bad(field+".subsystem", "all rows must name the same subsystem: write a definition for each")
 		}
-		c.row(field, s, m)
-		c.enough(field, s, m)
+		matchRow(c, field, s, m)
+		matchEnough(c, field, s, m)
 	}
 	for i, m := range def.Except {
 		field := at("except", i)
-		c.row(field, s, m)
+		matchRow(c, field, s, m)
 		if m.Subsystem != def.Match[0].Subsystem {
 			c.bad(field+".subsystem", "it must be that of the rows of match")
 		}
@@ -38,8 +38,8 @@ func (c *checker) match(def *accel.Definition) {
 	}
 }
 
-// row checks the form of a row, and that devices of the subsystem have what it asks for.
-func (c *checker) row(field string, s accel.Subsystem, m accel.Match) {
+// matchRow checks the form of a row, and that devices of the subsystem have what it asks for.
+func matchRow(c *checker, field string, s accel.Subsystem, m accel.Match) {
 	fits(c, field+".vendor", m.Vendor, idForm())
 	fits(c, field+".device", m.Device, idForm())
 	c.matches(field+".class", m.Class, classForm())
@@ -54,8 +54,8 @@ func (c *checker) row(field string, s accel.Subsystem, m accel.Match) {
 	}
 }
 
-// enough rejects a row that would match too much.
-func (c *checker) enough(field string, s accel.Subsystem, m accel.Match) {
+// matchEnough rejects a row that would match too much.
+func matchEnough(c *checker, field string, s accel.Subsystem, m accel.Match) {
 	switch {
 	case s.Name == accel.PCI:
 		c.matches(field+".vendor", m.Vendor, idForm())
@@ -72,7 +72,7 @@ func (c *checker) enough(field string, s accel.Subsystem, m accel.Match) {
 }
 
 // subsystem rejects what only a PCI function has, and what a device of the subsystem lacks.
-func (c *checker) subsystem(def *accel.Definition) {
+func subsystem(c *checker, def *accel.Definition) {
 	s := def.Subsystem()
 	if s.Name == accel.PCI {
 		c.matches("driver.binds", def.Driver.Binds, driverForm())
@@ -111,7 +111,7 @@ func (c *checker) subsystem(def *accel.Definition) {
 	}
 }
 
-// elsewhere completes a definition of devices outside PCI: what is the same for all of its subsystem need not be written.
+// elsewhere completes a definition of devices outside PCI: what is the same for all of a subsystem need not be written.
 func elsewhere(def *accel.Definition) {
 	for i := range def.Match {
 		if def.Match[i].Subsystem == accel.PCI {

@@ -90,8 +90,8 @@ func Validate(def *accel.Definition) []Fault {
 		}
 		c.matches(at("after", i), kind, kindForm())
 	}
-	c.match(def)
-	c.subsystem(def)
+	matchRows(c, def)
+	subsystem(c, def)
 	c.driver(def)
 	c.container(def)
 	c.partitions(def)

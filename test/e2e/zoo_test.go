@@ -24,7 +24,8 @@ type animal struct {
 	use, want string
 }
 
-// call is the beginning of a script in Perl with an ioctl in it: the node, the request, and the buffer before and after.
+// call is the beginning of a script in Perl with an ioctl in it: the node, the request, and the buffer before and
+// after.
 const call = `perl -e 'sub call { my ($node, $request, $buffer) = @_; open(my $f, "+<", $node) or die "$node: $!";
 defined(ioctl($f, $request, $buffer)) or die "ioctl: $!"; return $buffer } my ($node) = `
 
@@ -107,9 +108,9 @@ func zooDevices(dir string) []string {
 	return args
 }
 
-// TestZoo: devices that have nothing in common but a driver of the kernel are described in a few lines each, come from a
-// bare kernel to ready, and are used by a container that gets them through CDI. They are on PCI, on buses below it, on
-// USB, on the platform, and in classes, one of them without any hardware.
+// TestZoo: devices that have nothing in common but a driver of the kernel are described in a few lines each, come from
+// a bare kernel to ready, and are used by a container that gets them through CDI. They are on PCI, on buses below it,
+// on USB, on the platform, and in classes, one of them without any hardware.
 func TestZoo(t *testing.T) {
 	dir := t.TempDir()
 	stage.Check(t, os.WriteFile(filepath.Join(dir, "disk"), make([]byte, 16<<20), 0o600))
