@@ -39,11 +39,15 @@ type Subsystem struct {
 // Subsystems returns where devices can be found, PCI first.
 func Subsystems() []Subsystem {
 	return []Subsystem{
-		{Name: PCI, Dir: "/sys/bus/pci/devices", Words: []string{"vendor", "device", "class", "driver"}},
-		usbSubsystem(), virtioSubsystem(), auxiliarySubsystem(), platformSubsystem(),
-		classSubsystem("accel", "accel", `^accel[0-9]+$`),
-		classSubsystem("drm", "drm", `^card[0-9]+$`),
-		classSubsystem("infiniband", "infiniband", `^[A-Za-z0-9_-]+$`),
+		pciSubsystem(), usbSubsystem(), virtioSubsystem(), auxiliarySubsystem(), platformSubsystem(),
+		classSubsystem("accel", accelEntry), classSubsystem("drm", drmEntry),
+		classSubsystem("infiniband", nil),
+	}
+}
+
+func pciSubsystem() Subsystem {
+	return Subsystem{
+		Name: PCI, Dir: "/sys/bus/pci/devices", Words: []string{"vendor", "device", "class", "driver"},
 	}
 }
 
@@ -68,11 +72,12 @@ func SubsystemNamed(name string) (Subsystem, bool) {
 // SubsystemOf returns the subsystem of the device at an address.
 func SubsystemOf(address string) Subsystem {
 	name, _, _ := strings.Cut(address, ":")
-	if s, ok := SubsystemNamed(name); ok && name != "" && name != PCI {
-		return s
+	if strings.Trim(name, "0123456789abcdef") != "" { // not a PCI domain, which is the most frequent
+		if s, ok := SubsystemNamed(name); ok && name != PCI {
+			return s
+		}
 	}
-	s, _ := SubsystemNamed(PCI)
-	return s
+	return pciSubsystem()
 }
 
 // OnPCI reports whether an address is that of a PCI function.

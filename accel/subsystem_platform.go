@@ -12,9 +12,21 @@ import (
 func platformSubsystem() Subsystem {
 	return Subsystem{
 		Name: "platform", Dir: "/sys/bus/platform/devices", Words: []string{"name", "driver"},
-		place:    func(dir string, _ func(string) string) string { return path.Base(dir) },
-		identify: platformIdentity,
+		place: platformPlace, identify: platformIdentity,
 	}
+}
+
+// chosen is a name with a number that the kernel has chosen.
+var chosen = regexp.MustCompile(`^(.+)\.[0-9]+\.auto$`)
+
+// platformPlace is the name, or what the device is below if the kernel counts devices of the name as they come: such a
+// one is made by the driver of the device above.
+func platformPlace(dir string, read func(file string) string) string {
+	m := chosen.FindStringSubmatch(path.Base(dir))
+	if m == nil {
+		return path.Base(dir)
+	}
+	return anchor(path.Dir(dir), read) + "-" + m[1]
 }
 
 // maxCompatible is how many entries of a device tree's compatible list are looked at.

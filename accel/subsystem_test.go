@@ -33,6 +33,7 @@ func TestSubsystemAddress(t *testing.T) {
 		{"platform", "/sys/devices/platform/soc@0/fe800000.npu", "platform:fe800000.npu"},
 		{"platform", "/sys/devices/LNXSYSTM:00/QEMU0002:00", "platform:QEMU0002:00"},
 		{"platform", "/sys/devices/platform/soc@0:npu,x", "platform:soc-0:npu-x"},
+		{"platform", "/sys/devices/pci0000:00/0000:00:1f.0/iTCO_wdt.1.auto", "platform:0000:00:1f.0-iTCO_wdt"},
 		{"drm", function + "/drm/card3", "drm:0000:02:00.0"},
 		{"drm", function + "/virtio1/drm/card0", "drm:0000:02:00.0"},
 		{"drm", "/sys/devices/platform/vkms/drm/card0", "drm:vkms"},

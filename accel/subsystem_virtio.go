@@ -10,7 +10,7 @@ import (
 func virtioSubsystem() Subsystem {
 	return Subsystem{
 		Name: "virtio", Dir: "/sys/bus/virtio/devices", Words: []string{"vendor", "device", "driver"},
-		entry: regexp.MustCompile(`^virtio[0-9]+$`), place: virtioPlace, identify: virtioIdentity,
+		place: virtioPlace, identify: virtioIdentity,
 	}
 }
 

@@ -84,7 +84,7 @@ func of(list []accel.Device, s accel.Subsystem) []accel.Device {
 // otherDevice reads one device.
 func otherDevice(h *host.Host, s accel.Subsystem, name string) (accel.Device, error) {
 	link := path.Join(s.Dir, name)
-	dir, err := h.Follow(link)
+	dir, err := h.Devices().Target(s, name)
 	if err != nil {
 		return accel.Device{}, err
 	}

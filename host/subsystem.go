@@ -53,11 +53,21 @@ func (d Devices) named(s accel.Subsystem, address string) string {
 
 // Address returns the address of the device with a name in a subsystem; empty if it has none.
 func (d Devices) Address(s accel.Subsystem, name string) string {
-	dir, err := d.h.Follow(path.Join(s.Dir, name))
+	dir, err := d.Target(s, name)
 	if err != nil {
 		return ""
 	}
 	return s.Address(dir, d.read)
+}
+
+// Target returns the directory below /sys/devices of the device with a name in a subsystem: sysfs has no links on the
+// way there but this one.
+func (d Devices) Target(s accel.Subsystem, name string) (string, error) {
+	to, err := d.h.Readlink(path.Join(s.Dir, name))
+	if err == nil && !path.IsAbs(to) {
+		to = path.Join(s.Dir, to)
+	}
+	return to, err
 }
 
 // read returns the content of an attribute file, or nothing.
