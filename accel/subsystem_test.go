@@ -174,3 +174,35 @@ func TestOwnersBelow(t *testing.T) {
 		}
 	}
 }
+
+// TestRecognisesElsewhere: a row is about its subsystem alone, and each word that it has must be equal.
+func TestRecognisesElsewhere(t *testing.T) {
+	crypto := Device{Subsystem: "virtio", Address: "virtio:0000:00:05.0", Vendor: "1af4", Device: "0014", Driver: "x"}
+	npu := Device{Subsystem: "platform", Address: "platform:fe8.npu", Names: "vendor,npu-v2 vendor,npu"}
+	function := Device{Address: "0000:00:05.0", Vendor: "1af4", Device: "0014", Class: "ff0000"}
+	for _, c := range []struct {
+		m    Match
+		d    Device
+		want bool
+	}{
+		{Match{Subsystem: "virtio", Device: "0014"}, crypto, true},
+		{Match{Subsystem: "virtio", Device: "0010"}, crypto, false},
+		{Match{Subsystem: "virtio", Device: "0014", Driver: "y"}, crypto, false},
+		{Match{Subsystem: "virtio", Device: "0014"}, function, false},
+		{Match{Vendor: "1af4", Device: "0014"}, crypto, false},
+		{Match{Vendor: "1af4", Device: "0014"}, function, true},
+		{Match{Subsystem: PCI, Vendor: "1af4", Device: "0014"}, function, true},
+		{Match{Subsystem: "platform", Name: "vendor,npu"}, npu, true},
+		{Match{Subsystem: "platform", Name: "vendor"}, npu, false},
+		{Match{Subsystem: "usb", Name: "vendor,npu"}, npu, false},
+	} {
+		def := Definition{Match: []Match{c.m}}
+		if got := def.Recognises(c.d); got != c.want {
+			t.Errorf("%+v and %s: %t", c.m, c.d.Address, got)
+		}
+		def.Confined = true
+		if c.d.Subsystem != "" && def.Recognises(c.d) {
+			t.Errorf("a confined definition has %s", c.d.Address)
+		}
+	}
+}
