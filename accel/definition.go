@@ -27,7 +27,7 @@ type Definition struct {
 	Rename string `json:"rename,omitempty"`
 	// After names kinds whose driver must work on this host before acceld touches the driver of this kind.
 	After []string `json:"after,omitempty"`
-	// Match recognises PCI functions; one matching row suffices.
+	// Match recognises devices; one matching row suffices. All rows name the same subsystem.
 	Match []Match `json:"match"`
 	// Except excludes functions that Match recognises, such as those assigned to virtual machines.
 	Except []Match `json:"except,omitempty"`
@@ -99,7 +99,8 @@ type Definition struct {
 	Probe *Probe `json:"probe,omitempty" privileged:"runs a program"`
 	// Hotplug is "safe" if the driver copes with the removal of a device in use; informational.
 	Hotplug string `json:"hotplug,omitempty"`
-	// Reset is what `acceld reset` may do with a device; "function" when empty.
+	// Reset is what `acceld reset` may do with a device; "function" when empty, and outside PCI "rebind", or "never"
+	// for a class.
 	Reset ResetWay `json:"reset,omitempty"`
 }
 
@@ -116,13 +117,21 @@ const (
 
 // Match is one recognition rule: every field that is set must be equal. Ids are lower-case hexadecimal.
 type Match struct {
-	// Vendor is the four-digit id; only a rule of Except may leave it empty.
+	// Subsystem is the bus or the class of the kernel that has the devices; pci when empty. docs/subsystems.md says
+	// which of the other fields each has.
+	Subsystem string `json:"subsystem,omitempty" privileged:"finds devices elsewhere than on PCI"`
+	// Vendor is the four-digit id. Of PCI functions, only a rule of Except may leave it empty.
 	Vendor string `json:"vendor,omitempty"`
-	// Device is a device id; empty matches every device of the vendor with the class.
+	// Device is a device id; empty matches every device of the vendor with the class. Of USB it is the product, of
+	// virtio the type.
 	Device string `json:"device,omitempty"`
-	// Class is a prefix of the six-digit class, such as "0302".
+	// Class is a prefix of the six-digit class, such as "0302". Of USB it is the device's own, not that of its
+	// interfaces.
 	Class string `json:"class,omitempty"`
-	// Driver is the PCI driver that is bound to the function now, such as "vfio-pci".
+	// Name is one of the names by which drivers find the device, such as "vendor,npu" of a device tree, the id of ACPI,
+	// or the kernel's name without its number. PCI, USB and virtio have ids instead.
+	Name string `json:"name,omitempty"`
+	// Driver is the driver that is bound to the device now, such as "vfio-pci"; of a class, to the device above it.
 	Driver string `json:"driver,omitempty"`
 }
 
@@ -136,7 +145,8 @@ type DriverDefinition struct {
 	Branch string `json:"branch,omitempty"`
 	// Modules are in load order.
 	Modules []Module `json:"modules"`
-	// Binds is the name of the PCI driver that must be bound to every device, such as "edu".
+	// Binds is the name of the driver that must be bound to every device, such as "edu"; "usb" for USB when empty. Of a
+	// class it is the driver of the device above, and may be empty for devices of software alone.
 	Binds string `json:"binds"`
 	// Conflicts are modules or PCI drivers that must not own a device of this kind, such as "nouveau".
 	Conflicts []string `json:"conflicts,omitempty" privileged:"takes devices from other drivers"`
@@ -353,9 +363,9 @@ type Runtime struct {
 
 // NodeSource finds device nodes of an accelerator, by Glob in sysfs or by Make.
 type NodeSource struct {
-	// Glob is relative to the PCI function's sysfs directory, such as "accel/edu*", or begins with "/sys/". Every
-	// directory that it matches and that has a "dev" file is one device node, named by DEVNAME in its uevent file.
-	// {{.Address}} is the function's address, and {{.IOMMUGroup}} the number of its IOMMU group, or that of the
+	// Glob is relative to the device's sysfs directory, such as "accel/edu*", or begins with "/sys/". Every directory
+	// that it matches and that has a "dev" file is one device node, named by DEVNAME in its uevent file; "." is the
+	// device. {{.Address}} is the function's address, and {{.IOMMUGroup}} the number of its IOMMU group, or that of the
 	// partition's own function.
 	Glob string `json:"glob,omitempty" template:"node" privileged:"gives out nodes of other devices" unless:"own"`
 	// Siblings are the sysfs directories of further nodes of the same device that are not below the device, such as
@@ -463,9 +473,9 @@ func (l Libraries) Of(version string) (out []string) {
 // LogRule says what lines of the kernel log mean. Only lines written by the kernel itself count.
 type LogRule struct {
 	// Match is a regular expression (RE2) for a part of the line. Its group "device" is the PCI address in any form
-	// that drivers use (0000:01:00.0, 0000:01:00, 01:00.0); without the group, the record's DEVICE field identifies
-	// the device. Its group "code" selects an entry of Codes; without the group, or for a code that is not listed,
-	// Otherwise applies. The first rule that matches a line wins.
+	// that drivers use (0000:01:00.0, 0000:01:00, 01:00.0); without the group, and always outside PCI, the record's
+	// DEVICE field identifies the device. Its group "code" selects an entry of Codes; without the group, or for a code
+	// that is not listed, Otherwise applies. The first rule that matches a line wins.
 	Match string `json:"match"`
 	// Code is the code of lines if Match has no group for it. Rules may share a code. The newest line of a code wins,
 	// so a line that is only counted cancels the verdict of an earlier one.

@@ -15,11 +15,11 @@
 //
 // # The nouns
 //
-// A PCI function is a [PCIDevice]. A [Definition] is data that describes a kind of accelerator, "<vendor>-<hardware>"
-// such as "qemu-edu": how to recognise it, which kernel modules it needs, which device nodes a container gets, how to
-// read its health and metrics, and how to test that it works. A PCI function that a definition recognises is an
-// [Accelerator] of that kind. Its ID is its PCI address, which survives reboots, driver reloads and restarts of
-// everything above it.
+// What is found on a bus or in a class is a [Device] of a [Subsystem]; on PCI it is a function. A [Definition] is data
+// that describes a kind of accelerator, "<vendor>-<hardware>" such as "qemu-edu": how to recognise it, which kernel
+// modules it needs, which device nodes a container gets, how to read its health and metrics, and how to test that it
+// works. A device that a definition recognises is an [Accelerator] of that kind. Its ID is its PCI address, or what
+// stands for it elsewhere, which survives reboots, driver reloads and restarts of everything above it.
 //
 // A [Setting] is something that can be set on a device, such as a power limit. What is configured is set by package
 // settings, and a [SettingHave] says how far the device has it.

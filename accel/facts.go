@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -8,9 +9,11 @@ import (
 // Facts are what is on the host, as package detect read it. Every field may be empty on an incomplete host; Problems
 // then says what could not be read.
 type Facts struct {
-	Kernel  Kernel          `json:"kernel"`
-	OS      OS              `json:"os"`
-	PCI     []PCIDevice     `json:"pci,omitempty"`
+	Kernel Kernel      `json:"kernel"`
+	OS     OS          `json:"os"`
+	PCI    []PCIDevice `json:"pci,omitempty"`
+	// Devices are those of the other [Subsystems] that somebody asked for, by address.
+	Devices []Device        `json:"devices,omitempty"`
 	Modules []LoadedModule  `json:"modules,omitempty"`
 	Runtime ContainerEngine `json:"runtime"`
 	Kubelet Kubelet         `json:"kubelet"`
@@ -106,10 +109,20 @@ type Cluster struct {
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// PCIDevice is one PCI function. Ids are lower-case hexadecimal without "0x", as in the PCI id database.
-type PCIDevice struct {
-	Address   string `json:"address"` // domain:bus:device.function
-	Class     string `json:"class"`   // six digits: class, subclass, programming interface
+// PCIDevice is a [Device] that is a PCI function.
+type PCIDevice = Device
+
+// Device is what a definition can recognise: a PCI function, or a device of another [Subsystem], which has fewer of
+// these fields. Ids are lower-case hexadecimal without "0x", as in the PCI id database.
+type Device struct {
+	// Subsystem is empty for a PCI function. Name is the kernel's name for any other device, which may change, and
+	// Names are those by which drivers find it, separated by spaces.
+	Subsystem string `json:"subsystem,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Names     string `json:"names,omitempty"`
+	// Address is domain:bus:device.function, or that of [Subsystem.Address].
+	Address   string `json:"address"`
+	Class     string `json:"class"` // six digits: class, subclass, programming interface; of USB: protocol
 	Vendor    string `json:"vendor"`
 	Device    string `json:"device"`
 	SubVendor string `json:"subVendor,omitempty"`
@@ -118,25 +131,37 @@ type PCIDevice struct {
 	// VendorName and DeviceName come from the PCI id database; empty if it is missing or was not consulted.
 	VendorName string `json:"vendorName,omitempty"`
 	DeviceName string `json:"deviceName,omitempty"`
-	NUMANode   int    `json:"numaNode"`             // -1 if the platform does not report one
-	IOMMUGroup int    `json:"iommuGroup"`           // -1 without an IOMMU
-	Driver     string `json:"driver,omitempty"`     // the bound driver
-	Override   string `json:"override,omitempty"`   // driver_override
-	ParentPort string `json:"parentPort,omitempty"` // address of the PCI bridge above; empty on the root bus
+	NUMANode   int    `json:"numaNode"`           // -1 if the platform does not report one
+	IOMMUGroup int    `json:"iommuGroup"`         // -1 without an IOMMU
+	Driver     string `json:"driver,omitempty"`   // the bound driver
+	Override   string `json:"override,omitempty"` // driver_override
+	// ParentPort is the address of the PCI bridge above; empty on the root bus. For a device of another subsystem it is
+	// the PCI function that it is on or below.
+	ParentPort string `json:"parentPort,omitempty"`
 	Link       Link   `json:"link"`
 	SRIOV      SRIOV  `json:"sriov"`
 	// Switched says that acceld gives the function out with another driver than its kind's; nil if not.
 	Switched *Switched `json:"switched,omitempty"`
 }
 
-// Function returns the PCI function at an address; zero if there is none.
-func (f *Facts) Function(address string) PCIDevice {
-	for i := range f.PCI { // by index: there may be thousands, and they are large
-		if f.PCI[i].Address == address {
-			return f.PCI[i]
+// All returns the PCI functions and the devices of other subsystems.
+func (f *Facts) All() []Device {
+	if len(f.Devices) == 0 {
+		return f.PCI
+	}
+	return append(slices.Clip(f.PCI), f.Devices...)
+}
+
+// Function returns the PCI function, or the device of another subsystem, at an address; zero if there is none.
+func (f *Facts) Function(address string) Device {
+	for _, all := range [][]Device{f.PCI, f.Devices} {
+		for i := range all { // by index: there may be thousands, and they are large
+			if all[i].Address == address {
+				return all[i]
+			}
 		}
 	}
-	return PCIDevice{}
+	return Device{}
 }
 
 // Link is a PCI Express link. Speeds are in GT/s; zero when the function has no link or it is down.

@@ -108,7 +108,7 @@ const HealthUnknown = "unknown"
 // Seen returns the health as far as it was seen: without its driver, a device that nothing complained about tells
 // nothing.
 func (a Accelerator) Seen() string {
-	if a.Health.State == Healthy && a.Bound == "" && a.Profile == "" {
+	if a.Health.State == Healthy && a.Bound == "" && a.Profile == "" && !SubsystemOf(a.ID).Class {
 		return HealthUnknown
 	}
 	return string(a.Health.State)

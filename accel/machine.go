@@ -70,15 +70,16 @@ type Have struct {
 	ServedDigest Answer[string] `json:"servedDigest,omitzero"`
 }
 
-// Accelerator is a PCI function that a definition recognises, or a partition of one.
+// Accelerator is a device that a definition recognises, or a partition of one.
 type Accelerator struct {
-	// ID is the PCI address, such as "0000:01:00.0"; for a partition see [PartitionID].
+	// ID is the PCI address, such as "0000:01:00.0", or that of [Subsystem.Address]; for a partition see [PartitionID].
 	ID string `json:"id"`
 	// Parent is the ID of a partition's device, and Profile is the kind of partition; both are empty for a device.
 	Parent   string `json:"parent,omitempty"`
 	Profile  string `json:"profile,omitempty"`
 	NUMANode int    `json:"numaNode"` // -1 if the platform does not report one
-	// Ports are the PCI bridges above the function, the topmost first; empty on a root bus.
+	// Ports are the PCI bridges above the function, the topmost first; empty on a root bus. For a device of another
+	// subsystem the last one is the PCI function that it is on or below.
 	Ports []string `json:"ports,omitempty"`
 	// Fabric is the same text on devices that have direct links to each other; empty if there are no such links, or
 	// the definition does not say how to find them.

@@ -1,48 +1,91 @@
 package accel
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 )
 
-// Rivalry is a PCI function that several kinds recognise although none of them adds to another.
+// Rivalry is a device that several kinds recognise, or have by what it is on, although none of them adds to another.
 type Rivalry struct {
 	Address string
-	// Owner is the kind that has the function.
+	// Owner is the kind that has the device.
 	Owner string
 	// Others are the kinds that recognise it too and do not get it, sorted.
 	Others []string
 }
 
-// Rivalries returns the functions for which kinds compete. The owner is the kind with the most exact row: one with a
-// device ID before one without, then one with a driver, then the longest class, then the first kind by name. A kind
-// that comes after the owner (see Definition.After) adds to it and competes with nobody. Nor does one that comes after
-// a kind that is not in force, because it does not get to work.
-func Rivalries(kinds map[string]*Definition, pci []PCIDevice) []Rivalry {
+// Rivalries returns the devices for which kinds compete. The owner is the kind with the most exact row: one with a
+// device ID before one without, then one with a name, then one with a driver, then the longest class, then the first
+// kind by name. Whoever has a PCI function also has what is on or below it, and whoever has a device of a bus has that
+// of a class below it: it is the same hardware. A kind that comes after the owner (see Definition.After) adds to it and
+// competes with nobody. Nor does one that comes after a kind that is not in force, because it does not get to work.
+func Rivalries(kinds map[string]*Definition, devices []Device) []Rivalry {
 	names := slices.Sorted(maps.Keys(kinds))
 	var out []Rivalry
-	for i := range pci { // by index: there may be thousands, and they are large
+	owners := map[string]string{} // of devices, by address
+	for _, i := range fromAbove(devices) {
+		d := devices[i]
 		var who []string
 		for _, kind := range names {
-			if kinds[kind].Recognises(pci[i]) && !waits(kinds, kind) {
+			if kinds[kind].Recognises(d) && !waits(kinds, kind) {
 				who = append(who, kind)
 			}
 		}
-		if len(who) < 2 {
+		owner := ""
+		for _, above := range d.above() {
+			owner = cmp.Or(owner, owners[above])
+		}
+		if owner == "" && len(who) > 0 {
+			owner = ownerOf(kinds, who, d)
+		}
+		if owner == "" {
 			continue
 		}
-		owner := ownerOf(kinds, who, pci[i])
+		owners[d.Address] = owner
 		others := slices.DeleteFunc(who, func(kind string) bool { return kind == owner || follows(kinds, kind, owner) })
 		if len(others) > 0 {
-			out = append(out, Rivalry{pci[i].Address, owner, others})
+			out = append(out, Rivalry{d.Address, owner, others})
 		}
 	}
 	return out
 }
 
-// ownerOf chooses among the kinds that recognise a function. A kind that comes after another of them cannot own it.
+// fromAbove returns the indexes of devices, those above others first: PCI functions, then devices of buses, then those
+// of classes. It sorts no devices, because there may be thousands, and they are large.
+func fromAbove(devices []Device) []int {
+	var floors [3][]int
+	for i := range devices {
+		floor := 0
+		if devices[i].Subsystem != "" {
+			floor = 1
+			if s, _ := SubsystemNamed(devices[i].Subsystem); s.Class {
+				floor = 2
+			}
+		}
+		floors[floor] = append(floors[floor], i)
+	}
+	return slices.Concat(floors[:]...)
+}
+
+// above returns the addresses of what a device may be on, the nearest first: the device of a bus whose place a class
+// has, and the PCI function.
+func (d *Device) above() (all []string) {
+	if d.Subsystem == "" {
+		return nil
+	}
+	place := strings.TrimPrefix(d.Address, d.Subsystem+":")
+	for _, s := range Subsystems() {
+		if s.Name != PCI && s.Name != d.Subsystem && !s.Class {
+			all = append(all, s.Name+":"+place)
+		}
+	}
+	return append(all, d.ParentPort)
+}
+
+// ownerOf chooses among the kinds that recognise a device. A kind that comes after another of them cannot own it.
 func ownerOf(kinds map[string]*Definition, who []string, d PCIDevice) string {
 	owner, best := who[0], -1
 	for _, kind := range who {
@@ -80,8 +123,8 @@ func follows(kinds map[string]*Definition, kind, other string) bool {
 	return false
 }
 
-// exactness says how much the most exact row that matches a function asks for.
-func (def *Definition) exactness(d PCIDevice) int {
+// exactness says how much the most exact row that matches a device asks for.
+func (def *Definition) exactness(d Device) int {
 	most, d := 0, d.Ordinary()
 	for _, m := range def.Match {
 		if !m.matches(d) {
@@ -91,15 +134,18 @@ func (def *Definition) exactness(d PCIDevice) int {
 		if m.Driver != "" {
 			n += 10
 		}
-		if m.Device != "" {
+		if m.Name != "" {
 			n += 20
+		}
+		if m.Device != "" {
+			n += 40
 		}
 		most = max(most, n)
 	}
 	return most
 }
 
-// Lost returns the addresses of the functions that a kind recognises and another kind has.
+// Lost returns the addresses of the devices that a kind recognises and another kind has.
 func Lost(kind string, rivalries []Rivalry) map[string]bool {
 	lost := map[string]bool{}
 	for _, r := range rivalries {

@@ -170,7 +170,7 @@ func (a Accelerator) PartName() string {
 	return strings.TrimPrefix(a.ID, PartitionID(a.Parent, a.Profile, ""))
 }
 
-// Address returns the PCI address of the device, or of the device that a partition belongs to.
+// Address returns the address of the device, or of the device that a partition belongs to.
 func (a Accelerator) Address() string { return cmp.Or(a.Parent, a.ID) }
 
 // Partitioned reports whether the device is currently divided.

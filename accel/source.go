@@ -312,7 +312,7 @@ func (s Source) Lacks(def *Definition, facts Facts) string {
 	if !ok {
 		return ""
 	}
-	for _, d := range facts.PCI {
+	for _, d := range facts.All() {
 		if def.Recognises(d) && (d.Device < first || d.Device > last) {
 			return fmt.Sprintf("the driver there supports the device ids %s, and %s has %s", s.Devices, d.Address, d.Device)
 		}

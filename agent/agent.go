@@ -159,7 +159,7 @@ func serve(ctx context.Context, o Options, s *Setup, sockets *systemd.Sockets, r
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	a := newAgent(ctx, end, o, s, sockets)
-	facts := detect.Detect(s.Host, detect.Options{})
+	facts := s.Detect(detect.Options{})
 	a.restart = restart
 	want, err := a.assemble(facts)
 	if err != nil {
@@ -212,7 +212,7 @@ func (a *Agent) assemble(facts accel.Facts) (want accel.Want, err error) {
 	}
 	a.reloader = &reloader{
 		Setup: a.Setup, options: a.o.SetupOptions, want: want,
-		machine: a.machine, configure: a.loop.Configure, watcher: a.watcher,
+		machine: a.machine, configure: a.loop.Configure, wanted: a.reader.Want, watcher: a.watcher,
 	}
 	a.tasks, err = a.list(node)
 	return want, err
@@ -257,6 +257,7 @@ func (a *Agent) organs(facts accel.Facts) {
 		Definitions: func() map[string]*accel.Definition { return a.machine().Want.Kinds },
 	})
 	a.reader = detect.NewTimeoutReader(a.Host, a.changed)
+	a.reader.Want(a.Kinds)
 	a.programs = probe.New(probe.Options{
 		Host: a.Host, Beside: OwnPrograms(), Dir: "/run/acceld/probe", Metrics: exporter.MetricNames(), Log: a.Log,
 		Changed: a.changed, Fault: a.health.Told, Users: a.users.podsOn,

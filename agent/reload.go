@@ -31,7 +31,9 @@ type reloader struct {
 	want      accel.Want
 	machine   func() accel.Machine
 	configure func(accel.Want)
-	watcher   *watcher
+	// wanted is told which kinds are in force, before the loop is.
+	wanted  func(map[string]*accel.Definition)
+	watcher *watcher
 	// own are changes in the directory of the configuration file; theirs are changes of definitions and requests.
 	own, theirs <-chan string
 	hangup      chan os.Signal
@@ -113,6 +115,7 @@ func (r *reloader) reread(ctx context.Context) {
 	}
 	if !reflect.DeepEqual(r.want.Kinds, s.Kinds) {
 		r.want.Kinds = s.Kinds
+		r.wanted(s.Kinds)
 		r.Log.Info("configuration taken over", "kinds", len(s.Kinds), "policies", governing(s.Policies))
 		r.watcher.refollow(ctx, s.Kinds, r.machine().Facts)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent/loop"
+	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
 )
 
@@ -66,6 +68,18 @@ func TestReload(t *testing.T) {
 	write(definition,
 		"kind: example-npu\nresource: example.com/npu\nmatch: [{vendor: f00d, device: '0001'}]\ndriver: {binds: npu, modules: [{name: npu}]}\n")
 	eventually("a definition", func(w accel.Want) bool { return w.Problem == nil && w.Kinds["example-npu"] != nil })
+	const device = "sys/devices/platform/QEMU0002:00"
+	write(filepath.Join(root, device, "uevent"), "MODALIAS=acpi:QEMU0002:\n")
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "sys/bus/platform/devices"), 0o755),
+		os.Symlink("../../../devices/platform/QEMU0002:00", filepath.Join(root, "sys/bus/platform/devices/QEMU0002:00")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	write(definition,
+		"kind: example-npu\nresource: example.com/npu\nmatch: [{subsystem: platform, name: QEMU0002}]\ndriver: {binds: npu, modules: [{name: npu}]}\n")
+	eventually("a kind elsewhere, and its devices", func(accel.Want) bool {
+		return len(a.loop.Machine().Facts.Devices) == 1
+	})
 	write(definition, "kind: example-npu\n")
 	eventually("a bad definition", func(w accel.Want) bool { return w.Problem != nil && w.Kinds["example-npu"] != nil })
 	if err := os.Remove(definition); err != nil {
@@ -92,10 +106,11 @@ func TestReload(t *testing.T) {
 func reloading(t *testing.T, o SetupOptions, s *Setup) *Agent {
 	t.Helper()
 	a := bare(t, o, s)
+	a.reader = detect.NewTimeoutReader(a.Host, func() {})
 	a.loop = loop.New(loop.Options{
 		Want: a.Want(), Log: s.Log, SampleEvery: time.Minute, Resync: time.Minute,
 		Probes: loop.Probes{
-			Facts:        func() accel.Facts { return accel.Facts{} },
+			Facts:        func() accel.Facts { return accel.Facts{Devices: a.reader.Detect().Devices} },
 			Read:         func(*accel.Definition, map[string]bool) {},
 			Accelerators: func(*accel.Definition, map[string]bool) []accel.Accelerator { return nil },
 			Enrich:       func(*accel.Definition, []accel.Accelerator) []accel.Accelerator { return nil },
@@ -118,7 +133,7 @@ func follow(t *testing.T, a *Agent) {
 	t.Helper()
 	a.reloader = &reloader{
 		Setup: a.Setup, options: a.o.SetupOptions, want: accel.Want{Kinds: a.Kinds, PoliciesUnknown: a.PoliciesUnknown},
-		machine: a.machine, configure: a.loop.Configure, watcher: a.watcher,
+		machine: a.machine, configure: a.loop.Configure, wanted: a.reader.Want, watcher: a.watcher,
 	}
 	if err := a.reloader.watch(a.ctx); err != nil {
 		t.Fatal(err)

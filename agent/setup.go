@@ -289,12 +289,19 @@ func (s *Setup) Want() accel.Want {
 	}
 }
 
+// Detect reads the host, with the devices of the kinds in force wherever they are.
+func (s *Setup) Detect(o detect.Options) accel.Facts {
+	o.Subsystems = append(o.Subsystems, detect.SubsystemsOf(s.Kinds)...)
+	return detect.Detect(s.Host, o)
+}
+
 // Accelerators returns the devices that a kind has; see [accel.Rivalries]. A device without a health state counts as
 // healthy.
 func (s *Setup) Accelerators(def *accel.Definition, facts accel.Facts) []accel.Accelerator {
-	lost := accel.Lost(def.Kind, accel.Rivalries(s.Kinds, facts.PCI))
-	pci := slices.DeleteFunc(slices.Clone(facts.PCI), func(d accel.PCIDevice) bool { return lost[d.Address] })
-	accs := detect.Accelerators(s.Host, def, pci)
+	all := facts.All()
+	lost := accel.Lost(def.Kind, accel.Rivalries(s.Kinds, all))
+	all = slices.DeleteFunc(slices.Clone(all), func(d accel.Device) bool { return lost[d.Address] })
+	accs := detect.Accelerators(s.Host, def, all)
 	for i := range accs {
 		if accs[i].Health.State == "" {
 			accs[i].Health.State = accel.Healthy

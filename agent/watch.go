@@ -167,9 +167,9 @@ func routine(name string) bool {
 	return private || ledger.Passing(name) || dra.ClaimSpec(name)
 }
 
-// concerns reports whether an event can be about an accelerator: the PCI bus, a module, or anything below a PCI
-// function, such as the device nodes of a driver.
+// concerns reports whether an event can be about an accelerator: one of the subsystems that have some, a module, or
+// anything below a PCI function, such as the device nodes of a driver.
 func concerns(e host.Uevent) bool {
-	return e.Action == host.UeventOverflow || e.Subsystem == "pci" || e.Subsystem == "module" ||
-		strings.HasPrefix(e.DevPath, "/devices/pci")
+	return e.Action == host.UeventOverflow || e.Subsystem == "module" || strings.HasPrefix(e.DevPath, "/devices/pci") ||
+		slices.Contains(accel.SubsystemNames(), e.Subsystem)
 }

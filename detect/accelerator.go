@@ -10,12 +10,17 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Accelerators returns the functions of pci that def recognises, ordered by ID. Nodes are empty unless the function is
-// bound to its driver. Health.State is empty if it is unknown. Health.Since is always zero: the caller
+// Accelerators returns those of devices that def recognises, ordered by ID. Nodes are empty unless the device is bound
+// to its driver. Health.State is empty if it is unknown. Health.Since is always zero: the caller
 // knows when the health changed. Metrics are left to [Collect].
-func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+func Accelerators(h *host.Host, def *accel.Definition, devices []accel.Device) []accel.Accelerator {
+	return accelerators(h, def, devices, devices)
+}
+
+// accelerators is [Accelerators] for some devices of all.
+func accelerators(h *host.Host, def *accel.Definition, devices, all []accel.Device) []accel.Accelerator {
 	var list []accel.Accelerator
-	for _, d := range pci {
+	for _, d := range devices {
 		if !def.Recognises(d) {
 			continue
 		}
@@ -25,10 +30,10 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 		case a.Switched != nil:
 			a.Nodes = switchedNodes(h, a)
 			a.WithholdSwitched()
-		case a.Bound != "" && (def.Driver.Binds == "" || a.Bound == def.Driver.Binds):
+		case def.Serves(a.Bound):
 			a.Nodes = nodes(h.Devices().Of(def), def.Nodes, a.ID)
 		}
-		a.Ports, _ = accel.PortsAbove(a.ID, pci) // as far up as known
+		a.Ports, _ = accel.PortsAbove(a.ID, all) // as far up as known
 		from := h.Devices().Of(def).Attributes(a.ID)
 		a.Serial, a.UUID, a.Model, a.Fabric = word(from, def.Serial), word(from, def.UUID), word(from, def.Model),
 			word(from, def.Fabric)

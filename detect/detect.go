@@ -2,6 +2,7 @@ package detect
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/guard"
@@ -19,17 +20,28 @@ type Options struct {
 	// Around includes the host's hardware inventory and its network functions. That takes thousands of files and
 	// answers from firmware.
 	Around bool
+	// Subsystems are those besides PCI whose devices are listed.
+	Subsystems []string
+}
+
+// SubsystemsOf returns the subsystems in which devices of some kinds are found.
+func SubsystemsOf(kinds map[string]*accel.Definition) (names []string) {
+	for _, def := range kinds {
+		names = append(names, def.Subsystem().Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // Detect reads everything about h. It never fails: what cannot be read is left empty and named in Facts.Problems.
-func Detect(h *host.Host, o Options) accel.Facts { return detect(h, o, nil) }
+func Detect(h *host.Host, o Options) accel.Facts { return detect(h, o, accel.Facts{}) }
 
-// detect is Detect with the PCI functions of the last detection, which stand for those that cannot be read now.
-func detect(h *host.Host, o Options, last []accel.PCIDevice) accel.Facts {
+// detect is Detect with the last detection, whose devices stand for those that cannot be read now.
+func detect(h *host.Host, o Options, last accel.Facts) accel.Facts {
 	var f accel.Facts
 	var pci, modules, rest []string
 	var wg guard.Group
-	wg.Go(func() { f.PCI, pci = functions(h, last) })
+	wg.Go(func() { f.PCI, pci = functions(h, last.PCI) })
 	wg.Go(func() { f.Modules, modules = Modules(h) })
 	f.Kernel, rest = Kernel(h)
 	osFacts, problems := OS(h)
@@ -39,6 +51,8 @@ func detect(h *host.Host, o Options, last []accel.PCIDevice) accel.Facts {
 	f.Cluster.Unknown = f.Kubelet.Present // only the API server knows more
 	f.Notes, rest = daemons.notes, append(rest, daemons.problems...)
 	wg.Wait()
+	f.Devices, problems = others(h, o.Subsystems, f.PCI, last.Devices)
+	rest = append(rest, problems...)
 	if o.Names {
 		rest = append(rest, Names(h, f.PCI)...)
 	}

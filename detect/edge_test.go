@@ -31,7 +31,7 @@ func TestUnreadFunction(t *testing.T) {
 		last = append(last, accel.PCIDevice{Address: address, Vendor: "f00d"})
 	}
 	r := NewTimeoutReader(h, nil)
-	r.pci = last
+	r.facts.PCI = last
 	for range 2 {
 		if f := r.Detect(); len(f.PCI) != 1 || f.PCI[0] != last[0] {
 			t.Errorf("%+v", f.PCI)

@@ -12,13 +12,14 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// health reads the health of a function. If an attribute cannot be read, health returns an error (unknown: the caller
+// health reads the health of a device. If an attribute cannot be read, health returns an error (unknown: the caller
 // keeps the last answer), unless another attribute shows that the device is unhealthy. A value other than the healthy
 // one means what the definition says. If the definition says nothing about it, the device is unhealthy, with the value
-// as message. A function that is no longer on the bus is gone. Since is zero.
+// as message. A device that is no longer on the bus is gone. Since is zero.
 func health(h *host.Host, from attributes, def *accel.Definition, id string) (accel.Health, error) {
-	if _, err := h.Stat(path.Join(pciDevices, id)); errors.Is(err, fs.ErrNotExist) && h.Exists(pciDevices) {
-		return accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: id + " is not on the PCI bus"}, nil
+	dir, s := h.Devices().Dir(id), accel.SubsystemOf(id)
+	if _, err := h.Stat(dir); errors.Is(err, fs.ErrNotExist) && h.Exists(s.Dir) {
+		return accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: id + " is not " + s.On()}, nil
 	}
 	if unreachable(h, from, id) {
 		return accel.Health{
@@ -36,6 +37,9 @@ func health(h *host.Host, from attributes, def *accel.Definition, id string) (ac
 func unreachable(h *host.Host, from attributes, id string) bool {
 	if suspended(from) {
 		return false
+	}
+	if !accel.OnPCI(id) {
+		return false // what is on the bus of another subsystem is told by its driver
 	}
 	f, err := h.Open(path.Join(pciDevices, id, "config"))
 	if err != nil {

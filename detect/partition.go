@@ -35,7 +35,7 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []acce
 			return nil
 		}
 	}
-	dir, pattern := path.Join(pciDevices, a.ID), accel.DeviceText(d.Find, a.ID, number)
+	dir, pattern := h.Devices().Dir(a.ID), accel.DeviceText(d.Find, a.ID, number)
 	if path.IsAbs(pattern) {
 		dir, pattern = "/", pattern[1:]
 	}

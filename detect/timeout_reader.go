@@ -26,44 +26,61 @@ type TimeoutReader struct {
 	read     func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
 	answered func()
 
-	mu      sync.Mutex
-	pci     []accel.PCIDevice    // as last detected
-	reading map[string]time.Time // since when, by device
-	given   map[string]bool      // reads that were given up
-	last    map[string]accel.Accelerator
+	mu         sync.Mutex
+	subsystems []string             // besides PCI
+	facts      accel.Facts          // as last detected
+	reading    map[string]time.Time // since when, by device
+	given      map[string]bool      // reads that were given up
+	last       map[string]accel.Accelerator
 }
 
 // NewTimeoutReader returns a TimeoutReader around [Accelerators]. It calls answered when a read ends after it was
 // given up.
 func NewTimeoutReader(h *host.Host, answered func()) *TimeoutReader {
-	r := newTimeoutReader(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
-		return Accelerators(h, def, pci)
-	}, answered)
+	r := newTimeoutReader(nil, answered)
 	r.host = h
+	r.read = func(def *accel.Definition, devices []accel.Device) []accel.Accelerator {
+		return accelerators(h, def, devices, r.all())
+	}
 	return r
 }
 
-// Detect is [Detect] with what was there the last time for PCI functions that cannot be read now. The methods below
-// are about the functions that it found.
-func (r *TimeoutReader) Detect() accel.Facts {
-	r.mu.Lock()
-	last := r.pci
-	r.mu.Unlock()
-	f := detect(r.host, Options{}, last)
+// Want sets the subsystems, besides PCI, whose devices the next Detect lists: those of the kinds in force.
+func (r *TimeoutReader) Want(kinds map[string]*accel.Definition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pci = f.PCI
+	r.subsystems = SubsystemsOf(kinds)
+}
+
+// Detect is [Detect] with what was there the last time for devices that cannot be read now. The methods below are about
+// the devices that it found.
+func (r *TimeoutReader) Detect() accel.Facts {
+	r.mu.Lock()
+	last, o := r.facts, Options{Subsystems: r.subsystems}
+	r.mu.Unlock()
+	f := detect(r.host, o, last)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.facts = accel.Facts{PCI: f.PCI, Devices: f.Devices}
 	return f
 }
 
-// of returns the functions that a kind recognises and that are not lost to another kind.
-func (r *TimeoutReader) of(def *accel.Definition, lost map[string]bool) []accel.PCIDevice {
+// all returns the devices that were last detected.
+func (r *TimeoutReader) all() []accel.Device {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []accel.PCIDevice
-	for i := range r.pci {
-		if d := &r.pci[i]; !lost[d.Address] && def.Recognises(*d) {
-			out = append(out, *d)
+	return r.facts.All()
+}
+
+// of returns the devices that a kind recognises and that are not lost to another kind.
+func (r *TimeoutReader) of(def *accel.Definition, lost map[string]bool) (out []accel.Device) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, all := range [][]accel.Device{r.facts.PCI, r.facts.Devices} {
+		for i := range all {
+			if d := &all[i]; !lost[d.Address] && def.Recognises(*d) {
+				out = append(out, *d)
+			}
 		}
 	}
 	return out

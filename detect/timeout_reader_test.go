@@ -22,7 +22,7 @@ func TestHangingDeviceHasNoEffectOnTheOthers(t *testing.T) {
 			}
 			return []accel.Accelerator{{ID: pci[0].Address, Health: accel.Health{State: accel.Healthy}}}
 		}, func() { answered++ })
-		p.pci = []accel.PCIDevice{
+		p.facts.PCI = []accel.PCIDevice{
 			device("0000:01:00.0"), device("0000:02:00.0"),
 			{Address: "0000:03:00.0", Vendor: "beef"},
 			device("0000:04:00.0"),
@@ -58,7 +58,7 @@ func TestSlowReadIsNoHang(t *testing.T) {
 			time.Sleep(time.Duration(slow.Load()))
 			return []accel.Accelerator{{ID: pci[0].Address, Health: accel.Health{State: accel.Healthy}}}
 		}, func() {})
-		p.pci = []accel.PCIDevice{device("0000:01:00.0")}
+		p.facts.PCI = []accel.PCIDevice{device("0000:01:00.0")}
 		state := func() accel.HealthState {
 			p.Read(def, nil)
 			return p.Accelerators(def, nil)[0].Health.State
@@ -100,7 +100,7 @@ func TestPanicInARead(t *testing.T) {
 			}
 			return []accel.Accelerator{{ID: pci[0].Address, Health: accel.Health{State: accel.Healthy}}}
 		}, func() {})
-		p.pci = []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}
+		p.facts.PCI = []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}
 		for _, ill = range []bool{false, true, false} {
 			began := time.Now()
 			err := guard.Try(func() error { p.Read(def, nil); return nil })

@@ -108,7 +108,7 @@ func TestPartitionSlices(t *testing.T) {
 func TestPartitionAttributes(t *testing.T) {
 	v := view(accel.Units([]accel.Accelerator{divide(edu(1), "half", "p0")})...)
 	v.Definition = halves(false)
-	v.PCI = []accel.PCIDevice{{Address: "0000:01:00.0", Vendor: "1234", Device: "11e8"}}
+	v.Devices = []accel.PCIDevice{{Address: "0000:01:00.0", Vendor: "1234", Device: "11e8"}}
 	d := Slices(v)[0].Spec.Devices[1]
 	for name, want := range map[string]string{
 		"profile": "half", "parent": "0000-01-00-0", "vendorID": "1234", pciBusID: "0000:01:00.0",

@@ -35,8 +35,8 @@ type View struct {
 	Node         string
 	Definition   *accel.Definition
 	Accelerators []accel.Accelerator
-	// PCI are the functions of the host, bridges included.
-	PCI []accel.PCIDevice
+	// Devices are those of the host: PCI functions, bridges included, and what the kinds have elsewhere.
+	Devices []accel.Device
 	// Network are the network functions of the host, and Nodes its NUMA nodes.
 	Network []accel.NetworkFunction
 	Nodes   []accel.NUMANode
@@ -94,8 +94,8 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 	text("uuid", a.UUID)
 	text("profile", a.Profile)
 	text("parent", DeviceName(a.Parent))
-	text(pciBusID, a.Address())
-	text(pcieRoot, accel.PCIRoot(a.Address(), v.PCI))
+	text(pciBusID, v.function(a))
+	text(pcieRoot, accel.PCIRoot(v.function(a), v.Devices))
 	if version, ok := semantic(v.DriverVersion); ok {
 		out["driverVersion"] = Attribute{Version: &version}
 	} else {
@@ -111,11 +111,11 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 	case a.NUMANode >= 0:
 		number(numaNode, int64(a.NUMANode))
 	}
-	for _, d := range v.PCI {
+	for _, d := range v.Devices {
 		if d.Address != a.Address() {
 			continue
 		}
-		text("product", cmp.Or(a.Model, d.DeviceName, v.Definition.Title, d.Vendor+":"+d.Device))
+		text("product", cmp.Or(a.Model, d.DeviceName, v.Definition.Title, strings.Trim(d.Vendor+":"+d.Device, ":")))
 		text("vendorID", d.Vendor)
 		text("deviceID", d.Device)
 		// The link's maximum, not its current speed: an idle link trains down, and a slice that followed it would
@@ -126,6 +126,15 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 		}
 	}
 	return out
+}
+
+// function returns the address of the PCI function that a device is, or is on or below; empty if there is none.
+func (v View) function(a accel.Accelerator) string {
+	if accel.OnPCI(a.Address()) {
+		return a.Address()
+	}
+	facts := accel.Facts{Devices: v.Devices}
+	return facts.Function(a.Address()).ParentPort
 }
 
 // semantic turns a driver's version into a semantic version (semver.org, 2.0.0). Vendors write leading zeros, as in

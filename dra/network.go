@@ -20,7 +20,7 @@ type named struct {
 // beside renders the nearest network function with an RDMA device: what does not change while a host runs. States of
 // links are left to metrics. While the kernel has not answered, what was published stays. The most useful come first.
 func (v View) beside(a accel.Accelerator) (out []named) {
-	f, way := accel.NearestRDMA(a, v.PCI, v.Network)
+	f, way := accel.NearestRDMA(a, v.Devices, v.Network)
 	if way == "" {
 		return nil
 	}

@@ -30,7 +30,7 @@ func nearby(f func(*accel.NetworkFunction)) View {
 	}
 	return View{
 		Node: node, Definition: &accel.Definition{Kind: "qemu-edu"}, Accelerators: []accel.Accelerator{a},
-		PCI: []accel.PCIDevice{
+		Devices: []accel.PCIDevice{
 			{Address: "0000:00:01.0"},
 			{Address: "0000:01:00.0", ParentPort: "0000:00:01.0"},
 			{Address: "0000:02:00.0", ParentPort: "0000:00:01.0"},
@@ -99,7 +99,7 @@ func TestRoomForAttributes(t *testing.T) {
 	a := v.Accelerators[0]
 	a.Serial, a.UUID, a.Model = "s", "u", "m"
 	v.DriverVersion = "1.0.0"
-	v.PCI[1].Vendor, v.PCI[1].Device, v.PCI[1].Link = "1234", "11e8", accel.Link{MaxSpeedGTs: 16, MaxWidth: 16}
+	v.Devices[1].Vendor, v.Devices[1].Device, v.Devices[1].Link = "1234", "11e8", accel.Link{MaxSpeedGTs: 16, MaxWidth: 16}
 	d := v.device(a)
 	n := len(d.Attributes) + len(d.Capacity)
 	if n != resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice || *d.Attributes["serial"].String != "s" ||

@@ -24,7 +24,7 @@ func TestObjects(t *testing.T) {
 	a.NUMANode, a.Serial = 1, "S-1"
 	v := View{
 		Node: node, Definition: def, DriverVersion: "580.65.06",
-		Accelerators: []accel.Accelerator{a, edu(2)}, PCI: []accel.PCIDevice{
+		Accelerators: []accel.Accelerator{a, edu(2)}, Devices: []accel.PCIDevice{
 			{Address: "0000:00:01.0"}, {
 				Address: "0000:01:00.0", ParentPort: "0000:00:01.0", Vendor: "1234",
 				Device: "11e8", DeviceName: "Edu", Link: accel.Link{MaxSpeedGTs: 2.5, MaxWidth: 4},

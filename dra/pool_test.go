@@ -21,7 +21,7 @@ func number(n int64) Attribute { return Attribute{Int: &n} }
 func TestDevice(t *testing.T) {
 	v := view()
 	v.DriverVersion = "580.65.06"
-	v.PCI = []accel.PCIDevice{
+	v.Devices = []accel.PCIDevice{
 		{Address: "0000:40:01.0"},
 		{Address: "0000:41:00.0", ParentPort: "0000:40:01.0"},
 		{
@@ -47,8 +47,8 @@ func TestDevice(t *testing.T) {
 	}
 	// Unknown values are left out: a NUMA node of -1, and a root above a bridge that is not known.
 	a.NUMANode, a.Serial = -1, ""
-	v.PCI, v.DriverVersion = v.PCI[1:], "nightly"
-	v.PCI[1].Link = accel.Link{}
+	v.Devices, v.DriverVersion = v.Devices[1:], "nightly"
+	v.Devices[1].Link = accel.Link{}
 	got := v.device(a).Attributes
 	for _, name := range []string{numaNode, pcieRoot, "serial", "linkSpeedMTs", "linkWidth"} {
 		if _, there := got[name]; there {

@@ -198,7 +198,7 @@ func (b *publisher) wanted(there map[string]*Slice) []Slice {
 func (p *Plugin) view() View {
 	m, v := p.cfg.Machine(), p.list.load()
 	return View{
-		Node: p.cfg.Node, Definition: v.def, Accelerators: v.list(), PCI: m.Facts.PCI,
+		Node: p.cfg.Node, Definition: v.def, Accelerators: v.list(), Devices: m.Facts.All(),
 		Network: m.Facts.Network, Nodes: m.Facts.Inventory.Nodes,
 		DriverVersion: m.Have[v.def.Kind].Driver.Version,
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 )
@@ -176,7 +175,7 @@ func (d Divisions) divide(ctx context.Context, id string, divider Divider, value
 // see reads what the machine shows about a device.
 func (d Divisions) see(ctx context.Context, id string, divider Divider) (s divideSight) {
 	s.Journal, s.Unknown = d.h.Devices().DividedOf(id)
-	s.Present = d.h.Exists(devices.Dir(id))
+	s.Present = d.h.Exists(d.h.Devices().Dir(id))
 	if !s.Present {
 		return s
 	}
@@ -220,7 +219,7 @@ func (d Divisions) attribute(id, file string) Divider {
 	if file == "" {
 		return nil
 	}
-	return attributeDivider{d, path.Join(devices.Dir(id), file)}
+	return attributeDivider{d, path.Join(d.h.Devices().Dir(id), file)}
 }
 
 // attributeDivider divides a device by an attribute.
@@ -249,7 +248,7 @@ func (d Divisions) purge(ctx context.Context, o PurgeOptions) (out []ledger.Outc
 
 // purgeOne makes one device whole.
 func (d Divisions) purgeOne(ctx context.Context, id string, j accel.Divided, o PurgeOptions) ledger.Outcome {
-	result := ledger.Outcome{Path: devices.Dir(id), Action: ledger.Restored, Detail: "it is whole again"}
+	result := ledger.Outcome{Path: d.h.Devices().Dir(id), Action: ledger.Restored, Detail: "it is whole again"}
 	divider := d.attribute(id, j.File)
 	switch _, problem := whole(id, d.see(ctx, id, divider)); {
 	case o.KeepDrivers:

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver/devices"
 )
 
 // functionForm is that of a PCI address.
@@ -23,7 +22,7 @@ func NewFunctions(d *Driver) Functions { return Functions{d} }
 
 // Of returns the addresses of the virtual functions that a device has now, in order.
 func (f Functions) Of(device string) (all []string) {
-	for _, link := range f.h.Glob(devices.Dir(device), "virtfn*") {
+	for _, link := range f.h.Glob(f.h.Devices().Dir(device), "virtfn*") {
 		if to, err := f.h.Readlink(link); err == nil && functionForm.MatchString(path.Base(to)) {
 			all = append(all, path.Base(to))
 		}

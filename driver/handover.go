@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver/devices"
 )
 
 // scrubTime is how long a device may take to be scrubbed.
@@ -76,7 +75,7 @@ func (d Cleaner) Clean(ctx context.Context, def *accel.Definition, facts accel.F
 		return d.Reset(ctx, facts, []ResetTarget{{Def: def, Device: a}}, ready) // it proves the device
 	case accel.ScrubAttribute:
 		err = d.operations.Within(ctx, scrubTime, "scrub "+a.ID, func() error {
-			return d.h.WriteAttribute(path.Join(devices.Dir(a.ID), h.File), cmp.Or(h.Write, "1"))
+			return d.h.WriteAttribute(path.Join(d.h.Devices().Dir(a.ID), h.File), cmp.Or(h.Write, "1"))
 		})
 	case accel.ScrubProgram:
 		limited, cancel := context.WithTimeout(ctx, scrubTime)

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/steps"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
@@ -110,7 +109,7 @@ func TestClean(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, d, def := resettable(t)
-			m.Write(devices.Dir(ko.Device)+"/scrub", "")
+			m.Write(m.Host.Devices().Dir(ko.Device)+"/scrub", "")
 			def.Handover = &c.handover
 			if c.handover.Scrub == accel.ScrubProgram {
 				live, err := host.New("/") // the fake machine has no programs
@@ -131,7 +130,7 @@ func TestClean(t *testing.T) {
 				t.Fatalf("%v, want %s with %q", problem, c.reason, c.said)
 			}
 			if c.handover.File == "scrub" {
-				if text, err := m.Host.ReadAttribute(devices.Dir(ko.Device) + "/scrub"); err != nil || text != "1" {
+				if text, err := m.Host.ReadAttribute(m.Host.Devices().Dir(ko.Device) + "/scrub"); err != nil || text != "1" {
 					t.Errorf("the attribute has %q, %v", text, err)
 				}
 			}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/host/ledger"
 )
 
@@ -96,7 +95,7 @@ func overrides(kinds map[string]*accel.Definition, pci []accel.PCIDevice, n ledg
 
 // bound returns the driver of a device; empty if it has none.
 func (t takeover) bound(id string) string {
-	link, err := t.h.Readlink(path.Join(devices.Dir(id), "driver"))
+	link, err := t.h.Readlink(t.h.Devices().Place(id).Driver)
 	if err != nil {
 		return ""
 	}

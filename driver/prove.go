@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/proof"
 	"github.com/acceld/acceld/guard"
 )
@@ -153,7 +152,7 @@ func (t selfTest) devicesOf(def *accel.Definition, accs []accel.Accelerator) [][
 
 // askAttribute runs a self-test of a device that an attribute carries out.
 func (t selfTest) askAttribute(ctx context.Context, c *accel.Check, id string) *accel.Problem {
-	name := path.Join(devices.Dir(id), c.File)
+	name := path.Join(t.h.Devices().Dir(id), c.File)
 	got := make(chan string, 1)
 	err := t.operations.Do(ctx, "check "+id, func() error {
 		if c.Write != "" {

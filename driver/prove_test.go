@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/proof"
 
 	"github.com/acceld/acceld/accel"
@@ -54,8 +53,8 @@ func TestProveEach(t *testing.T) {
 	m.AddDevice("0000:02:00.0")
 	def := ko.Definition()
 	def.Check.Write = ""
-	m.Write(devices.Dir(ko.Device)+"/factorial", "3628800\n")
-	m.Write(devices.Dir("0000:02:00.0")+"/factorial", "0\n")
+	m.Write(m.Host.Devices().Dir(ko.Device)+"/factorial", "3628800\n")
+	m.Write(m.Host.Devices().Dir("0000:02:00.0")+"/factorial", "0\n")
 	if _, problem := m.driver(Options{}).Prove(t.Context(), def, m.accs()); problem == nil ||
 		problem.Reason != accel.CheckFailed || !strings.Contains(problem.Message, "0000:02:00.0") {
 		t.Error(problem)

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/host/ledger"
 )
@@ -211,7 +210,7 @@ func (t takeover) giveBackAll(ctx context.Context, o PurgeOptions) ([]ledger.Out
 	}
 	var out []ledger.Outcome
 	for _, n := range slices.Backward(notes) {
-		result := ledger.Outcome{Path: devices.Dir(n.Name), Action: ledger.Restored, Detail: t.returned(n)}
+		result := ledger.Outcome{Path: t.h.Devices().Dir(n.Name), Action: ledger.Restored, Detail: t.returned(n)}
 		if o.KeepDrivers {
 			result.Action, result.Detail = ledger.Kept, "the device stays with its driver"
 		} else if other := t.reboundTo(n.Name, overrides); other != "" {
@@ -234,7 +233,7 @@ func (t takeover) giveBackAll(ctx context.Context, o PurgeOptions) ([]ledger.Out
 // returned says where a device that was taken over is after it was returned.
 func (t takeover) returned(n ledger.Note) string {
 	switch {
-	case !t.h.Exists(devices.Dir(n.Name)):
+	case !t.h.Exists(t.h.Devices().Dir(n.Name)):
 		return "the device is no longer on the bus"
 	case n.Text == "":
 		return "without a driver again"
@@ -244,7 +243,7 @@ func (t takeover) returned(n ledger.Note) string {
 
 // giveBackDevice returns a device to the driver that it had.
 func (t takeover) giveBackDevice(ctx context.Context, n ledger.Note, dry bool) *accel.Problem {
-	dir := devices.Dir(n.Name)
+	dir := t.h.Devices().Dir(n.Name)
 	bound := t.bound(n.Name)
 	if !t.h.Exists(dir) || bound == n.Text {
 		return nil // the device is gone, or somebody else has already returned it

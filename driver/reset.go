@@ -91,10 +91,10 @@ func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devi
 		return cannot("waits for the upgrade of its driver to go on, or back")
 	}
 	if def.Reset != accel.ResetRebind {
-		if !d.h.Exists(path.Join(devices.Dir(id), "reset")) {
+		if !d.h.Exists(path.Join(d.h.Devices().Dir(id), "reset")) {
 			return cannot("has no attribute \"reset\": the kernel knows no way to reset its function")
 		}
-		text, err := d.h.ReadAttribute(path.Join(devices.Dir(id), "reset_method"))
+		text, err := d.h.ReadAttribute(path.Join(d.h.Devices().Dir(id), "reset_method"))
 		if p.Methods = strings.Fields(text); err != nil {
 			p.Methods = []string{"unknown"} // before Linux 5.15
 		}
@@ -123,10 +123,13 @@ func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devi
 	return nil
 }
 
-// driverDir is the directory of the PCI driver of a kind while it is loaded.
+// driverDir is the directory of the driver of a kind while it is loaded.
 func driverDir(def *accel.Definition) string {
-	return path.Join("/sys/bus/pci/drivers", def.Driver.Binds)
+	return path.Join(path.Dir(def.Subsystem().Dir), "drivers", def.Driver.Binds)
 }
+
+// name is the kernel's name of a device.
+func (r *resetting) name(p ResetPlan) string { return r.h.Devices().Place(p.Device.ID).Name }
 
 // hit returns the other functions that one of the methods may reset along with the function id: those below the same
 // port, with everything below them, or, on a root bus, those in the same slot. The kernel offers most of these
@@ -254,12 +257,12 @@ func (r *resetting) run(ctx context.Context) *accel.Problem {
 	}
 	for _, p := range r.plans {
 		if problem == nil && p.Bound != "" {
-			problem = r.tell(ctx, "unbind", p.Device.ID, path.Join(driverDir(p.Def), "unbind"), p.Device.ID)
+			problem = r.tell(ctx, "unbind", p.Device.ID, path.Join(driverDir(p.Def), "unbind"), r.name(p))
 		}
 	}
 	for _, p := range r.plans {
 		if problem == nil && len(p.Methods) > 0 {
-			problem = r.tell(ctx, "reset", p.Device.ID, path.Join(devices.Dir(p.Device.ID), "reset"), "1")
+			problem = r.tell(ctx, "reset", p.Device.ID, path.Join(r.h.Devices().Dir(p.Device.ID), "reset"), "1")
 		}
 	}
 	for _, p := range r.plans {
@@ -290,7 +293,7 @@ func (r *resetting) bind(ctx context.Context, p ResetPlan) *accel.Problem {
 	accs := []accel.Accelerator{p.Device}
 	var refused *accel.Problem
 	if seen := r.devices.Observe(p.Def, accs); len(seen) > 0 && seen[0].Bound == "" {
-		refused = r.tell(ctx, "bind", p.Device.ID, path.Join(driverDir(p.Def), "bind"), p.Device.ID)
+		refused = r.tell(ctx, "bind", p.Device.ID, path.Join(driverDir(p.Def), "bind"), r.name(p))
 	}
 	there := func() *accel.Problem {
 		seen := r.devices.Observe(p.Def, accs)

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/test/ko"
 )
@@ -26,9 +25,9 @@ func resettable(t *testing.T) (*testMachine, *Driver, *accel.Definition) {
 	m := newMachine(t)
 	m.AddDevice(otherDevice)
 	for _, id := range m.Devices {
-		m.Write(devices.Dir(id)+"/reset", "")
-		m.Write(devices.Dir(id)+"/reset_method", "bus\n")
-		m.Write(devices.Dir(id)+"/factorial", "3628800\n")
+		m.Write(m.Host.Devices().Dir(id)+"/reset", "")
+		m.Write(m.Host.Devices().Dir(id)+"/reset_method", "bus\n")
+		m.Write(m.Host.Devices().Dir(id)+"/factorial", "3628800\n")
 	}
 	m.Install("updates/edu.ko", ko.Edu())
 	d := m.driver(Options{})
@@ -106,7 +105,7 @@ func TestReset(t *testing.T) {
 // TestResetRefused: each obstacle has its own message, and nothing is touched.
 func TestResetRefused(t *testing.T) {
 	attribute := func(file, text string) func(*testMachine, *accel.Definition) {
-		return func(m *testMachine, _ *accel.Definition) { m.Write(devices.Dir(ko.Device)+"/"+file, text) }
+		return func(m *testMachine, _ *accel.Definition) { m.Write(m.Host.Devices().Dir(ko.Device)+"/"+file, text) }
 	}
 	for _, c := range []struct {
 		name    string
@@ -121,12 +120,12 @@ func TestResetRefused(t *testing.T) {
 			m.open(42, "python3", "/dev/edu0")
 		}, reason: accel.InUse, says: `device "0000:01:00.0" is in use by python3 (pid 42)`},
 		{name: "in use by what its driver does not know", prepare: func(m *testMachine, _ *accel.Definition) {
-			m.Write(devices.Dir(ko.Device)+"/drm/card0/dev", "226:0\n")
-			m.Write(devices.Dir(ko.Device)+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
+			m.Write(m.Host.Devices().Dir(ko.Device)+"/drm/card0/dev", "226:0\n")
+			m.Write(m.Host.Devices().Dir(ko.Device)+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
 			m.open(43, "Xorg", "/dev/dri/card0")
 		}, reason: accel.InUse, says: "Xorg (pid 43)"},
 		{name: "no way", prepare: func(m *testMachine, _ *accel.Definition) {
-			m.remove(devices.Dir(ko.Device) + "/reset")
+			m.remove(m.Host.Devices().Dir(ko.Device) + "/reset")
 		}, reason: accel.CannotReset, says: `no attribute "reset"`},
 		{
 			name: "ways switched off", prepare: attribute("reset_method", "\n"), reason: accel.CannotReset,
@@ -144,7 +143,7 @@ func TestResetRefused(t *testing.T) {
 			m.bind(ko.Device, "vfio-pci")
 		}, reason: accel.ConflictDriver, says: `"vfio-pci"`},
 		{name: "gone", prepare: func(m *testMachine, _ *accel.Definition) {
-			m.remove(devices.Dir(ko.Device))
+			m.remove(m.Host.Devices().Dir(ko.Device))
 		}, reason: accel.DeviceGone},
 		{name: "an upgrade was interrupted", prepare: func(m *testMachine, _ *accel.Definition) {
 			m.Write("/var/lib/acceld/journal/qemu-edu.json", `{"kind": "qemu-edu", "step": "load", "to": {}}`)
@@ -160,7 +159,7 @@ func TestResetRefused(t *testing.T) {
 		}, reason: accel.ResetShared, says: "0000:01:02.0, 0000:05:00.0"},
 		{
 			name: "a way of which nothing is known", prepare: func(m *testMachine, _ *accel.Definition) {
-				m.remove(devices.Dir(ko.Device) + "/reset_method")
+				m.remove(m.Host.Devices().Dir(ko.Device) + "/reset_method")
 			},
 			more: []accel.PCIDevice{{Address: "0000:01:00.1", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared,
 			says: "(unknown)",
@@ -225,7 +224,7 @@ func TestResetTogether(t *testing.T) {
 		"; ")); got != want {
 		t.Errorf("told %q, want %q", got, want)
 	}
-	m.Write(devices.Dir(ko.Device)+"/reset_method", "flr pm\n")
+	m.Write(m.Host.Devices().Dir(ko.Device)+"/reset_method", "flr pm\n")
 	if problem := d.Reset(t.Context(), facts, both[:1], atOnce); problem == nil || problem.Reason != accel.ResetShared {
 		t.Errorf("linked: %v", problem)
 	}
@@ -273,8 +272,8 @@ func TestResetFails(t *testing.T) {
 			m, d, def := resettable(t)
 			m.refuseAttribute = map[string]error{c.at: c.err}
 			if c.wrong {
-				m.remove(devices.Dir(ko.Device) + "/factorial")
-				m.Write(devices.Dir(ko.Device)+"/factorial", "0")
+				m.remove(m.Host.Devices().Dir(ko.Device) + "/factorial")
+				m.Write(m.Host.Devices().Dir(ko.Device)+"/factorial", "0")
 			}
 			problem := d.Reset(t.Context(), slots(), targets(def, ko.Device), atOnce)
 			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/deadline"
-	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/host"
@@ -147,12 +146,12 @@ func (g *giving) take(ctx context.Context, step switchStep, s switchSight) *acce
 // effect changes a device: what both directions have in common.
 func (d Switches) effect(ctx context.Context, id string, step switchStep, driver string) *accel.Problem {
 	var err error
-	override := path.Join(devices.Dir(id), "driver_override")
+	override := path.Join(d.h.Devices().Dir(id), "driver_override")
 	switch step {
 	case switchKeep:
 		err = d.ledger.Attribute(override, driver)
 	case switchUnbind:
-		err = d.operate(ctx, "unbind", id, path.Join(devices.Dir(id), "driver/unbind"))
+		err = d.operate(ctx, "unbind", id, path.Join(d.h.Devices().Dir(id), "driver/unbind"))
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil // it has none: somebody was faster
 		}
@@ -204,7 +203,7 @@ func (d Switches) live(v accel.VFIO) bool {
 
 // see reads what the machine shows about a device. Binds is the driver of its kind.
 func (d Switches) see(id, binds string, known func(string) bool) (s switchSight) {
-	dir := devices.Dir(id)
+	dir := d.h.Devices().Dir(id)
 	var err error
 	s.Journal, s.Unknown = d.h.Devices().SwitchedOf(id)
 	s.Present = d.h.Exists(dir)
@@ -343,7 +342,7 @@ func (d Switches) restore(ctx context.Context, id string) *accel.Problem {
 
 // unkeep restores driver_override as it was before the switch.
 func (d Switches) unkeep(id string, j *accel.Switched) *accel.Problem {
-	file := path.Join(devices.Dir(id), "driver_override")
+	file := path.Join(d.h.Devices().Dir(id), "driver_override")
 	var err error
 	if j.Kept != "" {
 		err = d.ledger.Attribute(file, j.Kept)
@@ -370,7 +369,7 @@ func (d Switches) purge(ctx context.Context, o PurgeOptions) (out []ledger.Outco
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		j := all[id]
 		result := ledger.Outcome{
-			Path: devices.Dir(id), Action: ledger.Restored, Detail: fmt.Sprintf("bound to %q again", j.From),
+			Path: d.h.Devices().Dir(id), Action: ledger.Restored, Detail: fmt.Sprintf("bound to %q again", j.From),
 		}
 		switch _, problem := back(id, d.see(id, "", nil)); {
 		case o.KeepDrivers:

@@ -16,8 +16,6 @@ import (
 	"github.com/acceld/acceld/host/ledger"
 )
 
-const driversProbe = "/sys/bus/pci/drivers_probe"
-
 // takeover takes devices from other drivers, records each takeover, and returns the devices.
 type takeover struct{ *Driver }
 
@@ -28,8 +26,11 @@ func (d *Driver) operate(ctx context.Context, what, id, file string) error {
 
 // reprobe asks the kernel to find a driver for a device that has none, or for what is below it.
 func (d *Driver) reprobe(ctx context.Context, v devices.Device) {
-	name, file := v.ID, driversProbe
+	place := d.h.Devices().Place(v.ID)
+	name, file := place.Name, path.Join(path.Dir(place.Drivers), "drivers_probe")
 	switch {
+	case place.Drivers == "":
+		return // a device of a class is what a driver made
 	case v.Below != nil:
 		name, file = v.Below.Name, v.Below.ProbeFile()
 	case v.Bound != "":
@@ -46,7 +47,7 @@ func (d *Driver) reprobe(ctx context.Context, v devices.Device) {
 func (t takeover) wanted(def *accel.Definition, accs []accel.Accelerator) ([]devices.Device, *accel.Problem) {
 	var out []devices.Device
 	for _, v := range t.devices.Observe(def, accs) {
-		if v.Bound == "" || v.Bound == def.Driver.Binds {
+		if v.Bound == "" || def.Serves(v.Bound) {
 			continue
 		}
 		if problem := t.mayTake(def, v); problem != nil {
@@ -217,7 +218,7 @@ func (t takeover) take(ctx context.Context, def *accel.Definition, accs []accel.
 		t.takes.begin(def.Kind, attempt)
 	}
 	for _, v := range taken {
-		dir := devices.Dir(v.ID)
+		dir := t.h.Devices().Dir(v.ID)
 		if problem := t.keep(def, v); problem != nil {
 			return problem
 		}
@@ -241,7 +242,7 @@ func (t takeover) keep(def *accel.Definition, v devices.Device) *accel.Problem {
 		return accel.ProblemOf(err, "cannot take device %q from driver %q", v.ID, v.Bound)
 	}
 	t.point("takeover noted")
-	if err := t.ledger.Attribute(path.Join(devices.Dir(v.ID), "driver_override"), def.Driver.Binds); err != nil {
+	if err := t.ledger.Attribute(path.Join(t.h.Devices().Dir(v.ID), "driver_override"), def.Driver.Binds); err != nil {
 		return accel.ProblemOf(err, "cannot keep device %q for driver %q", v.ID, def.Driver.Binds)
 	}
 	t.point("device kept")

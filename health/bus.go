@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,8 +99,12 @@ func (e *Engine) bus(d *device, id string, ports []string) {
 		d.correctable = nil
 	}
 	e.memory.Bound[id] = binding
-	for i, at := range append([]string{id}, ports...) {
-		if e.look(d, id, at, again, i == 0 || i == len(ports)) {
+	functions := append([]string{id}, ports...)
+	if n := len(ports); !accel.OnPCI(id) && n > 0 { // the last one is the function that the device is on
+		functions = slices.Concat(ports[n-1:], ports[:n-1])
+	}
+	for i, at := range functions {
+		if e.look(d, id, at, again, i == 0 || i == len(functions)-1) {
 			news = true
 		}
 	}

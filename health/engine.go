@@ -127,7 +127,7 @@ func (e *Engine) Measured(id string, metrics map[string]float64) {
 // binding identifies the binding of a driver to a device: for each binding the kernel creates the driver link again,
 // with a new inode number. It is 0 without a driver.
 func (e *Engine) binding(id string) uint64 {
-	n, err := e.o.Host.Identity("/sys/bus/pci/devices/" + id + "/driver")
+	n, err := e.o.Host.Identity(e.o.Host.Devices().Place(id).Driver)
 	if err != nil {
 		return 0
 	}

@@ -18,8 +18,8 @@ const (
 )
 
 // Judge completes the health of the devices of a kind. On entry, each Health says what the device's attributes report
-// and is empty if they could not be read. The result is accs.
-func (e *Engine) Judge(def *accel.Definition, pci []accel.PCIDevice, accs []accel.Accelerator) []accel.Accelerator {
+// and is empty if they could not be read. All are the devices of the host. The result is accs.
+func (e *Engine) Judge(def *accel.Definition, all []accel.Device, accs []accel.Accelerator) []accel.Accelerator {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, a := range accs {
@@ -35,18 +35,20 @@ func (e *Engine) Judge(def *accel.Definition, pci []accel.PCIDevice, accs []acce
 		}
 		d.flip(d.base, a.Health, e.o.Now())
 		d.base = a.Health
-		accs[i].Health = e.worst(def, d, function(pci, a.ID), pci, a)
+		accs[i].Health = e.worst(def, d, all, a)
 		accs[i].Faults = d.list()
 	}
 	return accs
 }
 
 // worst combines everything that is known about a device. The caller holds e.mu.
-func (e *Engine) worst(def *accel.Definition, d *device, f accel.PCIDevice, pci []accel.PCIDevice,
-	a accel.Accelerator,
-) accel.Health {
+func (e *Engine) worst(def *accel.Definition, d *device, pci []accel.Device, a accel.Accelerator) accel.Health {
 	ports, _ := accel.PortsAbove(a.ID, pci) // as far up as known
 	e.bus(d, a.ID, ports)
+	f := function(pci, a.ID)
+	if f.Subsystem != "" {
+		f = function(pci, f.ParentPort) // a device of another subsystem works as well as the link of its function
+	}
 	all := []accel.Health{a.Health}
 	for _, n := range e.standing(a.ID) {
 		all = append(all, accel.Health{
@@ -73,9 +75,9 @@ func (e *Engine) worst(def *accel.Definition, d *device, f accel.PCIDevice, pci 
 	return worst
 }
 
-// function returns the PCI function with an address, or a zero one if there is none.
-func function(pci []accel.PCIDevice, address string) accel.PCIDevice {
-	i := slices.IndexFunc(pci, func(d accel.PCIDevice) bool { return address != "" && d.Address == address })
+// function returns the device with an address, or a zero one if there is none.
+func function(pci []accel.Device, address string) accel.Device {
+	i := slices.IndexFunc(pci, func(d accel.Device) bool { return address != "" && d.Address == address })
 	if i < 0 {
 		return accel.PCIDevice{}
 	}

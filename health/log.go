@@ -70,6 +70,7 @@ func (e *Engine) judged(r host.KmsgRecord) bool {
 	}
 	if defs := e.o.Definitions(); !maps.Equal(defs, e.rules.from) {
 		e.rules = compile(defs)
+		e.rules.find = e.o.Host.Devices().Address
 	}
 	bus := e.heard(r)
 	s, ok := e.rules.read(r)

@@ -27,6 +27,9 @@ type rule struct {
 type ruleBook struct {
 	from  map[string]*accel.Definition
 	rules []rule
+	// find returns the address of the device with a name of the kernel's in a subsystem other than PCI; empty if there
+	// is none.
+	find func(s accel.Subsystem, name string) string
 }
 
 // compile returns the rules of definitions. Invalid expressions are skipped; they were refused when their definition
@@ -75,7 +78,7 @@ func (b ruleBook) read(r host.KmsgRecord) (occurrence, bool) {
 		if rule.device >= 0 {
 			s.device = address(m[rule.device])
 		} else {
-			s.device = address(strings.TrimPrefix(r.Fields["DEVICE"], "+pci:"))
+			s.device = b.device(r.Fields["DEVICE"])
 		}
 		s.code = rule.Code
 		if rule.code >= 0 {
@@ -89,6 +92,25 @@ func (b ruleBook) read(r host.KmsgRecord) (occurrence, bool) {
 		}
 	}
 	return occurrence{}, false
+}
+
+// device returns the address of the device that a record is about: "+pci:0000:01:00.0", "+virtio:virtio2" or, for an
+// interface of a USB device, "+usb:1-2:1.0" (dev_printk's fields, drivers/base/core.c).
+func (b ruleBook) device(field string) string {
+	subsystem, name, found := strings.Cut(strings.TrimPrefix(field, "+"), ":")
+	s, known := accel.SubsystemNamed(subsystem)
+	switch {
+	case !found || !known || subsystem == "":
+		return address(field)
+	case s.Name == accel.PCI:
+		return address(name)
+	case s.Name == "usb":
+		name, _, _ = strings.Cut(name, ":")
+	}
+	if b.find == nil || !s.IsDevice(name) || strings.Contains(name, "/") {
+		return ""
+	}
+	return b.find(s, name)
 }
 
 // address converts the ways in which drivers write a PCI address to that of sysfs: "00000000:01:00.0", "0000:01:00"

@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Attributes reads attributes of one PCI function, or of a part of it, as of one moment: a directory is listed once
+// Attributes reads attributes of one device, or of a part of it, as of one moment: a directory is listed once
 // and a file is read once, however many rows of a definition need it. It is not safe for concurrent use.
 type Attributes struct {
 	d            Devices
@@ -28,17 +28,17 @@ type Answer struct {
 	Err        error
 }
 
-// Attributes returns a reader of the PCI function at address.
+// Attributes returns a reader of the device at address.
 func (d Devices) Attributes(address string) *Attributes {
-	return d.attributesAt(path.Join(pciDevices, address), address)
+	return d.attributesAt(d.Dir(address), address)
 }
 
 func (d Devices) attributesAt(dir, address string) *Attributes {
 	return &Attributes{d, dir, address, map[string][]string{}, map[string]Answer{}}
 }
 
-// Attribute reads an attribute of the PCI function at address. The form of file is that of
-// accel.HealthSource.File: a path relative to the function's directory or absolute, optionally a pattern, one line of
+// Attribute reads an attribute of the device at address. The form of file is that of
+// accel.HealthSource.File: a path relative to the device's directory or absolute, optionally a pattern, one line of
 // the file, or several alternatives.
 func (d Devices) Attribute(address, file string) (string, error) {
 	return d.Attributes(address).Read(file)

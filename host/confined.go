@@ -28,7 +28,7 @@ func (d Devices) Has(name, address string) bool {
 		dir, err := d.h.Follow(link)
 		return err == nil && strings.HasPrefix(dir, "/sys/") && strings.HasPrefix(real+"/", dir+"/")
 	}
-	function := path.Join(pciDevices, address)
+	function := d.Dir(address)
 	return below(function) || slices.ContainsFunc(d.h.Glob(function, "virtfn*"), below)
 }
 

@@ -17,10 +17,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// pciDevices has one directory for each PCI function (Documentation/ABI/testing/sysfs-bus-pci).
-const pciDevices = "/sys/bus/pci/devices"
-
-// Devices are the PCI functions of the machine: their attributes in sysfs and their nodes below /dev.
+// Devices are the devices of the machine, by address: their attributes in sysfs and their nodes below /dev.
 type Devices struct {
 	h        *Host
 	confined bool
@@ -46,10 +43,10 @@ type Node struct {
 	Made bool
 }
 
-// Nodes finds the nodes of the PCI function at address that sources describe, ordered by path. missing names
+// Nodes finds the nodes of the device at address that sources describe, ordered by path. missing names
 // what the mandatory sources did not find.
 func (d Devices) Nodes(address string, sources []accel.NodeSource) (nodes []Node, missing []string) {
-	return d.NodesAt(path.Join(pciDevices, address), address, sources)
+	return d.NodesAt(d.Dir(address), address, sources)
 }
 
 // NodesAt is [Devices.Nodes] for a part of the function. Relative names are relative to base: a directory, or a
@@ -105,13 +102,13 @@ func (d Devices) sourceNodes(base, address string, s accel.NodeSource) (nodes []
 
 // Group returns the number of the IOMMU group of the function at address; empty if it is in none.
 func (d Devices) Group(address string) string {
-	return d.group(path.Join(pciDevices, address), address)
+	return d.group(d.Dir(address), address)
 }
 
 // group returns the number of the IOMMU group of a part of a function that is a function itself, as virtual functions
 // are, or else of the function.
 func (d Devices) group(base, address string) string {
-	for _, dir := range []string{base, path.Join(pciDevices, address)} {
+	for _, dir := range []string{base, d.Dir(address)} {
 		to, err := d.h.Readlink(path.Join(dir, "iommu_group"))
 		if n, bad := strconv.ParseUint(path.Base(to), 10, 31); err == nil && bad == nil {
 			return strconv.FormatUint(n, 10)
@@ -190,7 +187,7 @@ const UnnumberedMark = " (no number: "
 // MadeNodes resolves nodes that are not in sysfs and that all devices share. Rows whose module is not live are left
 // out; missing names the rows whose numbers were not found.
 func (d Devices) MadeNodes(rows []accel.MadeNode) (nodes []Node, missing []string) {
-	return d.madeNodes(pciDevices, "", rows)
+	return d.madeNodes("/sys", "", rows)
 }
 
 // madeNodes takes majors from /proc/devices and minors from an attribute of the function at address, or of its part at

@@ -100,7 +100,7 @@ func fabricFeatures(m accel.Machine) map[string]string {
 	near := map[string]accel.NetworkFunction{}
 	for _, have := range m.Have {
 		for _, a := range have.Accelerators {
-			if f, way := accel.NearestRDMA(a, m.Facts.PCI, m.Facts.Network); way != "" && a.Present() {
+			if f, way := accel.NearestRDMA(a, m.Facts.All(), m.Facts.Network); way != "" && a.Present() {
 				near[f.Address] = f
 			}
 		}

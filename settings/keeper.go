@@ -111,7 +111,7 @@ func New(o Options) *Keeper {
 
 // eligible reports whether something can be set on a device now.
 func eligible(def *accel.Definition, a accel.Accelerator) bool {
-	return a.Present() && a.Bound != "" && a.Bound == def.Driver.Binds
+	return a.Present() && def.Serves(a.Bound)
 }
 
 // pending is why a device is withheld that was not looked at yet.

@@ -72,7 +72,7 @@ func Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *accel.Proble
 	for _, key := range slices.Sorted(maps.Keys(p.records)) {
 		r := p.records[key]
 		result := p.undo(ctx, r)
-		result.Path = path.Join("/sys/bus/pci/devices", r.Address, r.File)
+		result.Path = path.Join(o.Host.Devices().Dir(r.Address), r.File)
 		if r.File == "" {
 			result.Path += ", setting " + r.Setting
 		}

@@ -14,7 +14,7 @@ import (
 // Binding identifies the binding of a driver to a device within a boot: the inode of the link to the driver, whose
 // number kernfs never gives out twice. It is 0 if no driver is bound.
 func Binding(h *host.Host, address string) uint64 {
-	n, err := h.Identity("/sys/bus/pci/devices/" + address + "/driver")
+	n, err := h.Identity(h.Devices().Place(address).Driver)
 	if err != nil {
 		return 0
 	}

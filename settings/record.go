@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -43,8 +42,6 @@ const (
 	maxRecord = 4 << 10 // bytes
 	maxOurs   = 4
 )
-
-var address = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
 // last is what acceld wrote last, or was about to write.
 func (r Record) last() string { return r.Ours[len(r.Ours)-1] }
@@ -88,7 +85,7 @@ func decode(text string) (r Record, err error) {
 	}
 	strange := func(s string) bool { return !accel.SettingText(s) }
 	switch {
-	case r.Kind == "" || !address.MatchString(r.Address) || !accel.SettingName(r.Setting):
+	case r.Kind == "" || !accel.IsAddress(r.Address) || !accel.SettingName(r.Setting):
 		return r, errors.New("it names no setting of a device")
 	case len(r.Ours) == 0 || len(r.Ours) > maxOurs || slices.ContainsFunc(r.Ours, strange):
 		return r, errors.New("it does not say what was written")

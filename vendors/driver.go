@@ -37,7 +37,6 @@ func (c *checker) driver(def *accel.Definition) {
 			}
 		}
 	}
-	c.matches("driver.binds", d.Binds, driverForm())
 	if d.Override {
 		override(c, def)
 	}

@@ -11,13 +11,14 @@ var (
 	kindText     = regexp.MustCompile(`^(?:[a-z0-9]+(-[a-z0-9]+)+)$`)
 	domainText   = regexp.MustCompile(`^(?:[a-z0-9]([a-z0-9.-]*[a-z0-9])?)$`)
 	moduleText   = regexp.MustCompile(`^(?:[A-Za-z0-9_]+)$`)
-	driverText   = regexp.MustCompile(`^(?:[A-Za-z0-9_-]+)$`)
+	driverText   = regexp.MustCompile(`^(?:[A-Za-z0-9_-]+( [A-Za-z0-9_-]+)*)$`)
 	libraryText  = regexp.MustCompile(`^(?:[A-Za-z0-9_+.-]+\.so(\.[A-Za-z0-9_.-]+)?)$`) // of a soname
 	programText  = regexp.MustCompile(`^(?:[A-Za-z0-9_][A-Za-z0-9_+.-]*)$`)
 	envText      = regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z0-9_]*=[^\x00]*)$`)
 	makeText     = regexp.MustCompile(`^(?:({{.*}}|[A-Za-z_][A-Za-z0-9_]*=)[^\x00\n]*)$`)
 	idText       = regexp.MustCompile(`^(?:[0-9a-f]{4})$`)
 	classText    = regexp.MustCompile(`^(?:[0-9a-f]{0,6})$`)
+	nameText     = regexp.MustCompile(`^(?:[A-Za-z0-9][A-Za-z0-9_.,:@+-]{0,127})$`)
 	modeText     = regexp.MustCompile(`^(?:0[0-7]{3})$`)
 	accessText   = regexp.MustCompile(`^(?:r?w?m?)$`)
 	metricText   = regexp.MustCompile(`^(?:[a-z_]+)$`)
@@ -53,7 +54,7 @@ func moduleForm() accel.Form {
 }
 
 func driverForm() accel.Form {
-	return accel.Form{Expr: driverText, Say: "the name of a driver: letters, digits, dashes and underscores"}
+	return accel.Form{Expr: driverText, Say: "the name of a driver: words of letters, digits, dashes and underscores"}
 }
 
 func libraryForm() accel.Form {

@@ -39,6 +39,7 @@ func Locate(data []byte, faults []Fault) []Fault {
 
 // complete fills in fields that a definition may leave to be derived from others.
 func complete(def *accel.Definition) {
+	elsewhere(def)
 	if def.Vendor != "" && def.Resource != "" && !strings.Contains(def.Resource, "/") {
 		def.Resource = def.Vendor + "/" + def.Resource
 	}

@@ -300,7 +300,7 @@ func TestPartitionFaults(t *testing.T) {
 		{`(?P<name>p[0-9])$`, `(?P<profile>p[0-9])$`, `partitions: the profile comes either from the file`},
 		{"  profile: profile\n", ``, `partitions: the profile comes either from the file`},
 		{`  profile: profile`, `  profile: ../../../x`, `partitions.profile: "../x" leaves the directory`},
-		{"  nodes:\n    - glob: .\n", ``, `partitions.nodes: a container needs a device node`},
+		{"  nodes:\n    - glob: .\n  env: [\"PART={{.Name}}\"]\n", ``, `partitions.nodes: a container needs a device node`},
 		{`glob: .`, `glob: ../x`, `partitions.nodes[0].glob: "../x" leaves the directory`},
 		{
 			`glob: .`, `make: {path: "/dev/x{{.Number}}", majors: [x], minorFrom: ../../../m}`,

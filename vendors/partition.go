@@ -75,8 +75,8 @@ func (c *checker) found(def *accel.Definition) {
 	if d.Profile != "" {
 		c.beside("partitions.profile", d.Find, d.Profile)
 	}
-	if len(d.Nodes) == 0 && !d.WithDevice {
-		c.bad("partitions.nodes", "a container needs a device node")
+	if len(d.Nodes) == 0 && len(d.Env) == 0 && !d.WithDevice {
+		c.bad("partitions.nodes", "a container needs a device node, or in env what names the partition")
 	}
 	for i, n := range d.Nodes {
 		if n.Make != nil && n.Make.MinorFrom != "" {

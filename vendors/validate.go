@@ -89,7 +89,8 @@ func Validate(def *accel.Definition) []Fault {
 		}
 		c.matches(at("after", i), kind, kindForm())
 	}
-	c.match(def)
+	matchRows(c, def)
+	subsystem(c, def)
 	c.driver(def)
 	c.container(def)
 	c.partitions(def)
@@ -155,31 +156,6 @@ func handover(c *checker, def *accel.Definition) {
 }
 
 func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
-
-func (c *checker) match(def *accel.Definition) {
-	row := func(field string, m accel.Match) {
-		fits(c, field+".device", m.Device, idForm())
-		c.matches(field+".class", m.Class, classForm())
-		fits(c, field+".driver", m.Driver, driverForm())
-	}
-	if len(def.Match) == 0 {
-		c.bad("match", "at least one row is needed")
-	}
-	for i, m := range def.Match {
-		c.matches(at("match", i)+".vendor", m.Vendor, idForm())
-		row(at("match", i), m)
-		if m.Device == "" && m.Class == "" {
-			c.bad(at("match", i), "a device or a class is needed, or every function of the vendor would match")
-		}
-	}
-	for i, m := range def.Except {
-		fits(c, at("except", i)+".vendor", m.Vendor, idForm())
-		row(at("except", i), m)
-		if m == (accel.Match{}) {
-			c.bad(at("except", i), "the row is empty, and so would take out every function")
-		}
-	}
-}
 
 func (c *checker) made(field string, n accel.MadeNode, def *accel.Definition) {
 	if !strings.HasPrefix(n.Path, "/dev/") || path.Clean(n.Path) != n.Path {

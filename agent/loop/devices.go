@@ -34,7 +34,7 @@ func (l *Loop) accelerators(k *kind, now time.Time, look depth) []accel.Accelera
 	}
 	found := l.o.Probes.Accelerators(k.def, lost)
 	found = l.o.Probes.Enrich(k.def, found)
-	found = l.o.Probes.Judge(k.def, l.facts.PCI, found)
+	found = l.o.Probes.Judge(k.def, l.facts.All(), found)
 	return accel.WithholdGroups(l.groups, l.remember(k, found, now))
 }
 
@@ -42,7 +42,7 @@ func (l *Loop) accelerators(k *kind, now time.Time, look depth) []accel.Accelera
 // device is offered for an IOMMU group.
 func (l *Loop) findRivals() {
 	before := l.rivals
-	l.rivals = accel.Rivalries(l.want.Kinds, l.facts.PCI)
+	l.rivals = accel.Rivalries(l.want.Kinds, l.facts.All())
 	l.groups = accel.SharedGroups(l.want.Kinds, l.facts.PCI, l.rivals, l.groups)
 	if reflect.DeepEqual(before, l.rivals) {
 		return
@@ -89,9 +89,10 @@ func (l *Loop) remember(k *kind, found []accel.Accelerator, now time.Time) []acc
 			k.vanished[id] = now
 		}
 		if a.Present() {
-			a.Health = gone("no longer on the PCI bus", now)
+			on := accel.SubsystemOf(id).On()
+			a.Health = gone("no longer "+on, now)
 			if l.facts.Function(id).Address != "" {
-				a.Health.Message = "on the PCI bus, and no device of this kind any more"
+				a.Health.Message = on + ", and no device of this kind any more"
 			}
 			a.Bound, a.Nodes, a.Metrics, a.Withheld, a.Settings, a.Unrequested = "", nil, nil, nil, nil, nil
 			a.Partitions = partitions(accel.Accelerator{Health: a.Health}, a, now)

@@ -24,7 +24,7 @@ type Probes struct {
 	Read         func(def *accel.Definition, lost map[string]bool)
 	Accelerators func(def *accel.Definition, lost map[string]bool) []accel.Accelerator
 	Enrich       func(*accel.Definition, []accel.Accelerator) []accel.Accelerator
-	Judge        func(*accel.Definition, []accel.PCIDevice, []accel.Accelerator) []accel.Accelerator
+	Judge        func(*accel.Definition, []accel.Device, []accel.Accelerator) []accel.Accelerator
 	Reset        func(id string) bool
 	// Collect reads the metrics of one device. With an error, it still returns the metrics that could be read.
 	Collect func(*accel.Definition, accel.Accelerator) (map[string]float64, error)
@@ -299,6 +299,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			look = verdicts
 		case want := <-l.wants:
 			l.reconfigure(want)
+			w.readFacts() // the kinds may be on other buses
 		case r := <-l.done:
 			if r.step == accel.StepNone {
 				look = shallow // a sample changed nothing on the host
@@ -342,7 +343,7 @@ func (l *Loop) gather(ctx context.Context) bool {
 // unloads a module causes events but does not change the fingerprint, so its failure does not trigger its own retry.
 func fingerprint(f accel.Facts) string {
 	var b strings.Builder
-	for _, d := range f.PCI {
+	for _, d := range f.All() {
 		b.WriteString(d.Address + d.Vendor + d.Device + d.Driver + ";")
 	}
 	for _, m := range f.Modules {

@@ -153,7 +153,7 @@ func (g *purge) settings(ctx context.Context) *accel.Problem {
 			if def == nil {
 				return nil
 			}
-			for _, a := range g.Accelerators(def, detect.Detect(g.Host, detect.Options{})) {
+			for _, a := range g.Accelerators(def, g.Detect(detect.Options{})) {
 				for _, u := range cleaner.Users(def, a) {
 					if a.ID == device {
 						names = append(names, u.String())
@@ -169,7 +169,7 @@ func (g *purge) settings(ctx context.Context) *accel.Problem {
 
 // drivers undoes what was done to the running kernel.
 func (g *purge) drivers(ctx context.Context) *accel.Problem {
-	facts := detect.Detect(g.Host, detect.Options{})
+	facts := g.Detect(detect.Options{})
 	kinds := map[*accel.Definition][]accel.Accelerator{}
 	for _, def := range g.Kinds {
 		if accs := g.Accelerators(def, facts); len(accs) > 0 {

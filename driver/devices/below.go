@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// Child is a device on another bus that a PCI driver has put below its function, such as virtio0 below virtio-pci.
+// Child is what a driver has put below its device: virtio0 below virtio-pci, or an interface of a USB device.
 type Child struct{ Bus, Name string }
 
 // ProbeFile is what asks the kernel to find a driver for a device on the bus.
@@ -45,7 +45,7 @@ func (s *Devices) unserved(id string, drivers map[string][]string) *Child {
 	}
 	var first *Child
 	served := map[string]bool{}
-	for _, link := range s.h.Glob(Dir(id), "*/subsystem") {
+	for _, link := range s.h.Glob(s.dir(id), "*/subsystem") {
 		to, err := s.h.Readlink(link)
 		if err != nil || path.Base(path.Dir(to)) != "bus" {
 			continue // a class, or gone meanwhile

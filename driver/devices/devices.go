@@ -13,7 +13,7 @@ import (
 // AnyFree reports whether some device is free for the driver. Loading it then helps, whoever has the other devices.
 func (s *Devices) AnyFree(def *accel.Definition, accs []accel.Accelerator) bool {
 	return slices.ContainsFunc(s.Observe(def, accs), func(v Device) bool {
-		return v.Bound == "" && (v.Kept == "" || v.Kept == def.Driver.Binds) && v.Barred == ""
+		return v.Bound == "" && !def.Serves("") && (v.Kept == "" || v.Kept == def.Driver.Binds) && v.Barred == ""
 	})
 }
 
@@ -25,13 +25,13 @@ func (s *Devices) AnyBound(def *accel.Definition, accs []accel.Accelerator) bool
 
 // Works reports whether a device has its driver, what is below it too, and its nodes.
 func (v Device) Works(def *accel.Definition) bool {
-	return v.Bound == def.Driver.Binds && v.Below == nil && v.Missing == ""
+	return def.Serves(v.Bound) && v.Below == nil && v.Missing == ""
 }
 
 // Device is the current state of one accelerator and its driver.
 type Device struct {
 	ID    string
-	Bound string // the PCI driver
+	Bound string // the driver
 	Kept  string // the only PCI driver that may bind it, by driver_override
 	Below *Child // what the driver has put below it, and nobody serves; nil if there is nothing of the sort
 	Nodes []accel.DeviceNode
@@ -43,8 +43,8 @@ type Device struct {
 	deleted []host.Node // nodes that the kernel has but /dev has not
 }
 
-// Dir is the directory of a PCI function.
-func Dir(id string) string { return path.Join("/sys/bus/pci/devices", id) }
+// dir is the directory of a device.
+func (s *Devices) dir(id string) string { return s.h.Devices().Dir(id) }
 
 // Ordinary returns the accelerators without those that are given out with another driver than their kind's: what is
 // done about the kind's driver does not concern them.
@@ -65,17 +65,18 @@ func (s *Devices) Observe(def *accel.Definition, accs []accel.Accelerator) []Dev
 	var out []Device
 	drivers := s.driversBelow(def)
 	for _, a := range s.Ordinary(accs) {
-		if !a.Present() || !s.h.Exists(Dir(a.ID)) {
+		place := s.h.Devices().Place(a.ID)
+		if !a.Present() || !s.h.Exists(place.Dir) {
 			continue
 		}
 		v := Device{ID: a.ID}
-		if link, err := s.h.Readlink(path.Join(Dir(a.ID), "driver")); err == nil {
+		if link, err := s.h.Readlink(place.Driver); err == nil {
 			v.Bound = path.Base(link)
 		}
-		if o, err := s.h.ReadAttribute(path.Join(Dir(a.ID), "driver_override")); err == nil && o != "(null)" {
+		if o, err := s.h.ReadAttribute(path.Join(place.Dir, "driver_override")); err == nil && o != "(null)" {
 			v.Kept = o
 		}
-		if v.Bound != "" {
+		if v.Bound != "" || def.Serves("") {
 			v.Below = s.unserved(a.ID, drivers)
 		}
 		if def.Driver.Override && v.Bound == "" {
@@ -92,7 +93,7 @@ func (s *Devices) Observe(def *accel.Definition, accs []accel.Accelerator) []Dev
 // unbound device was refused by the driver.
 func Problem(def *accel.Definition, devices []Device, live bool) *accel.Problem {
 	for _, v := range devices {
-		if v.Bound != "" && v.Bound != def.Driver.Binds {
+		if v.Bound != "" && !def.Serves(v.Bound) {
 			return accel.Problemf(accel.ConflictDriver, "device %q is bound to driver %q, not to %q", v.ID, v.Bound,
 				def.Driver.Binds)
 		}
@@ -115,7 +116,7 @@ func Problem(def *accel.Definition, devices []Device, live bool) *accel.Problem 
 		return nil
 	}
 	for _, v := range devices {
-		if v.Bound == "" {
+		if !def.Serves(v.Bound) {
 			return accel.Problemf(accel.ProbeFailed, "driver %q is loaded and device %q is not bound to it",
 				def.Driver.Binds, v.ID)
 		}
@@ -147,12 +148,12 @@ func (s *Devices) Barred(id string) string {
 
 // Bridge reports whether a device is a bridge.
 func (s *Devices) Bridge(id string) bool {
-	class, err := s.h.ReadAttribute(path.Join(Dir(id), "class"))
+	class, err := s.h.ReadAttribute(path.Join(s.dir(id), "class"))
 	return err == nil && strings.HasPrefix(class, "0x06") // PCI Code and ID Assignment Specification 1.16
 }
 
 // ShowsConsole reports whether the firmware started the display on the device, or whether it has a frame buffer.
 func (s *Devices) ShowsConsole(id string) bool {
-	boot, err := s.h.ReadAttribute(path.Join(Dir(id), "boot_vga"))
-	return err == nil && boot == "1" || len(s.h.Glob(Dir(id), "graphics/fb*")) > 0
+	boot, err := s.h.ReadAttribute(path.Join(s.dir(id), "boot_vga"))
+	return err == nil && boot == "1" || len(s.h.Glob(s.dir(id), "graphics/fb*")) > 0
 }

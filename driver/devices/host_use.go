@@ -31,7 +31,7 @@ func (s *Devices) HostUse(id string) (string, error) {
 
 // below returns the names in a directory of /sys/class that are devices below a PCI function.
 func (s *Devices) below(class, id string) ([]string, error) {
-	function, err := s.h.Follow(Dir(id))
+	function, err := s.h.Follow(s.dir(id))
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (s *Devices) networkUse(id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	class, err := s.h.ReadAttribute(path.Join(Dir(id), "class"))
+	class, err := s.h.ReadAttribute(path.Join(s.dir(id), "class"))
 	if err == nil && len(names) == 0 && strings.HasPrefix(class, "0x02") {
 		return "", errors.New("its network interface is not to be seen: it may be in the network namespace of a container")
 	}

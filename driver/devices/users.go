@@ -44,6 +44,7 @@ func Unseen(h accel.Holder) bool { return strings.HasPrefix(h.Other, unseen) }
 // When the module is unloaded, they lose it, whatever the kernel counts.
 func (s *Devices) Others(modules []string, accs []accel.Accelerator) []string {
 	var out []string
+	ours := s.paths(accs)
 	for _, module := range modules {
 		for _, driver := range s.h.Glob(path.Join("/sys/module", kmod.Normal(module), "drivers"), "*") {
 			names, err := s.h.Names(driver)
@@ -52,11 +53,11 @@ func (s *Devices) Others(modules []string, accs []accel.Accelerator) []string {
 			}
 			for _, name := range names {
 				link, err := s.h.Readlink(path.Join(driver, name))
-				if err != nil || !strings.Contains(link, "/devices/") || belongs(link, accs) {
+				if err != nil || !strings.Contains(link, "/devices/") || belongs(link, ours) {
 					continue // not a device, or one of ours
 				}
 				physical, err := s.h.Readlink(path.Join(driver, name, "physfn"))
-				if err != nil || !belongs(physical, accs) { // nor a virtual function of one of ours
+				if err != nil || !belongs(physical, ours) { // nor a virtual function of one of ours
 					out = append(out, name)
 				}
 			}
@@ -65,9 +66,25 @@ func (s *Devices) Others(modules []string, accs []accel.Accelerator) []string {
 	return out
 }
 
-// belongs reports whether a path in sysfs is that of one of the accelerators, or of something below one.
-func belongs(link string, accs []accel.Accelerator) bool {
-	return slices.ContainsFunc(accs, func(a accel.Accelerator) bool { return strings.Contains(link+"/", "/"+a.ID+"/") })
+// paths returns a part of the path in sysfs of each accelerator that only it has.
+func (s *Devices) paths(accs []accel.Accelerator) (out []string) {
+	for _, a := range accs {
+		part := "/" + a.ID + "/"
+		if !accel.OnPCI(a.ID) {
+			dir, err := s.h.Follow(s.dir(a.ID))
+			if err != nil {
+				continue
+			}
+			part = strings.TrimPrefix(dir, "/sys") + "/"
+		}
+		out = append(out, part)
+	}
+	return out
+}
+
+// belongs reports whether a path in sysfs is that of a device with one of the paths, or of something below one.
+func belongs(link string, paths []string) bool {
+	return slices.ContainsFunc(paths, func(part string) bool { return strings.Contains(link+"/", part) })
 }
 
 // Processes are the processes that have one of the nodes open or mapped.

@@ -242,3 +242,22 @@ func (m *Machine) check(err error) {
 		m.t.Fatalf("fake machine: %v", err)
 	}
 }
+
+// AddDevice plugs in a device of another subsystem than PCI at a directory below /sys/devices, with its uevent file.
+// Files are further attributes. The directory above need not exist.
+func (m *Machine) AddDevice(subsystem, dir, uevent string, files map[string]string) {
+	m.t.Helper()
+	s, ok := accel.SubsystemNamed(subsystem)
+	if !ok {
+		m.t.Fatalf("fake machine: there is no subsystem %q", subsystem)
+	}
+	m.File(dir+"/uevent", uevent)
+	for name, text := range files {
+		m.File(path.Join(dir, name), text+"\n")
+	}
+	up := strings.Repeat("../", strings.Count(s.Dir, "/")-1)
+	m.Link(path.Join(s.Dir, path.Base(dir)), up+strings.TrimPrefix(dir, "/sys/"))
+	if s.Class {
+		m.Link(dir+"/device", "../..")
+	}
+}

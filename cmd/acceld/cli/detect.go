@@ -25,11 +25,14 @@ func detectCommand(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "detect", Short: "Read the host once and print what is there", Args: noArgs,
 		Long: `detect reads the host below --host-root once and prints what it finds: kernel, distribution, container runtime,
-PCI functions, hardware inventory, network functions, and the accelerators that a definition recognises. It changes
-nothing and needs no agent. It also works on a copy of a machine's files, but then without the hardware inventory.`,
+PCI functions and devices of other subsystems, hardware inventory, network functions, and the accelerators that a
+definition recognises. It changes nothing and needs no agent. It also works on a copy of a machine's files, but then
+without the hardware inventory. With -o json it has what a definition can match of each device.`,
 		RunE: c.opened(func(p *parts, _ []string) error {
 			p.printSkipped()
-			facts := detect.Detect(p.Host, detect.Options{Names: true, Around: true})
+			facts := detect.Detect(p.Host, detect.Options{
+				Names: true, Around: true, Subsystems: accel.SubsystemNames(),
+			})
 			d := detected{Facts: facts, Accelerators: map[string][]accel.Accelerator{}}
 			for kind, def := range p.Kinds {
 				if accs := p.Accelerators(def, facts); len(accs) > 0 {
@@ -54,6 +57,7 @@ func printDetected(s *tableWriter, d detected) {
 		{"container runtime", cmp.Or(f.Runtime.Name, "none")},
 		{"kubelet", map[bool]string{true: f.Kubelet.Root, false: "none"}[f.Kubelet.Present]},
 		{"PCI functions", strconv.Itoa(len(f.PCI))},
+		{"other devices", cmp.Or(perSubsystem(f.Devices), "none")},
 	}
 	s.table(append(rows, inventoryRows(f.Inventory)...))
 	s.line(0, "")
@@ -65,7 +69,7 @@ func printDetected(s *tableWriter, d detected) {
 				kind, a.ID, cmp.Or(numa(a.NUMANode), "-"), cmp.Or(a.Bound, "none"), cmp.Or(nodes(a), "none"),
 				a.Seen() + prefixed(": ", plain(a.Health.Message)),
 			})
-			if f, way := accel.NearestRDMA(a, f.PCI, f.Network); way != "" {
+			if f, way := accel.NearestRDMA(a, f.All(), f.Network); way != "" {
 				near = append(near, []string{a.ID, f.Address, plain(f.RDMA[0].Name), "below one " + ways()[way]})
 			}
 		}
@@ -82,6 +86,19 @@ func printDetected(s *tableWriter, d detected) {
 	for _, p := range slices.Concat(f.Problems, f.Notes) {
 		s.line(0, "note: "+plain(p))
 	}
+}
+
+// perSubsystem counts devices: "platform 12, usb 1".
+func perSubsystem(devices []accel.Device) string {
+	counts := map[string]int{}
+	for _, d := range devices {
+		counts[d.Subsystem]++
+	}
+	var all []string
+	for _, name := range sorted(counts) {
+		all = append(all, fmt.Sprintf("%s %d", name, counts[name]))
+	}
+	return strings.Join(all, ", ")
 }
 
 // ways are the ways to a network function in words.

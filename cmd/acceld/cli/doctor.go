@@ -147,7 +147,7 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 	}
 	out = append(out, found("rights", "root", rights))
 	out = append(out, p.diagnoseLedger()...)
-	facts := detect.Detect(p.Host, detect.Options{Around: true})
+	facts := p.Detect(detect.Options{Around: true})
 	out = append(out, diagnoseAround(facts)...)
 	for _, note := range facts.Problems {
 		out = append(out, finding{About: "host", Reason: accel.ProbeUnanswered, Message: note})
@@ -156,7 +156,7 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 		out = append(out, finding{About: "host", Message: note})
 	}
 	out = append(out, p.diagnoseRuntime(facts)...)
-	rivals := accel.Rivalries(p.Kinds, facts.PCI)
+	rivals := accel.Rivalries(p.Kinds, facts.All())
 	for i := range rivals {
 		out = append(out, found("kinds", "", accel.Contested(rivals[i].Owner, rivals[i:i+1])))
 	}
@@ -235,6 +235,9 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	}
 	if problem := accel.SharedNode(def, accs); problem != nil {
 		out = append(out, found(def.Kind+" nodes", "", problem))
+	}
+	if def.Subsystem().Name != accel.PCI {
+		return out
 	}
 	out = append(out, p.diagnoseBus(def, accs, facts)...)
 	return append(out, p.diagnosePeers(def, accs, facts)...)

@@ -137,7 +137,7 @@ func (p *parts) secrets(hide *redactor, own *host.Host) {
 // sections returns the parts of a report after the configuration.
 func (p *parts) sections() []section {
 	out := []section{
-		{"facts of the host", asText(detect.Detect(p.Host, detect.Options{Names: true, Around: true}))},
+		{"facts of the host", asText(p.Detect(detect.Options{Names: true, Around: true}))},
 		{"definitions in force", strings.Join(sorted(p.Kinds), "\n")},
 	}
 	for _, name := range p.Host.Glob(p.Config.Definitions, "*.yaml") {

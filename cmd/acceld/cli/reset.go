@@ -14,7 +14,6 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
-	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/pace"
@@ -121,10 +120,10 @@ func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Proble
 		}
 		return t, nil
 	}
-	for _, f := range r.facts.PCI {
+	for _, f := range r.facts.All() {
 		switch {
 		case f.Address != word:
-		case strings.HasPrefix(f.Class, "06"):
+		case f.Subsystem == "" && strings.HasPrefix(f.Class, "06"):
 			return t, accel.Problemf(accel.CannotReset,
 				"%q is a bridge, and everything below it would be reset with it", word)
 		default:
@@ -312,7 +311,8 @@ func isOut(m accel.Machine, t driver.ResetTarget) bool {
 // devices again or has found out why it does not.
 func (r *reset) healths(ctx context.Context) map[string]accel.Health {
 	out := map[string]accel.Health{}
-	r.facts.PCI, _ = detect.PCI(r.Host)
+	facts := r.parts.facts()
+	r.facts.PCI, r.facts.Devices = facts.PCI, facts.Devices
 	for _, t := range r.targets {
 		for _, x := range r.Accelerators(t.Def, r.facts) {
 			out[x.ID] = x.Health

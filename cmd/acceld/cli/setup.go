@@ -45,7 +45,7 @@ func (c *common) opened(run func(p *parts, args []string) error) func(*cobra.Com
 }
 
 // facts reads the host.
-func (p *parts) facts() accel.Facts { return detect.Detect(p.Host, detect.Options{}) }
+func (p *parts) facts() accel.Facts { return p.Detect(detect.Options{}) }
 
 // factsFor reads the host. If release is not empty, the kernel is the installed one of that release. It notes on
 // standard error what the files of that kernel do not reveal.

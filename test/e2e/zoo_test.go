@@ -1,0 +1,211 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm"
+	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/cache"
+)
+
+// animal is a device of the zoo: its kind is "zoo-" and the name, and its definition is test/zoo/<name>.yaml.
+type animal struct {
+	name string
+	// id begins the address of the device.
+	id string
+	// use is a shell script for a container with the device. It prints want.
+	use, want string
+}
+
+// call is the beginning of a script in Perl with an ioctl in it: the node, the request, and the buffer before and
+// after.
+const call = `perl -e 'sub call { my ($node, $request, $buffer) = @_; open(my $f, "+<", $node) or die "$node: $!";
+defined(ioctl($f, $request, $buffer)) or die "ioctl: $!"; return $buffer } my ($node) = `
+
+// animals are all but the USB device, of which the guests' disk has no modules.
+func animals() []animal {
+	return []animal{
+		{"testdev", "0000:", `exec 3<>/dev/uio0 && echo opened`, "opened"},
+		{
+			"nvme", "0000:",
+			`echo zebra | dd of=$(ls /dev/nvme*n1) conv=notrunc 2>/dev/null; head -c 5 $(ls /dev/nvme*n1)`, "zebra",
+		},
+		{"igb", "0000:", `cat /sys/bus/pci/devices/$IGB_PARENT/$IGB_FUNCTION/device`, "0x10ca"},
+		{"e1000e", "0000:", `cat /sys/bus/pci/devices/$(echo $ID)/net/*/address`, "52:54:00:7a:6f:6f"},
+		{
+			"watchdog", "platform:0000:00:1f.0-iTCO_wdt",
+			`cd /dev; for n in watchdog[0-9]*; do printf V >$n; echo stopped; done`, "stopped",
+		},
+		{ // CXL_MEM_QUERY_COMMANDS with room for none says how many there are
+			"cxl", "0000:",
+			call + `</dev/cxl/mem*>; print unpack("L", call($node, 0x8008CE01, pack("LL", 0, 0))) > 5 ? "commands" : "none"'`,
+			"commands",
+		},
+		{"crypto", "virtio:0000:", aes, "69c4e0d86a7b0430d8cdb78070b4c55a"},
+		{ // DRM_IOCTL_VERSION
+			"gpu", "0000:",
+			call + `</dev/dri/card*>; my $name = "\0" x 32; call($node, 0xC0406400,
+				pack("l3x4QPQQQQ", 0, 0, 0, 32, $name, 0, 0, 0, 0)); print $name =~ s/\0.*//sr'`, "virtio_gpu",
+		},
+		{"port", "virtio:0000:", `echo parrot > $(ls /dev/vport*p*) && echo written`, "written"},
+		{ // EVIOCGNAME
+			"keyboard", "virtio:0000:",
+			call + `</dev/input/event*>; print call($node, 0x80404506, "\0" x 64) =~ s/\0.*//sr'`, "QEMU Virtio Keyboard",
+		},
+		{
+			"display", "drm:0000:",
+			call + `</dev/dri/card*>; my $name = "\0" x 32; call($node, 0xC0406400,
+				pack("l3x4QPQQQQ", 0, 0, 0, 32, $name, 0, 0, 0, 0)); print $name =~ s/\0.*//sr'`, "bochs-drm",
+		},
+		{"rxe", "infiniband:rxe0", verbs, "vectors"},
+		{"firmware", "platform:QEMU0002:00", `cat $FIRMWARE/by_name/opt/zoo/raw`, "firefly"},
+	}
+}
+
+// aes encrypts the block of FIPS 197, C.1, by the device's algorithm, which the kernel names after the driver. In CBC
+// with an initial vector of zeros the first block is that of ECB.
+const aes = `perl -e 'socket(my $s, 38, 5, 0) or die $!;
+bind($s, pack("Sa14LLa64", 38, "skcipher", 0, 0, $ENV{ALGORITHM})) or die "bind: $!";
+setsockopt($s, 279, 1, pack("H*", "000102030405060708090a0b0c0d0e0f")) or die "key: $!";
+my $fd = syscall(288, fileno($s), 0, 0, 0); $fd >= 0 or die "accept: $!";
+my $text = pack("H*", "00112233445566778899aabbccddeeff"); my $iov = pack("PQ", $text, 16);
+my $control = pack("QllL", 20, 279, 3, 1) . "\0\0\0\0" . pack("QllL", 36, 279, 2, 16) . "\0" x 16 . "\0\0\0\0";
+my $message = pack("QLx4PQPQLx4", 0, 0, $iov, 1, $control, length($control), 0);
+syscall(46, $fd, $message, 0) == 16 or die "sendmsg: $!"; my $out = "\0" x 16;
+syscall(0, $fd, $out, 16) == 16 or die "read: $!"; print unpack("H*", $out)'`
+
+// verbs opens the RDMA device and asks for its context (IB_USER_VERBS_CMD_GET_CONTEXT), as every program that uses one.
+const verbs = `perl -e 'my ($node) = </dev/infiniband/uverbs*>; open(my $f, "+<", $node) or die "$node: $!";
+my $answer = "\0" x 64; my $command = pack("LSSP", 0, 4, 2, $answer); syscall(1, fileno($f), $command, 16) == 16 or
+die "write: $!"; print unpack("x4L", $answer) > 0 ? "vectors" : "none"'`
+
+// zooDevices are QEMU's arguments for the devices. A file on this machine has what the guest writes to the two ports.
+func zooDevices(dir string) []string {
+	args := []string{
+		"-machine", "cxl=on", "-machine", "cxl-fmw.0.targets.0=cxl.0,cxl-fmw.0.size=4G",
+		"-chardev", "file,id=parrot,path=" + filepath.Join(dir, "port"),
+		"-chardev", "file,id=whale,path=" + filepath.Join(dir, "serial"),
+		"-object", "cryptodev-backend-builtin,id=backend",
+		"-object", "memory-backend-ram,id=cxlmemory,size=256M",
+		"-drive", "if=none,id=stripes,format=raw,file=" + filepath.Join(dir, "disk"),
+		"-fw_cfg", "name=opt/zoo,string=firefly",
+	}
+	for _, d := range []string{
+		"pci-testdev", "nvme,serial=zebra,drive=stripes",
+		"pcie-root-port,id=zoo1,bus=pcie.0,chassis=21,slot=21", "igb,bus=zoo1", "e1000e,mac=52:54:00:7a:6f:6f",
+		"virtio-crypto-pci,cryptodev=backend", "virtio-gpu-pci", "virtio-keyboard-pci", "bochs-display",
+		"virtio-serial-pci", "virtserialport,name=zoo,chardev=parrot",
+		"qemu-xhci,id=usb,addr=1d.0", "usb-serial,id=whale,serial=whale,chardev=whale,port=2",
+		"pxb-cxl,bus_nr=52,bus=pcie.0,id=cxl.0", "cxl-rp,id=cxlport,bus=cxl.0,chassis=22,slot=22",
+		"cxl-type3,bus=cxlport,volatile-memdev=cxlmemory,id=cxl0",
+	} {
+		args = append(args, "-device", d)
+	}
+	return args
+}
+
+// TestZoo: devices that have nothing in common but a driver of the kernel are described in a few lines each, come from
+// a bare kernel to ready, and are used by a container that gets them through CDI. They are on PCI, on buses below it,
+// on USB, on the platform, and in classes, one of them without any hardware.
+func TestZoo(t *testing.T) {
+	dir := t.TempDir()
+	stage.Check(t, os.WriteFile(filepath.Join(dir, "disk"), make([]byte, 16<<20), 0o600))
+	n, s := stage.StartNode(t, bed.Options{NoKubernetes: true, Engine: vm.Containerd, Devices: zooDevices(dir)})
+	g := n.Guest
+	usb := usbModules(t, g)
+	stage.Check(t, s.Units(t.Context(), g, ""))
+	files, err := filepath.Glob(s.File("test/zoo/*.yaml"))
+	stage.Check(t, err)
+	for _, file := range files {
+		stage.Check(t, g.Put(t.Context(), file, "/etc/acceld/definitions.d/"+filepath.Base(file), 0o644))
+	}
+	sh(t, g, `modprobe rdma_rxe; rdma link add rxe0 type rxe netdev $(ip -o route get 10.0.2.2 | sed 's/.* dev \([^ ]*\).*/\1/')
+systemctl enable -q --now containerd acceld.socket acceld.service; mkdir -p /zoo; mount --bind / /zoo`)
+	t.Logf("acceld detect:\n%s", sh(t, g, "acceld detect"))
+	for _, a := range animals() {
+		t.Run(a.name, func(t *testing.T) { a.lives(t, g) })
+	}
+	t.Run("serial", func(t *testing.T) {
+		if !usb {
+			t.Fatal("the packages of the guests' kernels are not in the cache")
+		}
+		plugged(t, g, filepath.Join(dir, "serial"))
+	})
+	if text, _ := os.ReadFile(filepath.Join(dir, "port")); string(text) != "parrot\n" {
+		t.Errorf("this machine got %q from the container with the port", text)
+	}
+	t.Logf("acceld status:\n%s", sh(t, g, "acceld status || true"))
+}
+
+// lives waits for the device and lets a container use it.
+func (a animal) lives(t *testing.T, g *bed.Guest) {
+	kind := "zoo-" + a.name
+	m, err := stage.WaitMachine(stage.Within(t, 5*time.Minute), g, kind, func(m accel.Machine) bool {
+		h := m.Have[kind]
+		return m.Status[kind].State == accel.Ready && len(h.Accelerators) > 0 && len(h.Runtime.Devices) > 0
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s is %+v\n%+v", err, kind, m.Status[kind], m.Have[kind])
+	}
+	have := m.Have[kind]
+	if id := have.Accelerators[0].ID; !strings.HasPrefix(id, a.id) {
+		t.Errorf("its address is %q, want %s…", id, a.id)
+	}
+	out := sh(t, g, `PATH=$PATH:/usr/sbin exec timeout 120 ctr run --rm --net-host --rootfs \
+	--env PATH=/usr/sbin:/usr/bin:/sbin:/bin --env "ID=$3" --device "$1" /zoo "zoo-$$" /bin/sh -c "$2" 2>&1 </dev/null`,
+		have.Runtime.Devices[0], a.use, have.Accelerators[0].ID)
+	t.Logf("%s: %q", have.Runtime.Devices[0], out)
+	if !strings.Contains(out, a.want) {
+		t.Errorf("the container says %q, want %q", out, a.want)
+	}
+}
+
+// usbModules gives the guest the modules for USB, which its disk lacks: they are in the packages of its kernels.
+func usbModules(t *testing.T, g *bed.Guest) bool {
+	t.Helper()
+	c, err := cache.Open(t.Logf)
+	stage.Check(t, err)
+	debs, err := filepath.Glob(c.Path("kernels") + "/" + g.Kernel() + "/linux-image-*.deb")
+	stage.Check(t, err)
+	if len(debs) == 0 {
+		return false
+	}
+	dir, err := g.Keep(t.Context(), "usb", cache.NewKey("1", debs[0]), func(tmp string) error {
+		const unpack = `cd "$1"; dpkg-deb --fsys-tarfile "$2" | tar -x --wildcards '*/kernel/drivers/usb/*' && tar -cf usb.tar lib && rm -r lib`
+		return exec.CommandContext(t.Context(), "sh", "-euc", unpack, "sh", tmp, debs[0]).Run()
+	})
+	stage.Check(t, err)
+	stage.Check(t, g.Put(t.Context(), filepath.Join(dir, "usb.tar"), "/root/usb.tar", 0o600))
+	sh(t, g, `tar -xf /root/usb.tar -C / --keep-directory-symlink --no-same-owner; rm /root/usb.tar; depmod -a; modprobe xhci_pci
+for i in $(seq 100); do test -e /sys/bus/usb/devices/1-2 && exit 0; sleep 0.1; done; exit 1`)
+	return true
+}
+
+// plugged is the serial adapter: a container writes through it, it is pulled out, and comes back with its address.
+func plugged(t *testing.T, g *bed.Guest, file string) {
+	a := animal{"serial", "usb:0000:00:1d.0-v2-2", `echo whale > $(ls /dev/ttyUSB*) && sleep 1 && echo written`, "written"}
+	a.lives(t, g)
+	if text, _ := os.ReadFile(file); !strings.HasPrefix(string(text), "whale") {
+		t.Errorf("this machine got %q from the container with the adapter", text)
+	}
+	stage.Check(t, g.Monitor().Execute(t.Context(), "device_del", map[string]any{"id": "whale"}, nil))
+	has(t, g, "the adapter to be gone", func(m accel.Machine) bool {
+		accs := m.Have["zoo-serial"].Accelerators
+		return len(accs) == 1 && accs[0].Health.State == accel.Gone
+	})
+	stage.Check(t, g.Monitor().Execute(t.Context(), "device_add", map[string]any{
+		"driver": "usb-serial", "id": "whale", "serial": "whale", "chardev": "whale", "port": "2", "bus": "usb.0",
+	}, nil))
+	has(t, g, "the adapter to be back", func(m accel.Machine) bool {
+		accs := m.Have["zoo-serial"].Accelerators
+		return m.Status["zoo-serial"].State == accel.Ready && len(accs) == 1 && accs[0].Health.Usable() &&
+			accs[0].ID == a.id && accs[0].Serial == "whale"
+	})
+}
