@@ -208,7 +208,7 @@ func TestEveryFieldIsDecided(t *testing.T) {
 	want := map[string]int{
 		"Belonging": 2, "Capacity": 4, "CustomStep": 6, "Definition": 30, "DriverDefinition": 7,
 		"Edits": 3, "Handover": 3, "HealthSource": 5, "KindConfig": 12, "KindDriverOverride": 4, "Layout": 2,
-		"Libraries": 3, "Limit": 7, "LogRule": 4, "LogStep": 2, "Match": 4, "MetricSource": 7,
+		"Libraries": 4, "Limit": 7, "LogRule": 4, "LogStep": 2, "Match": 4, "MetricSource": 7,
 		"Module": 6, "NodeSource": 2, "Partitions": 11, "Profile": 5, "Programs": 2, "Repair": 6, "Setting": 11,
 		"Share": 4, "ShareOf": 4, "Sharing": 4,
 		"StateSteps": 2, "Unrequested": 2, "UpgradePolicy": 6, "ValidateStep": 3, "Verdict": 4, "WaitStep": 1,

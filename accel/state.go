@@ -28,6 +28,29 @@ const (
 	Ready State = "ready"
 )
 
+// Arrived reports whether a kind has come as far as it can for now: it is ready, not there, or blocked.
+func Arrived(s Status) bool { return s.State == Ready || s.State == Absent || s.Blocked != nil }
+
+// Done names what is done once a kind has left the state, for a list of steps; empty for absent and ready.
+func (s State) Done() string {
+	switch s {
+	case DriverMissing:
+		return "Driver"
+	case DriverUnproven:
+		return "Self-test"
+	case RuntimeMissing:
+		return "Containers"
+	case PluginMissing:
+		return "Kubelet"
+	case KubeletPending:
+		return "Allocatable"
+	case Unwatched:
+		return "Metrics, labels"
+	case Absent, Ready:
+	}
+	return ""
+}
+
 // Step is the next thing to do for a kind.
 type Step string
 

@@ -17,7 +17,7 @@ func TestTasks(t *testing.T) {
 	save(t, credentials, apiServer(t, &version))
 	bare := []string{
 		"machine loop", "kernel preflight", "health engine", "holders of accelerators", "probe programs",
-		"watchdog", "self-restart", "hot restart", "surroundings", "kernel events", "device resets", "device history",
+		"watchdog", "self-restart", "hot restart", "surroundings", "work in progress", "kernel events", "device resets", "device history",
 		"device handover", "device repair", "device settings", "devices given back", "devices in another use", "use without a request", "hooks", "configuration",
 		"local endpoint",
 	}

@@ -160,7 +160,7 @@ func TestWatchOnTerminal(t *testing.T) {
 		Since: night(),
 	}, {Kind: "other", Stage: accel.StageBuild}}
 	mu.Unlock()
-	x.until(t, "what is at work, without another machine", shows("driver-missing", "doing    pulling, 1.0 of 4.0 MB, "))
+	x.until(t, "what is at work, without another machine", shows("driver-missing", "doing    pulling, 1.0 of 4.0 MB (25 %), "))
 	mu.Lock()
 	doing = nil
 	mu.Unlock()
