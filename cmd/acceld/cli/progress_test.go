@@ -206,7 +206,7 @@ func TestProgressOnTerminal(t *testing.T) {
 			v.note(accel.Progress{Kind: "example-npu", Stage: accel.StageLoad, Since: since, Ended: true})
 			fmt.Fprintln(out, "example-npu: driver 2 present")
 			v.draw(since)
-		}, "example-npu: driver 2 present\nqemu-edu: building, step 2 of 3, 120 of ~240 commands, 1m30s, ~1m30s"},
+		}, "example-npu: driver 2 present\nqemu-edu: building, step 2 of 3, 120 of ~240 commands (~50 %), 1m30s,"},
 		{"a long build leaves a line", func() {
 			v.note(with(build, func(p *accel.Progress) {
 				p.Done, p.Total, p.Guessed, p.Ended, p.Since = 242, 242, false, true, time.Now().Add(-90*time.Second)
