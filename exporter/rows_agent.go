@@ -18,7 +18,7 @@ func states() []accel.State {
 
 // agentRows are the metrics about the agent and the kinds.
 func agentRows() []row {
-	return slices.Concat(identityRows(), stateRows(), upgradeRows(), tallyRows(), kubeRows())
+	return slices.Concat(identityRows(), stateRows(), workRows(), upgradeRows(), tallyRows(), kubeRows())
 }
 
 func identityRows() []row {

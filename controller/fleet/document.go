@@ -245,7 +245,7 @@ func nodeRow(n policy.NodeView) page.TableRow {
 		if k.Count != "" {
 			text = k.Count + " × " + k.Kind
 		}
-		tone, word := phaseOf(k)
+		tone, word := standing(n, k)
 		kinds.Add(page.El("p", page.Text(text+" "), page.Badge(tone, word)))
 		driver := k.Version
 		if k.UpgradeReport != (accel.UpgradeReport{}) {
@@ -296,6 +296,21 @@ func repairText(k policy.KindView) string {
 		return k.Kind + ": what the node says of its repairs cannot be read"
 	}
 	return ""
+}
+
+// standing says how a kind is on a node, as far as it is known: what a node that is down last said is out of date, and the
+// phases say nothing about devices that are not well.
+func standing(n policy.NodeView, k policy.KindView) (page.Tone, string) {
+	tone, word := phaseOf(k)
+	switch {
+	case !n.Up:
+		return page.Idle, "unknown"
+	case tone == page.Good && n.Ready == "False" && strings.Contains(n.Message, k.Kind+" "):
+		return page.Bad, "needs attention"
+	case tone == page.Good && k.UpgradeReport.Acts():
+		return page.Busy, "upgrading"
+	}
+	return tone, word
 }
 
 // phaseOf returns the progress of a kind on a node: the first published state that is not reached.

@@ -16,6 +16,7 @@ import (
 	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/controller/fit"
 	"github.com/acceld/acceld/controller/policy"
+	"github.com/acceld/acceld/page"
 )
 
 func noon() time.Time { return time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC) }
@@ -292,4 +293,30 @@ func TestWaits(t *testing.T) {
 			t.Error("with too many waiting it waits too")
 		}
 	})
+}
+
+// TestStanding: only what is known to be well has the colour of it.
+func TestStanding(t *testing.T) {
+	well := map[accel.Published]accel.Phase{accel.DriverContainer: accel.PhaseReady}
+	for name, tt := range map[string]struct {
+		node policy.NodeView
+		kind policy.KindView
+		tone page.Tone
+		word string
+	}{
+		"well":       {policy.NodeView{Up: true, Ready: "True"}, policy.KindView{States: well}, page.Good, "ready"},
+		"down":       {policy.NodeView{Ready: "True"}, policy.KindView{States: well}, page.Idle, "unknown"},
+		"a sick one": {policy.NodeView{Up: true, Ready: "False", Message: "npu 0000:40:00.0 is unhealthy"}, policy.KindView{Kind: "npu", States: well}, page.Bad, "needs attention"},
+		"another kind's": {
+			policy.NodeView{Up: true, Ready: "False", Message: "fpga 0000:40:00.0 is unhealthy"}, policy.KindView{Kind: "npu", States: well}, page.Good, "ready",
+		},
+		"upgrading": {
+			policy.NodeView{Up: true, Ready: "True"},
+			policy.KindView{States: well, UpgradeReport: accel.UpgradeReport{Phase: accel.ReportUpgrading}}, page.Busy, "upgrading",
+		},
+	} {
+		if tone, word := standing(tt.node, tt.kind); tone != tt.tone || word != tt.word {
+			t.Errorf("%s: %s %s, want %s %s", name, tone, word, tt.tone, tt.word)
+		}
+	}
 }
