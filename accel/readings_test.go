@@ -84,3 +84,24 @@ func TestTally(t *testing.T) {
 		t.Error("the machine's own order has changed")
 	}
 }
+
+// TestCandidates: what looks like an accelerator and has no definition, but no console, no virtual function.
+func TestCandidates(t *testing.T) {
+	kinds := map[string]*Definition{"npu": {Kind: "npu", Match: []Match{{Vendor: "1234"}}}}
+	var got []string
+	for _, d := range Candidates(kinds, []PCIDevice{
+		{Address: "known", Vendor: "1234", Class: "120000"},
+		{Address: "processing", Vendor: "10ee", Class: "120000"},
+		{Address: "3d", Vendor: "abcd", Class: "030200"},
+		{Address: "display", Vendor: "abcd", Class: "038000"},
+		{Address: "coprocessor", Vendor: "abcd", Class: "0b4000"},
+		{Address: "console", Vendor: "1a03", Class: "030000"},
+		{Address: "network", Vendor: "8086", Class: "020000"},
+		{Address: "virtual", Vendor: "10ee", Class: "120000", SRIOV: SRIOV{PhysFn: "processing"}},
+	}) {
+		got = append(got, d.Address)
+	}
+	if text := strings.Join(got, ","); text != "processing,3d,display,coprocessor" {
+		t.Errorf("candidates %s", text)
+	}
+}

@@ -28,6 +28,13 @@ const (
 	Ready State = "ready"
 )
 
+// States returns all states, in the order in which a kind passes through them.
+func States() []State {
+	return []State{
+		Absent, DriverMissing, DriverUnproven, RuntimeMissing, PluginMissing, KubeletPending, Unwatched, Ready,
+	}
+}
+
 // Arrived reports whether a kind has come as far as it can for now: it is ready, not there, or blocked.
 func Arrived(s Status) bool { return s.State == Ready || s.State == Absent || s.Blocked != nil }
 
@@ -45,7 +52,7 @@ func (s State) Done() string {
 	case KubeletPending:
 		return "Allocatable"
 	case Unwatched:
-		return "Metrics, labels"
+		return "Monitoring"
 	case Absent, Ready:
 	}
 	return ""

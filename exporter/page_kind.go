@@ -119,7 +119,7 @@ func way(v view, k string) page.Node {
 	tone, _ := tones(v, k)
 	list := page.El("ol", page.Class("way"), page.Set("aria-label", "the steps of "+k))
 	passed := true
-	for _, s := range states() {
+	for _, s := range accel.States() {
 		if s.Done() == "" || !v.Want.Kubernetes && (s == accel.PluginMissing || s == accel.KubeletPending) {
 			continue
 		}
