@@ -27,8 +27,7 @@ func (f *outputFormat) flag(cmd *cobra.Command, people string) { f.flags(cmd, pe
 // flags adds the flag to cmd with its values, the default first.
 func (f *outputFormat) flags(cmd *cobra.Command, allowed ...string) {
 	f.allowed, f.value = allowed, allowed[0]
-	last := len(allowed) - 1
-	cmd.Flags().VarP(f, "output", "o", strings.Join(allowed[:last], ", ")+" or "+allowed[last])
+	cmd.Flags().VarP(f, "output", "o", strings.Join(allowed, " or "))
 }
 
 // String, Set and Type make it a flag value.
