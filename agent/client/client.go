@@ -132,7 +132,7 @@ func (c *Client) Text(ctx context.Context, path string) (string, error) {
 // has answered yet, or it is older.
 func (c *Client) Holders(ctx context.Context) map[string][]exporter.Holder {
 	all, told := c.Holdings(ctx)
-	if !told {
+	if !told && len(all) == 0 {
 		return nil
 	}
 	return all
