@@ -236,8 +236,8 @@ type RuntimeHave struct {
 	// NotHonored is why the running container runtime ignores these files, correct or not. It is nil if the runtime
 	// reads them, or if acceld knows of no runtime.
 	NotHonored *Problem `json:"notHonored,omitempty"`
-	// LibraryMissing says which user-space libraries that every container needs are not there while the driver is loaded;
-	// nil if all are.
+	// LibraryMissing says which user-space libraries that every container needs are not there although the driver is
+	// loaded; nil if all are.
 	LibraryMissing *Problem `json:"libraryMissing,omitempty"`
 	// Spec is the path of the CDI spec as the host sees it; empty if none is there and none is needed.
 	Spec string `json:"spec,omitempty"`

@@ -75,7 +75,10 @@ func TestSilent(t *testing.T) {
 		{
 			"a build is quiet", "building, step 1 of 2, 10 of ~40 commands (~25 %), 1m0s, ~3m0s left: CC x.o",
 			"building, 20 % since 11:59:00 UTC",
-			Progress{Stage: StageBuild, What: "CC x.o", Step: 1, Steps: 2, Done: 10, Total: 40, Guessed: true, Since: ago(60), Moved: ago(50)},
+			Progress{
+				Stage: StageBuild, What: "CC x.o", Step: 1, Steps: 2, Done: 10, Total: 40, Guessed: true, Since: ago(60),
+				Moved: ago(50),
+			},
 		},
 	} {
 		if got := tt.p.Text(now); got != tt.text {

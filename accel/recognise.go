@@ -31,8 +31,8 @@ func Candidates(kinds map[string]*Definition, pci []PCIDevice) []PCIDevice {
 	var out []PCIDevice
 	for i := range pci { // by index: there may be thousands, and they are large
 		d := &pci[i]
-		looks := slices.ContainsFunc(candidateClasses(), func(class string) bool { return strings.HasPrefix(d.Class, class) })
-		if !looks || d.SRIOV.PhysFn != "" {
+		class := func(prefix string) bool { return strings.HasPrefix(d.Class, prefix) }
+		if !slices.ContainsFunc(candidateClasses(), class) || d.SRIOV.PhysFn != "" {
 			continue
 		}
 		known := false

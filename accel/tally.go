@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Tally counts devices and partitions by what can be done with them, each once. A device that is divided does not count,
-// but its partitions do.
+// Tally counts devices and partitions by what can be done with them, each once. Of a device that is divided, only its
+// partitions count.
 type Tally struct {
 	Total int
 	// Used are held by somebody. Free could be given out. Offered is used or free, while it is not known who holds

@@ -26,8 +26,8 @@ type ConfigFile struct {
 	StateDir string `json:"stateDir,omitempty"`
 	// LogLevel is what is logged at least. Default: info, one line for each change of state.
 	LogLevel string `json:"logLevel,omitempty" enum:"debug,info,warn,error"`
-	// LogFormat is how it is logged: auto for entries with fields in the journal and lines of text elsewhere, text, or json.
-	// Default: auto.
+	// LogFormat is how it is logged: auto for entries with fields in the journal and lines of text elsewhere, text, or
+	// json. Default: auto.
 	LogFormat string `json:"logFormat,omitempty" enum:"auto,text,json"`
 	// Resync is how often the agent reads everything again even without an event, such as "5m", the default.
 	Resync string `json:"resync,omitempty" form:"duration"`

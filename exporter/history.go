@@ -74,7 +74,8 @@ func (h *history) arrive(m accel.Machine, kind string) {
 	h.arrived[kind] = true
 	for _, a := range m.Have[kind].Accelerators {
 		for _, x := range accel.Current([]accel.Accelerator{a}) {
-			if x.Health.State == accel.Healthy || x.Parent != "" && x.Health.State == a.Health.State && x.Health.Reason == a.Health.Reason {
+			follows := x.Health.State == a.Health.State && x.Health.Reason == a.Health.Reason
+			if x.Health.State == accel.Healthy || x.Parent != "" && follows {
 				continue
 			}
 			h.add(Event{

@@ -86,13 +86,13 @@ func tones(v view, k string) (state, whole page.Tone) {
 	switch {
 	case accel.CountUsable(accs) < len(accs):
 		whole = page.Bad
-	case whole == page.Good && (len(v.Have[k].Warnings()) > 0 || slices.ContainsFunc(accs, func(a accel.Accelerator) bool {
-		return a.Health.State != accel.Healthy
-	})):
+	case whole == page.Good && (len(v.Have[k].Warnings()) > 0 || slices.ContainsFunc(accs, notHealthy)):
 		whole = page.Busy
 	}
 	return state, whole
 }
+
+func notHealthy(a accel.Accelerator) bool { return a.Health.State != accel.Healthy }
 
 // verdict summarizes the host in one sentence.
 func verdict(v view) (page.Tone, string) {

@@ -38,8 +38,8 @@ func traceable() []string {
 	return []string{accel.MetricUtilization, inheritedUtilization, accel.MetricPower, accel.MetricTemperature}
 }
 
-// see records the readings of a machine, each at most once every traceEvery, and forgets devices that are not listed any
-// more.
+// see records the readings of a machine, each at most once every traceEvery, and forgets devices that are not listed
+// any more.
 func (t traces) see(m accel.Machine) {
 	listed := map[string]bool{}
 	for kind := range m.Have {

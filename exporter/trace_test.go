@@ -63,7 +63,8 @@ func TestTraces(t *testing.T) {
 	have := accel.Have{}
 	for i := range 2 * maxTraces {
 		have.Accelerators = append(have.Accelerators, accel.Accelerator{
-			ID: fmt.Sprint(i), Health: accel.Health{State: accel.Healthy}, Metrics: map[string]float64{accel.MetricPower: 1},
+			ID: fmt.Sprint(i), Health: accel.Health{State: accel.Healthy},
+			Metrics: map[string]float64{accel.MetricPower: 1},
 		})
 	}
 	m.Have["npu"] = have

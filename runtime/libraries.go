@@ -66,8 +66,8 @@ func (w *specWriter) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Pr
 	return mounts, nil
 }
 
-// missing says which libraries that every container needs are not there although the driver is loaded; nil if all are, or
-// no driver is loaded.
+// missing says which libraries that every container needs are not there although the driver is loaded; nil if all are,
+// or no driver is loaded.
 func (w *specWriter) missing(def *accel.Definition) *accel.Problem {
 	u := userSpace{w, def, w.driverVersion(def)}
 	if u.version == "" && !w.loaded(def) {

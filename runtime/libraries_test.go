@@ -63,8 +63,8 @@ func TestUserSpace(t *testing.T) {
 	}
 }
 
-// TestLibraryMissing: a library that every container needs and that is not there is a warning once the driver is loaded,
-// and changes nothing in the spec; one that images may bring is none.
+// TestLibraryMissing: a library that every container needs and that is not there is a warning once the driver is
+// loaded, and changes nothing in the spec; one that images may bring is none.
 func TestLibraryMissing(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	def := *b.def

@@ -14,8 +14,8 @@ import (
 // LogFormat is how the log is written.
 type LogFormat string
 
-// The formats. With LogAuto, the journal gets entries with fields if it reads this process's standard error, and anybody
-// else gets lines of text.
+// The formats. With LogAuto, the journal gets entries with fields if it reads this process's standard error, and
+// anybody else gets lines of text.
 const (
 	LogAuto LogFormat = "auto"
 	LogText LogFormat = "text"

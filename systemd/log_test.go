@@ -48,8 +48,8 @@ func TestLogLines(t *testing.T) {
 	}
 }
 
-// TestLogJournal: the journal gets the message with its attributes, the priority, and each attribute as a field; what it
-// refuses is written as a line.
+// TestLogJournal: the journal gets the message with its attributes, the priority, and each attribute as a field; what
+// it refuses is written as a line.
 func TestLogJournal(t *testing.T) {
 	type entry struct {
 		Message  string

@@ -407,7 +407,7 @@ func (l *Loop) judge(now time.Time) {
 				l.transit(m, name, k, &next, now)
 			}
 			k.status, m.Status[name] = next, next
-			l.arrive(k, now)
+			arrive(l.o, k, now)
 		})
 	}
 	before := l.Machine()

@@ -41,8 +41,8 @@ func (l *Loop) transit(m accel.Machine, name string, k *kind, next *accel.Status
 
 // arrive logs where a kind is after the start, once: when it is ready or cannot go on, else a while after the start. A
 // kind without a device gets no line.
-func (l *Loop) arrive(k *kind, now time.Time) {
-	s, since := k.status, now.Sub(l.o.Agent.Started)
+func arrive(o Options, k *kind, now time.Time) {
+	s, since := k.status, now.Sub(o.Agent.Started)
 	if !k.arrived.IsZero() || !accel.Arrived(s) && since < arrival {
 		return
 	}
@@ -61,10 +61,10 @@ func (l *Loop) arrive(k *kind, now time.Time) {
 		level = slog.LevelWarn
 		facts = append(facts, "reason", f.Reason, "message", f.Message)
 	}
-	l.o.Log.Log(context.Background(), level, "accelerators found", facts...)
+	o.Log.Log(context.Background(), level, "accelerators found", facts...)
 	for _, a := range accs {
 		if a.Health.State != accel.Healthy && (a.Parent == "" || !inherits(k, a)) {
-			l.o.Log.Info("health changed", "kind", k.def.Kind, "device", a.ID, "from", "", "to", a.Health.State,
+			o.Log.Info("health changed", "kind", k.def.Kind, "device", a.ID, "from", "", "to", a.Health.State,
 				"reason", a.Health.Reason, "message", a.Health.Message)
 		}
 	}

@@ -94,7 +94,8 @@ func TestReadingsOfAnotherDriver(t *testing.T) {
 	})
 }
 
-// TestWorkInProgress: the machine has the work of each kind, and the sentence says it without what changes by the second.
+// TestWorkInProgress: the machine has the work of each kind, and the sentence says it without what changes by the
+// second.
 func TestWorkInProgress(t *testing.T) {
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}}
 	run(t, w, func(l *Loop) {

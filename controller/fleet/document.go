@@ -29,7 +29,7 @@ func (p *Page) document(s state, pod string) page.Document {
 			paragraph(s.overview.Problem+". What is shown may be old.")))
 	}
 	if s.known {
-		d.Main.Add(nodeSection(s.overview.Nodes))
+		d.Main.Add(totals(s.overview.Nodes), nodeSection(s.overview.Nodes))
 		for _, x := range s.overview.Policies {
 			d.Main.Add(policySection(x, now))
 		}
@@ -168,7 +168,7 @@ func nodeSection(nodes []policy.NodeView) page.Node {
 	for _, at := range []condition{down, blocked, upgrading, moving} {
 		if len(by[at]) > 0 {
 			_, word := at.words()
-			s.Add(page.El("h3", page.Text(word)), nodeTable(word, by[at]))
+			s.Add(page.El("h3", page.Text(page.Sentence(word))), nodeTable(word, by[at]))
 		}
 	}
 	if len(by[ready]) > 0 {
@@ -247,6 +247,9 @@ func nodeRow(n policy.NodeView) page.TableRow {
 		}
 		tone, word := standing(n, k)
 		kinds.Add(page.El("p", page.Text(text+" "), page.Badge(tone, word)))
+		if about := model(k); about != "" {
+			kinds.Add(paragraph(about, page.Class("faint")))
+		}
 		driver := k.Version
 		if k.UpgradeReport != (accel.UpgradeReport{}) {
 			driver = strings.TrimSpace(fmt.Sprintf("%s, %s %s %s", cmp.Or(driver, "none"), k.UpgradeReport.Phase,
@@ -296,21 +299,6 @@ func repairText(k policy.KindView) string {
 		return k.Kind + ": what the node says of its repairs cannot be read"
 	}
 	return ""
-}
-
-// standing says how a kind is on a node, as far as it is known: what a node that is down last said is out of date, and the
-// phases say nothing about devices that are not well.
-func standing(n policy.NodeView, k policy.KindView) (page.Tone, string) {
-	tone, word := phaseOf(k)
-	switch {
-	case !n.Up:
-		return page.Idle, "unknown"
-	case tone == page.Good && n.Ready == "False" && strings.Contains(n.Message, k.Kind+" "):
-		return page.Bad, "needs attention"
-	case tone == page.Good && k.UpgradeReport.Acts():
-		return page.Busy, "upgrading"
-	}
-	return tone, word
 }
 
 // phaseOf returns the progress of a kind on a node: the first published state that is not reached.

@@ -312,11 +312,44 @@ func TestStanding(t *testing.T) {
 		},
 		"upgrading": {
 			policy.NodeView{Up: true, Ready: "True"},
-			policy.KindView{States: well, UpgradeReport: accel.UpgradeReport{Phase: accel.ReportUpgrading}}, page.Busy, "upgrading",
+			policy.KindView{States: well, UpgradeReport: accel.UpgradeReport{Phase: accel.ReportUpgrading}},
+			page.Busy, "upgrading",
 		},
 	} {
 		if tone, word := standing(tt.node, tt.kind); tone != tt.tone || word != tt.word {
 			t.Errorf("%s: %s %s, want %s %s", name, tone, word, tt.tone, tt.word)
+		}
+	}
+}
+
+// TestCount: each device counts once, and none of a node that is down counts as offered or sick.
+func TestCount(t *testing.T) {
+	states := func(driver accel.Phase) map[accel.Published]accel.Phase {
+		return map[accel.Published]accel.Phase{accel.DriverContainer: driver, accel.RuntimeEnablement: accel.PhaseReady}
+	}
+	kind := func(count string, sick, withheld int, driver accel.Phase) []policy.KindView {
+		return []policy.KindView{{Kind: "npu", Count: count, Sick: sick, Withheld: withheld, States: states(driver)}}
+	}
+	got := count([]policy.NodeView{
+		{Name: "a", Up: true, Kinds: kind("8", 1, 2, accel.PhaseReady)},
+		{Name: "b", Up: true, Kinds: kind("8", 0, 0, accel.PhaseUnchecked)},
+		{Name: "c", Up: false, Kinds: kind("4", 1, 1, accel.PhaseReady)},
+		{Name: "d", Up: true, Kinds: kind("2", 0, 0, accel.PhasePending)},
+		{Name: "e", Up: true, Kinds: kind("many", 0, 0, accel.PhaseReady)},
+		{Name: "f", Up: true, Kinds: kind("1", 9, 9, accel.PhaseReady)},
+	})
+	if want := (devicesTally{offered: 13, withheld: 2, sick: 2, waiting: 2, unknown: 4, all: 23}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for want, k := range map[string]policy.KindView{
+		"":                             {},
+		"NPU 400, 80 GiB each":         {Product: "NPU_400", Memory: "81920"},
+		"80 GiB each, 1 sick":          {Memory: "81920", Sick: 1},
+		"NPU 400, 1 sick, 2 held back": {Product: "NPU_400", Sick: 1, Withheld: 2},
+		"2 held back":                  {Withheld: 2, Memory: "much"},
+	} {
+		if got := model(k); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -211,7 +211,7 @@ func sampleOverview(now time.Time) policy.Overview {
 		n := policy.NodeView{
 			Name: fmt.Sprintf("gpu-%02d", i), Up: true, Ready: "True",
 			Kinds: []policy.KindView{{
-				Kind: "example-npu", Count: "8", Version: "535.261.03",
+				Kind: "example-npu", Count: "8", Version: "535.261.03", Product: "Example_NPU_400", Memory: "81920",
 				States: phases(accel.PhaseReady), Policy: "drivers",
 			}},
 		}
@@ -222,6 +222,7 @@ func sampleOverview(now time.Time) policy.Overview {
 		case 7:
 			n.Ready, n.Reason, n.Message = "False", "DeviceFault",
 				"example-npu 0000:40:00.0 is unhealthy: fault 79: the device has fallen off the bus"
+			n.Kinds[0].Sick = 1
 		case 8, 9:
 			n.Kinds[0].UpgradeReport, n.Cordoned, n.CordonedBy = accel.UpgradeReport{
 				Phase:   accel.ReportUpgrading,

@@ -168,7 +168,9 @@ func TestProgressOnTerminal(t *testing.T) {
 			v.draw(since)
 		}, "qemu-edu: pulling, 0s: registry.example/drivers/edu@sha256:0123456789"},
 		{"bytes", func() {
-			v.note(with(pull, func(p *accel.Progress) { p.Done, p.Total, p.Moved = 23_800_000, 95_000_000, since.Add(8*time.Second) }))
+			v.note(with(pull, func(p *accel.Progress) {
+				p.Done, p.Total, p.Moved = 23_800_000, 95_000_000, since.Add(8*time.Second)
+			}))
 			v.draw(since.Add(8 * time.Second))
 		}, "qemu-edu: pulling, 23.8 of 95.0 MB (25 %), 8s, ~24s left: registry.ex"},
 		{"a line of the log goes above", func() {

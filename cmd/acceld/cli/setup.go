@@ -26,7 +26,8 @@ type parts struct {
 // setupOptions returns the options from the flags of every command, with the vendors' catalog.
 func (c *common) setupOptions() agent.SetupOptions {
 	return agent.SetupOptions{
-		HostRoot: c.hostRoot, ConfigFile: c.config, ConfigNamed: c.asked, LogTo: c.console, LogStderr: c.console.out == os.Stderr,
+		HostRoot: c.hostRoot, ConfigFile: c.config, ConfigNamed: c.asked, LogTo: c.console,
+		LogStderr: c.console.out == os.Stderr,
 		Catalog: agent.Catalog{
 			Definitions: vendors.Definitions, Parse: vendors.Parse, Load: vendors.Load,
 			MetricPages: vendors.MetricPages,

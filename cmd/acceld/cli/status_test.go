@@ -67,7 +67,8 @@ func used(cards []accel.Accelerator) []accel.Accelerator {
 
 // readingCards are cards with many readings, with few, and with none; the last one is not well.
 func readingCards() []accel.Accelerator {
-	cards := append(anyCards(accel.Health{State: accel.Healthy, Since: night().Add(-4 * time.Hour)}), anyCards(accel.Health{
+	well := accel.Health{State: accel.Healthy, Since: night().Add(-4 * time.Hour)}
+	cards := append(anyCards(well), anyCards(accel.Health{
 		State: accel.Unhealthy, Reason: accel.DeviceFault, Message: "fault 79: fallen off the bus",
 		Action: accel.ActionReboot, Since: night().Add(-65 * time.Second),
 	})[1])
@@ -76,7 +77,9 @@ func readingCards() []accel.Accelerator {
 		accel.MetricMemoryTotal: 80 << 30, accel.MetricPower: 388, accel.MetricPowerLimit: 400,
 	}
 	cards[0].Model, cards[0].UUID = "Example NPU 400", "NPU-7c0e"
-	cards[1].Metrics = map[string]float64{accel.MetricTemperature: 35, accel.MetricUtilization: 0, accel.MetricMemoryTotal: 80 << 30}
+	cards[1].Metrics = map[string]float64{
+		accel.MetricTemperature: 35, accel.MetricUtilization: 0, accel.MetricMemoryTotal: 80 << 30,
+	}
 	cards[2].ID, cards[2].Metrics, cards[2].Serial, cards[2].Nodes = "0000:28:00.0", nil, "NPU24A04713", nil
 	return cards
 }
@@ -165,7 +168,8 @@ func every(visit func(title string, m shown)) {
 			LibraryMissing: accel.Problemf(accel.LibraryMissing,
 				`the driver of "example-npu" is loaded, and the host lacks what every container needs: "libnpu.so.1"`),
 		}}))
-	hanging := stood(accel.Status{State: accel.DriverMissing, Next: accel.StepDriver}, accel.Have{Accelerators: anyCards(well)})
+	hanging := stood(accel.Status{State: accel.DriverMissing, Next: accel.StepDriver},
+		accel.Have{Accelerators: anyCards(well)})
 	hanging.atWork = []accel.Progress{{
 		Kind: "example-npu", Stage: accel.StagePull, What: "registry.example.com/drivers/npu:1.0.0-6.1.0-47-amd64",
 		Done: 45e6, Total: 100e6, Since: night().Add(-time.Minute), Moved: night().Add(-12 * time.Second),

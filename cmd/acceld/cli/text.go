@@ -140,12 +140,7 @@ func printKind(s *tableWriter, m shown, kind string) {
 	if have.Runtime.Spec != "" && have.Runtime.Applied {
 		s.field(2, "runtime", have.Runtime.Spec+prefixed(", hook ", have.Runtime.Hook))
 	}
-	if p := have.Runtime.NotHonored; p != nil && st.Blocked == nil {
-		printProblem(s, 2, "ignored", *p)
-	}
-	for _, p := range have.Warnings() {
-		printProblem(s, 2, "look", *p)
-	}
+	printWarnings(s, st, have)
 	if m.Want.Kubernetes && have.Plugin.Registered {
 		def := m.Want.Kinds[kind]
 		shared := ""
@@ -168,6 +163,16 @@ func printKind(s *tableWriter, m shown, kind string) {
 		s.field(2, "devices", accel.Tally{}.Add(have.Accelerators, m.heldBy()).String())
 	}
 	printDevices(s, m, m.picked.Have[kind])
+}
+
+// printWarnings writes what keeps nothing back and needs attention.
+func printWarnings(s *tableWriter, st accel.Status, have accel.Have) {
+	if p := have.Runtime.NotHonored; p != nil && st.Blocked == nil {
+		printProblem(s, 2, "ignored", *p)
+	}
+	for _, p := range have.Warnings() {
+		printProblem(s, 2, "look", *p)
+	}
 }
 
 // presently describes the state of a kind without what the page shows elsewhere: unhealthy devices, an upgrade.
