@@ -78,6 +78,7 @@ func kindFeatures(m accel.Machine, kind string) map[string]string {
 		sick, withheld := 0, 0
 		for _, a := range have.Accelerators {
 			switch {
+			case !a.Present(): // it does not count
 			case !a.Health.Usable():
 				sick++
 			case a.WithheldAlone() && !a.InOtherUse() && !a.AwaitsReport():

@@ -30,8 +30,8 @@ type devicesTally struct {
 	offered, withheld, sick, waiting, unknown, all int
 }
 
-// count counts the devices of nodes, as their labels say. Those of a node that is down are unknown: what it last said is
-// out of date. Those whose driver does not serve wait for it.
+// count counts the devices of nodes, as their labels say. Those of a node that is down are unknown: what it last said
+// is out of date. Those whose driver does not serve wait for it.
 func count(nodes []policy.NodeView) devicesTally {
 	var t devicesTally
 	for _, n := range nodes {
