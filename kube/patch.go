@@ -155,7 +155,9 @@ func labelled(node *corev1.Node, r *rendered, x extent) bool {
 }
 
 // passes reports whether a label is there only while a device is sick or withheld.
-func passes(key string) bool { return strings.HasSuffix(key, ".sick") || strings.HasSuffix(key, ".withheld") }
+func passes(key string) bool {
+	return strings.HasSuffix(key, ".sick") || strings.HasSuffix(key, ".withheld")
+}
 
 // encode returns the JSON of maps, strings and API types, which never fails.
 func encode(v any) []byte {
