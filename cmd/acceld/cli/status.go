@@ -57,6 +57,16 @@ type asked struct {
 	*client.Client
 	// words are the kinds and devices to show; none means all.
 	words []string
+	// openers are the processes that have devices open; nil if nobody looks.
+	openers func(m accel.Machine) map[string][]string
+}
+
+// completed returns a page with the processes that have devices open, if it is not known who was given what.
+func (a *asked) completed(page shown) shown {
+	if page.holders == nil && a.openers != nil {
+		page.openers = a.openers(page.Machine)
+	}
+	return page
 }
 
 // look asks for everything that a page shows.
@@ -68,13 +78,15 @@ func (a *asked) look(ctx context.Context) (shown, error) {
 		}
 	}
 	picked, err := pick(m, a.words)
-	return shown{
+	return a.completed(shown{
 		Machine: m, picked: picked, holders: a.Holders(ctx), atWork: a.Progress(ctx, ""), now: a.Clock(),
-	}, err
+	}), err
 }
 
 // agent returns a client for the agent's socket; whether an agent answers there is not known yet.
-func (p *parts) agent() *asked { return &asked{Client: client.New(p.Config.Socket, p.Host.Path)} }
+func (p *parts) agent() *asked {
+	return &asked{Client: client.New(p.Config.Socket, p.Host.Path), openers: p.openers}
+}
 
 // allReady reports whether every kind that has a device is ready, and every device and partition is usable
 // and not withheld.

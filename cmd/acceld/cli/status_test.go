@@ -328,6 +328,7 @@ func TestTop(t *testing.T) {
 	}
 	nobody := m
 	nobody.holders, nobody.atWork = nil, nil
+	nobody.openers = map[string][]string{"0000:20:00.0": {"python3 (pid 4242, session-3.scope)"}}
 	s := &tableWriter{}
 	printTop(s, nobody)
 	fmt.Fprintf(&all, "==== top while it is not known who holds what\n%s\n", s)

@@ -84,7 +84,7 @@ func (a *asked) watchScreen(ctx context.Context, out io.Writer, print func(*tabl
 				page.picked, failure = pick(n.Machine, a.words)
 			}
 			if failure == nil {
-				last, came = page, time.Now()
+				last, came = a.completed(page), time.Now()
 			}
 		case atWork = <-advanced:
 		case <-resized:

@@ -35,6 +35,8 @@ type shown struct {
 	picked accel.Machine
 	// holders are the holders of each device, by its ID; nil if they are unknown.
 	holders map[string][]exporter.Holder
+	// openers are the processes that have a device open, by its ID, while nobody knows who was given what.
+	openers map[string][]string
 	// atWork is the progress of the work on drivers.
 	atWork []accel.Progress
 	// now is the agent's clock at its answer.

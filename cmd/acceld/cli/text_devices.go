@@ -168,7 +168,8 @@ func (m shown) model(a accel.Accelerator) string {
 	return plain(cmp.Or(a.Model, m.Facts.Function(a.Address()).DeviceName))
 }
 
-// held names who holds a device: the pods that were given it, or the claim of a virtual machine.
+// held names who holds a device: the pods that were given it, the claim of a virtual machine, or, if nobody gives
+// devices out, the processes that have it open.
 func (m shown) held(a accel.Accelerator) string {
 	var who []string
 	for _, h := range m.holders[a.ID] {
@@ -183,7 +184,38 @@ func (m shown) held(a accel.Accelerator) string {
 	if a.Switched != nil && len(who) == 0 {
 		who = append(who, plain(a.Switched.For()))
 	}
+	if m.holders == nil && len(who) == 0 {
+		who = m.openers[a.ID]
+	}
 	return strings.Join(who, ", ")
+}
+
+// openers are the processes that have devices open, by the device's ID. acceld's own programs are left out.
+func (p *parts) openers(m accel.Machine) map[string][]string {
+	if !p.Host.Live() {
+		return nil // a copy of a machine has no processes
+	}
+	by := map[string]string{} // a device's ID, by its node
+	var all []accel.DeviceNode
+	for kind := range m.Have {
+		for _, a := range accel.Flat(m.Have[kind].Accelerators) {
+			for _, n := range a.Nodes {
+				by[n.Path] = a.ID
+				all = append(all, n)
+			}
+		}
+	}
+	out := map[string][]string{}
+	found, _ := p.Host.Processes().Openers(p.ctx, all) // without a list of processes, nobody is named
+	for _, o := range found {
+		text := fmt.Sprintf("%s (pid %d%s)", plain(o.Comm), o.PID, prefixed(", ", plain(cmp.Or(o.Container, o.Unit))))
+		for _, node := range o.Nodes {
+			if id := by[node]; !strings.HasPrefix(o.Comm, "acceld") && !slices.Contains(out[id], text) {
+				out[id] = append(out[id], text)
+			}
+		}
+	}
+	return out
 }
 
 // heldBy returns whether somebody holds a device; nil if it is not known who holds what.
