@@ -98,6 +98,10 @@ func sample(now time.Time) accel.Machine {
 			"example-fpga": {Accelerators: []accel.Accelerator{{
 				ID: "0000:81:00.0", NUMANode: -1,
 				Health: accel.Health{State: accel.Healthy, Since: started},
+				Withheld: &accel.Withheld{
+					By: accel.ByProof, Reason: accel.NotProven,
+					Message: "it has not passed its self-test with the driver that is live",
+				},
 			}}, Work: []accel.Progress{{
 				Kind: "example-fpga", Stage: accel.StagePull, What: "registry.example.com/drivers/fpga:2.4.0", Done: 45e6,
 				Total: 100e6, Since: now.Add(-time.Minute), Moved: now.Add(-12 * time.Second),
