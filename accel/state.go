@@ -35,8 +35,15 @@ func States() []State {
 	}
 }
 
-// Arrived reports whether a kind has come as far as it can for now: it is ready, not there, or blocked.
-func Arrived(s Status) bool { return s.State == Ready || s.State == Absent || s.Blocked != nil }
+// arrival is how long after the start of the agent people wait for word of a kind that is still on its way, such as
+// during a build.
+const arrival = 10 * time.Second
+
+// Arrived reports whether it is time to say where a kind is after the start of the agent: it is ready, not there or
+// blocked, or it takes long. Before that, all of its states and the health of all its devices change.
+func Arrived(s Status, sinceStart time.Duration) bool {
+	return s.State == Ready || s.State == Absent || s.Blocked != nil || sinceStart >= arrival
+}
 
 // Done names what is done once a kind has left the state, for a list of steps; empty for absent and ready.
 func (s State) Done() string {

@@ -60,12 +60,9 @@ type history struct {
 	arrived map[string]bool
 }
 
-// arrival is how long a kind may be on its way after the start before the health of its devices is news.
-const arrival = 10 * time.Second
-
 // arrive adds the devices of a kind that are not healthy when it arrives.
 func (h *history) arrive(m accel.Machine, kind string) {
-	if h.arrived[kind] || !accel.Arrived(m.Status[kind]) && m.Taken.Sub(m.Agent.Started) < arrival {
+	if h.arrived[kind] || !accel.Arrived(m.Status[kind], m.Taken.Sub(m.Agent.Started)) {
 		return
 	}
 	if h.arrived == nil {

@@ -12,9 +12,6 @@ import (
 // The log has one line for each change. At the start of the agent everything changes: each kind passes through all of
 // its states, and each device gets its health with its driver. That is one line for each kind, when it has arrived.
 
-// arrival is how long after its start the agent says where a kind is that is still on its way, such as during a build.
-const arrival = 10 * time.Second
-
 // transit records the transitions from the last state to the new one, one allowed transition at a time.
 func (l *Loop) transit(m accel.Machine, name string, k *kind, next *accel.Status, now time.Time) {
 	took := maps.Clone(k.status.Took)
@@ -43,7 +40,7 @@ func (l *Loop) transit(m accel.Machine, name string, k *kind, next *accel.Status
 // kind without a device gets no line.
 func arrive(o Options, k *kind, now time.Time) {
 	s, since := k.status, now.Sub(o.Agent.Started)
-	if !k.arrived.IsZero() || !accel.Arrived(s) && since < arrival {
+	if !k.arrived.IsZero() || !accel.Arrived(s, since) {
 		return
 	}
 	k.arrived = now
