@@ -20,7 +20,7 @@ func attention(v view, now time.Time) page.Node {
 			lines = append(lines, concernLine(page.Bad, "blocked", k, title(v, k), f.Reason, f.Message, f.Remedy()))
 		}
 		for _, p := range v.Have[k].Warnings() {
-			lines = append(lines, concernLine(page.Busy, "look", k, title(v, k), p.Reason, p.Message, p.Remedy()))
+			lines = append(lines, concernLine(page.Busy, "warning", k, title(v, k), p.Reason, p.Message, p.Remedy()))
 		}
 	}
 	for _, tone := range []page.Tone{page.Bad, page.Busy} {

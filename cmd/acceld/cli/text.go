@@ -173,7 +173,7 @@ func printWarnings(s *tableWriter, st accel.Status, have accel.Have) {
 		printProblem(s, 2, "ignored", *p)
 	}
 	for _, p := range have.Warnings() {
-		printProblem(s, 2, "look", *p)
+		printProblem(s, 2, "warning", *p)
 	}
 }
 
