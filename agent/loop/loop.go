@@ -185,8 +185,9 @@ type kind struct {
 	// stepped maps the definition's own steps that completed to the driver identity that they ran with; observe reads
 	// it to set StepsLeft.
 	stepped map[ownMoment]string
-	// arrived is when the log said where the kind is after the start; transit and logHealth read it.
-	arrived time.Time
+	// began is when the kind was added. arrived is when the log said where it is since then; transit and logHealth read
+	// it.
+	began, arrived time.Time
 	// fault is the panic of the last pass over this kind, faults how many there were in a row, and again when it is
 	// tried again; attempt reads them.
 	fault  error

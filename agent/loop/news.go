@@ -39,7 +39,7 @@ func (l *Loop) transit(m accel.Machine, name string, k *kind, next *accel.Status
 // arrive logs where a kind is after the start, once: when it is ready or cannot go on, else a while after the start. A
 // kind without a device gets no line.
 func arrive(o Options, k *kind, now time.Time) {
-	s, since := k.status, now.Sub(o.Agent.Started)
+	s, since := k.status, now.Sub(k.began)
 	if !k.arrived.IsZero() || !accel.Arrived(s, since) {
 		return
 	}
