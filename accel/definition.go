@@ -458,6 +458,9 @@ type Libraries struct {
 	Names []string `json:"names"`
 	// SameVersion refuses a library whose file name does not end with the version of the loaded module.
 	SameVersion bool `json:"sameVersion,omitempty"`
+	// Required are those of Names without which no container can use a device, because no image has them. If one is not
+	// there while the driver is loaded, the kind says so: LibraryMissing.
+	Required []string `json:"required,omitempty"`
 }
 
 // Of returns the names for a version of the modules. If it is empty, names with a version are left out.

@@ -1,6 +1,7 @@
 package accel
 
 import (
+	"slices"
 	"sort"
 	"time"
 )
@@ -55,6 +56,8 @@ type Have struct {
 	Contested *Problem `json:"contested,omitempty"`
 	// SharedNode says which devices resolve to the same device node; nil if there are none.
 	SharedNode *Problem `json:"sharedNode,omitempty"`
+	// Work is the work on the kind's driver that is in progress. The stage that began last comes last.
+	Work []Progress `json:"work,omitempty"`
 	// Failure is the last failed step that has not succeeded since; nil when none.
 	Failure *Failure `json:"failure,omitempty"`
 	// UpgradeReport is the node's report about an upgrade that a cluster policy orders. While it is unknown, the last
@@ -68,6 +71,12 @@ type Have struct {
 	// ServedDigest is [UpgradePolicy.Digest] of the policy whose driver serves: the last one for which no upgrade was
 	// wanted. While it is unknown, the last one stays valid.
 	ServedDigest Answer[string] `json:"servedDigest,omitzero"`
+}
+
+// Warnings are the problems of a kind that do not block it, but that somebody has to look at.
+func (h Have) Warnings() []*Problem {
+	return slices.DeleteFunc([]*Problem{h.Contested, h.SharedNode, h.Runtime.LibraryMissing},
+		func(p *Problem) bool { return p == nil })
 }
 
 // Accelerator is a device that a definition recognises, or a partition of one.
@@ -235,6 +244,9 @@ type RuntimeHave struct {
 	// NotHonored is why the running container runtime ignores these files, correct or not. It is nil if the runtime
 	// reads them, or if acceld knows of no runtime.
 	NotHonored *Problem `json:"notHonored,omitempty"`
+	// LibraryMissing says which user-space libraries that every container needs are not there although the driver is
+	// loaded; nil if all are.
+	LibraryMissing *Problem `json:"libraryMissing,omitempty"`
 	// Spec is the path of the CDI spec as the host sees it; empty if none is there and none is needed.
 	Spec string `json:"spec,omitempty"`
 	// Hook is the path of the OCI hook's JSON file; empty if no hook is used.

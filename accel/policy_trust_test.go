@@ -208,7 +208,7 @@ func TestEveryFieldIsDecided(t *testing.T) {
 	want := map[string]int{
 		"Belonging": 2, "Capacity": 4, "CustomStep": 6, "Definition": 31, "DriverDefinition": 7,
 		"Edits": 3, "Handover": 3, "HealthSource": 5, "KindConfig": 12, "KindDriverOverride": 4, "Layout": 2,
-		"Libraries": 3, "Limit": 7, "LogRule": 4, "LogStep": 3, "Making": 3, "Match": 5, "MetricSource": 7,
+		"Libraries": 4, "Limit": 7, "LogRule": 4, "LogStep": 3, "Making": 3, "Match": 5, "MetricSource": 7,
 		"Module": 6, "NodeSource": 2, "OwnState": 3, "Partitions": 12, "Profile": 6, "Programs": 2, "Repair": 6,
 		"Setting": 11,
 		"Share":   4, "ShareOf": 4, "Sharing": 4,

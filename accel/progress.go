@@ -24,6 +24,8 @@ type Progress struct {
 	Attempt int `json:"attempt,omitempty"`
 	// Since is when the stage began. Again is when the current attempt restarted from zero; zero for the first.
 	Since time.Time `json:"since"`
+	// Moved is when Done last changed; zero if it has not changed yet. Whoever keeps the reports fills it in.
+	Moved time.Time `json:"moved,omitzero"`
 	Again time.Time `json:"again,omitzero"`
 	Ended bool      `json:"ended,omitempty"`
 	// Problem says why the stage failed, if it has ended; otherwise why its last attempt failed.

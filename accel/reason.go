@@ -151,6 +151,7 @@ const (
 	StepFailed           Reason = "StepFailed"
 	PrerequisitePending  Reason = "PrerequisitePending"
 	LibraryMismatch      Reason = "LibraryMismatch"
+	LibraryMissing       Reason = "LibraryMissing"
 	UserSpaceMissing     Reason = "UserSpaceMissing"
 	CompanionDown        Reason = "CompanionDown"
 	LedgerDamaged        Reason = "LedgerDamaged"
@@ -330,6 +331,7 @@ func changeReasons() []ReasonDoc {
 		{StepFailed, "A step of the definition failed.", ActorOperator, "The message names the step and quotes it; acceld tries it again by itself.", false},
 		{PrerequisitePending, "A kind that this one needs has no working driver yet.", ActorAgent, "None here; look at the named kind.", false},
 		{LibraryMismatch, "A user-space library does not have the version of the driver's modules.", ActorOperator, "Use a source with both halves of one version. If the library is installed on the host, install the same version of the driver, or reboot into it.", false},
+		{LibraryMissing, "A user-space library of the driver that every container needs is not there.", ActorOperator, "Install the driver's user space on the host in the version of its modules, or let acceld bring it with `driver.userSpace`.", false},
 		{UserSpaceMissing, "The driver's libraries and programs, in the version of its modules, are at no source.", ActorOperator, "Add a source that has them to `driver.userSpace.sources`, or make the ones that are named reachable; `tried` says what each of them answered.", false},
 		{CompanionDown, "A daemon that belongs to the driver does not run, or is not ready; acceld starts it again by itself.", ActorOperator, "The message says where to find the output of its program.", false},
 		{LedgerDamaged, "The record of what acceld changed on this host cannot be read.", ActorOperator, "Restore the named file, or move it away: `acceld purge` then undoes only what it recognises as its own by content.", true},

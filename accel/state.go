@@ -28,6 +28,43 @@ const (
 	Ready State = "ready"
 )
 
+// States returns all states, in the order in which a kind passes through them.
+func States() []State {
+	return []State{
+		Absent, DriverMissing, DriverUnproven, RuntimeMissing, PluginMissing, KubeletPending, Unwatched, Ready,
+	}
+}
+
+// arrival is how long after the start of the agent people wait for word of a kind that is still on its way, such as
+// during a build.
+const arrival = 10 * time.Second
+
+// Arrived reports whether it is time to say where a kind is after the start of the agent: it is ready, not there or
+// blocked, or it takes long. Before that, all of its states and the health of all its devices change.
+func Arrived(s Status, sinceStart time.Duration) bool {
+	return s.State == Ready || s.State == Absent || s.Blocked != nil || sinceStart >= arrival
+}
+
+// Done names what is done once a kind has left the state, for a list of steps; empty for absent and ready.
+func (s State) Done() string {
+	switch s {
+	case DriverMissing:
+		return "Driver"
+	case DriverUnproven:
+		return "Self-test"
+	case RuntimeMissing:
+		return "Containers"
+	case PluginMissing:
+		return "Kubelet"
+	case KubeletPending:
+		return "Allocatable"
+	case Unwatched:
+		return "Monitoring"
+	case Absent, Ready:
+	}
+	return ""
+}
+
 // Step is the next thing to do for a kind.
 type Step string
 

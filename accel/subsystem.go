@@ -210,7 +210,7 @@ func wellFormed(name string) string {
 
 // The kernel counts these as it finds them, so that they may be others after a reboot: virtio devices, root hubs, and
 // platform devices with a number that the kernel chose (PLATFORM_DEVID_AUTO).
-var counted = regexp.MustCompile(`^(virtio[0-9]+|usb[0-9]+|.*\.[0-9]+\.auto)$`)
+var numbered = regexp.MustCompile(`^(virtio[0-9]+|usb[0-9]+|.*\.[0-9]+\.auto)$`)
 
 // anchor returns the address or name of what a device is below: the nearest thing whose name stays the same. Dir is the
 // directory of that thing or one below it. It is empty for a device of software alone.
@@ -220,7 +220,7 @@ func anchor(dir string, read func(file string) string) string {
 		switch {
 		case element == "virtual" && i == 0:
 			return ""
-		case counted.MatchString(element):
+		case numbered.MatchString(element):
 		case usbInterface.MatchString(element), usbDevice.MatchString(element):
 			return usbPlace("/sys/devices/"+strings.Join(elements[:i+1], "/"), read)
 		default:

@@ -46,7 +46,11 @@ func (def *Definition) UserSpaceWish() *UserSpaceWish {
 		return nil
 	}
 	w := &UserSpaceWish{
-		Sources: def.UserSpaceSources(), Libraries: def.Container.Libraries, Programs: def.Container.Programs,
+		Sources: def.UserSpaceSources(), Libraries: slices.Clone(def.Container.Libraries),
+		Programs: def.Container.Programs,
+	}
+	for i := range w.Libraries {
+		w.Libraries[i].Required = nil // it changes nothing in the user space
 	}
 	for _, c := range def.Driver.Companions {
 		w.Companions = append(w.Companions, append([]string{c.Program}, c.Files...))

@@ -74,6 +74,7 @@ type Agent struct {
 	reloader  *reloader
 	faults    faults
 	board     Board
+	work      *work
 	loop      *loop.Loop
 	preflight *kernelPreflight
 	exporter  *exporter.Exporter
@@ -221,6 +222,7 @@ func (a *Agent) assemble(facts accel.Facts) (want accel.Want, err error) {
 // organs creates what the loop works with.
 func (a *Agent) organs(facts accel.Facts) {
 	d := a.DriverOptions()
+	a.work = newWork(&a.board, a.changed)
 	d.Progress = a.board.Note
 	d.Ours = func(pid int) bool { return a.programs.Owns(pid) }
 	if a.election != nil {
@@ -332,7 +334,7 @@ func (a *Agent) loopOptions(want accel.Want, node string) loop.Options {
 	o := loop.Options{
 		Agent: accel.Agent{Version: a.o.Version, Started: time.Now(), Node: node},
 		Want:  want, Probes: a.probes(), Effects: a.effects(), Observer: a.exporter, Log: a.Log,
-		Problems: a.faults.list, Note: a.faults.note,
+		Problems: a.faults.list, Note: a.faults.note, Work: a.board.List,
 		KubeletAuto: a.Config.Kubernetes == "auto", SampleEvery: a.Config.SampleEvery, Resync: a.Config.Resync,
 	}
 	if a.kube != nil {
@@ -364,7 +366,9 @@ func (a *Agent) probes() loop.Probes {
 		Judge: a.health.Judge, Reset: a.resets.isHeld,
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
 			metrics, err := collect(def, x)
-			maps.Copy(metrics, a.programs.Readings(def.Kind, x.ID))
+			if !x.InOtherUse() { // the kind's program saw it last with its own driver
+				maps.Copy(metrics, a.programs.Readings(def.Kind, x.ID))
+			}
 			a.health.Measured(x.ID, metrics)
 			return metrics, err
 		},

@@ -12,12 +12,18 @@ import (
 
 // Board lists the work on drivers that is in progress. The zero Board is empty. It is safe for concurrent use.
 type Board struct {
+	// Noted is called after each report and must return quickly; nil for nobody.
+	Noted func()
+
 	mu  sync.Mutex
 	now []accel.Progress
 }
 
 // Note records a progress report.
 func (b *Board) Note(p accel.Progress) {
+	if b.Noted != nil {
+		defer b.Noted()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i := slices.IndexFunc(b.now, func(x accel.Progress) bool { return x.Kind == p.Kind && x.Stage == p.Stage })
@@ -25,10 +31,22 @@ func (b *Board) Note(p accel.Progress) {
 	case i >= 0 && p.Ended:
 		b.now = slices.Delete(b.now, i, i+1)
 	case i >= 0:
-		b.now[i] = p
+		b.now[i] = moved(b.now[i], p)
 	case !p.Ended:
 		b.now = append(b.now, p)
 	}
+}
+
+// moved returns a report with the time of the last change of what is done, unless the report has it.
+func moved(last, p accel.Progress) accel.Progress {
+	switch {
+	case !p.Moved.IsZero():
+	case p.Done != last.Done:
+		p.Moved = time.Now()
+	default:
+		p.Moved = last.Moved
+	}
+	return p
 }
 
 // Replace replaces the whole list.

@@ -65,6 +65,8 @@ type Config struct {
 	RuntimeEdit, RuntimeRestart string
 	// LogLevel is "debug", "info", "warn" or "error".
 	LogLevel string
+	// LogFormat is "auto", "text" or "json".
+	LogFormat string
 	// Resync is how often the agent reads everything again even without an event. SampleEvery is how often it reads
 	// metrics.
 	Resync, SampleEvery time.Duration
@@ -144,7 +146,8 @@ func (raw ConfigFile) config(places yamlfile.Places) (Config, []yamlfile.Fault) 
 		Definitions: cmp.Or(raw.Definitions, defaultDefinitions), StateDir: cmp.Or(raw.StateDir, "/var/lib/acceld"),
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
 		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
-		LogLevel: cmp.Or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Trust: raw.Trust, Kinds: raw.Kinds,
+		LogLevel: cmp.Or(raw.LogLevel, "info"), LogFormat: cmp.Or(raw.LogFormat, "auto"),
+		Prebuilt: raw.Prebuilt, Trust: raw.Trust, Kinds: raw.Kinds,
 		Mirrors:     raw.Mirrors,
 		Policies:    raw.Kubernetes.Policies != "off",
 		Maintenance: raw.Kubernetes.Maintenance != "off",
@@ -230,7 +233,8 @@ func (c Config) check() []error {
 		oneOf("policies.definitions", string(c.PolicyTrust), "off, data, all"),
 		oneOf("runtime.edit", cmp.Or(c.RuntimeEdit, "never"), "never, dropin, full"),
 		oneOf("runtime.restart", cmp.Or(c.RuntimeRestart, "never"), "never, idle, now"),
-		oneOf("logLevel", c.LogLevel, "debug, info, warn, error"))
+		oneOf("logLevel", c.LogLevel, "debug, info, warn, error"),
+		oneOf("logFormat", c.LogFormat, "auto, text, json"))
 	for _, p := range []struct{ field, value string }{
 		{"stateDir", c.StateDir}, {"definitions", c.Definitions}, {"endpoint.socket", c.Socket},
 	} {

@@ -26,6 +26,9 @@ type ConfigFile struct {
 	StateDir string `json:"stateDir,omitempty"`
 	// LogLevel is what is logged at least. Default: info, one line for each change of state.
 	LogLevel string `json:"logLevel,omitempty" enum:"debug,info,warn,error"`
+	// LogFormat is how it is logged: auto for entries with fields in the journal and lines of text elsewhere, text, or
+	// json. Default: auto.
+	LogFormat string `json:"logFormat,omitempty" enum:"auto,text,json"`
 	// Resync is how often the agent reads everything again even without an event, such as "5m", the default.
 	Resync string `json:"resync,omitempty" form:"duration"`
 	// SampleEvery is how often metrics are read from the devices, such as "15s", the default.

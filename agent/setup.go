@@ -45,9 +45,11 @@ type SetupOptions struct {
 	// ConfigFile is a file as this process sees it. ConfigNamed is true if the user named it, so that it must exist.
 	ConfigFile  string
 	ConfigNamed bool
-	// LogTo takes the lines of the log; nil drops them.
-	LogTo   io.Writer
-	Catalog Catalog
+	// LogTo takes the lines of the log; nil drops them. LogStderr says that it is the standard error of this process,
+	// which the journal may read.
+	LogTo     io.Writer
+	LogStderr bool
+	Catalog   Catalog
 	// Policies is the feed of a running agent. It is nil in a command, which reads what the agent has kept.
 	Policies *PolicyFeed
 }
@@ -90,7 +92,9 @@ func Open(o SetupOptions) (*Setup, *accel.Problem) {
 	if o.LogTo == nil {
 		o.LogTo = io.Discard
 	}
-	s.Log = slog.New(slog.NewTextHandler(o.LogTo, &slog.HandlerOptions{Level: level}))
+	s.Log = systemd.NewLog(systemd.LogOptions{
+		To: o.LogTo, Format: systemd.LogFormat(config.LogFormat), Level: level, Stderr: o.LogStderr,
+	})
 	if s.Pages, problem = compatible(o.ConfigFile, o.Catalog.MetricPages(), config); problem != nil {
 		return nil, problem
 	}

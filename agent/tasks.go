@@ -95,6 +95,7 @@ func (a *Agent) list(node string) ([]Task, error) {
 			return a.restart.run(ctx, a.loop.Follow, a.end)
 		}),
 		newTask("surroundings", a.around.run),
+		newTask("work in progress", a.work.run),
 		newTask("kernel events", a.watcher.run),
 		newTask("device resets", a.resets.run),
 		newTask("device history", a.history.Run),

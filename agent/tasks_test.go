@@ -17,8 +17,9 @@ func TestTasks(t *testing.T) {
 	save(t, credentials, apiServer(t, &version))
 	bare := []string{
 		"machine loop", "kernel preflight", "health engine", "holders of accelerators", "probe programs",
-		"watchdog", "self-restart", "hot restart", "surroundings", "kernel events", "device resets", "device history",
-		"device handover", "device repair", "device settings", "devices given back", "devices in another use", "devices divided for claims", "use without a request", "hooks", "configuration",
+		"watchdog", "self-restart", "hot restart", "surroundings", "work in progress", "kernel events", "device resets",
+		"device history", "device handover", "device repair", "device settings", "devices given back",
+		"devices in another use", "devices divided for claims", "use without a request", "hooks", "configuration",
 		"local endpoint",
 	}
 	cluster := append(append([]string{}, bare...), "remote endpoint", "node node-a", "pods of the node",

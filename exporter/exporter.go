@@ -75,6 +75,7 @@ type Exporter struct {
 	mu      sync.Mutex
 	tally   tally
 	history history
+	traces  traces
 }
 
 // tally counts what a snapshot does not have: what happened since the agent started. The counter rows of the agent's
@@ -117,6 +118,7 @@ func New(o Options) *Exporter {
 		o:       o,
 		pages:   map[string]*gatherer{},
 		waiting: make(chan struct{}, maxWaiting),
+		traces:  traces{},
 		tally: tally{
 			transitions: map[transition]float64{}, seconds: map[lived]float64{},
 			failures: map[failed]float64{},

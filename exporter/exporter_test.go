@@ -66,6 +66,11 @@ func TestScrapeHasNoLint(t *testing.T) {
 	for _, name := range MetricNames() {
 		have.Accelerators[0].Metrics[name] = 1
 	}
+	have.Work = []accel.Progress{{
+		Kind: "qemu-edu", Stage: accel.StagePull, What: "registry.example/edu:2", Done: 45e6, Total: 100e6,
+		Since: noon().Add(-time.Minute), Moved: noon().Add(-12 * time.Second),
+	}}
+	have.Runtime.LibraryMissing = accel.Problemf(accel.LibraryMissing, "no libedu.so.1")
 	m.Have["qemu-edu"] = have
 	m.Agent.Problems = []accel.PartProblem{{Part: "local port", Problem: accel.Problem{Reason: accel.EndpointUnavailable}}}
 	m.Facts.PCI[0].SRIOV = accel.SRIOV{TotalVFs: 8, NumVFs: 2}

@@ -35,6 +35,9 @@ func health(v view) (text string, bad bool) {
 			bad = true
 			fmt.Fprintf(&b, "%s: blocked: %s: %s\n", k, p.Reason, line(p.Message))
 		}
+		for _, p := range v.Have[k].Warnings() {
+			fmt.Fprintf(&b, "%s: warning: %s: %s\n", k, p.Reason, line(p.Message))
+		}
 		for _, a := range accel.Current(v.Have[k].Accelerators) {
 			if a.WithheldAlone() {
 				fmt.Fprintf(&b, "%s: %s: withheld: %s: %s\n", k, a.ID, a.Withheld.Reason, line(a.Withheld.Message))

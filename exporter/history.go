@@ -55,6 +55,32 @@ const (
 type history struct {
 	events []Event // oldest first
 	last   accel.Machine
+	// arrived are the kinds that have been ready, absent or blocked since the agent started. Until then, each device
+	// gets its health with its driver, which is no event.
+	arrived map[string]bool
+}
+
+// arrive adds the devices of a kind that are not healthy when it arrives.
+func (h *history) arrive(m accel.Machine, kind string) {
+	if h.arrived[kind] || !accel.Arrived(m.Status[kind], m.Taken.Sub(m.Agent.Started)) {
+		return
+	}
+	if h.arrived == nil {
+		h.arrived = map[string]bool{}
+	}
+	h.arrived[kind] = true
+	for _, a := range m.Have[kind].Accelerators {
+		for _, x := range accel.Current([]accel.Accelerator{a}) {
+			follows := x.Health.State == a.Health.State && x.Health.Reason == a.Health.Reason
+			if x.Health.State == accel.Healthy || x.Parent != "" && follows {
+				continue
+			}
+			h.add(Event{
+				At: m.Taken, Kind: kind, What: WhatHealth, Device: x.ID, To: string(x.Health.State),
+				Reason: x.Health.Reason, Message: x.Health.Message,
+			})
+		}
+	}
 }
 
 func (h *history) add(x Event) {
@@ -79,6 +105,9 @@ func (e *Exporter) See(m accel.Machine) {
 		case accel.BlockedChange:
 			x.What, x.Reason, x.Message = WhatBlocked, c.Problem.Reason, c.Problem.Message
 		case accel.HealthChange:
+			if !e.history.arrived[c.Kind] {
+				continue
+			}
 			x.What, x.Device = WhatHealth, c.Device
 			if c.From != nil {
 				x.From = string(c.From.State)
@@ -105,7 +134,11 @@ func (e *Exporter) See(m accel.Machine) {
 			e.history.add(x)
 		}
 	}
+	for _, kind := range slices.Sorted(maps.Keys(m.Status)) {
+		e.history.arrive(m, kind)
+	}
 	e.history.last = m
+	e.traces.see(m)
 }
 
 // upgraded turns x into the event of an upgrade, unless only the reason of a failure changed.
@@ -177,6 +210,7 @@ func eventSection(events []Event, now time.Time) page.Node {
 	if len(events) == 0 {
 		return page.Node{}
 	}
+	events = folded(events)
 	list := page.El("ol", page.Class("log"))
 	for i, x := range slices.Backward(events) {
 		if len(events)-i > shownEvents {
@@ -197,6 +231,33 @@ func eventSection(events []Event, now time.Time) page.Node {
 	}
 	return page.El("section", page.Class("idle"), page.Set("id", "events"), page.El("h2", page.Text("Last events "),
 		page.El("small", page.Text("since the agent started"))), list)
+}
+
+// oneWalk is how soon a change of a kind's state follows the last one on the same way.
+const oneWalk = time.Minute
+
+// folded returns events with the states that a kind only passes through as one: at a start there are six.
+func folded(events []Event) []Event {
+	var out []Event
+	at := map[string]int{} // the last change of state of each kind, by its index in out
+	for _, x := range events {
+		i, ok := at[x.Kind]
+		switch {
+		case x.What != WhatState:
+			if x.What == WhatBlocked {
+				delete(at, x.Kind)
+			}
+			out = append(out, x)
+		case ok && x.At.Sub(out[i].At) < oneWalk && out[i].To == x.From && x.From != string(accel.Ready):
+			x.From = out[i].From
+			out[i] = x
+		default:
+			at[x.Kind] = len(out)
+			out = append(out, x)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Event) int { return a.At.Compare(b.At) })
+	return out
 }
 
 // words returns what happened in words, and their tone.
@@ -276,7 +337,11 @@ func timeline(v view, k string, now time.Time) page.Node {
 	return page.Row(
 		page.Strip("the states of "+k+" in the last "+page.Span(length), segments),
 		page.El("p", page.Class("scale"), page.Set("aria-hidden", "true"),
-			page.El("span", page.Text(page.Span(length)+" ago")), page.El("span", page.Text("now"))),
+			page.El("span", page.Text(page.Span(length)+" ago")),
+			page.El("span", page.El("i", page.Class("key", string(page.Good))), page.Text("ready "),
+				page.El("i", page.Class("key", string(page.Busy))), page.Text("on the way "),
+				page.El("i", page.Class("key", string(page.Bad))), page.Text("blocked")),
+			page.El("span", page.Text("now"))),
 	)
 }
 

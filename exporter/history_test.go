@@ -189,3 +189,43 @@ func TestHoldersServed(t *testing.T) {
 		}
 	}
 }
+
+// TestEventsOfAStart: what devices are without their driver is no event of a start; what is not well when the kind has
+// arrived is. On the page, the states that a kind only passes through are one event.
+func TestEventsOfAStart(t *testing.T) {
+	now := noon()
+	e := New(Options{Machine: exampleMachine, Now: func() time.Time { return now }})
+	see := func(state accel.State, healths ...accel.HealthState) {
+		m := accel.Machine{
+			Taken: now, Agent: accel.Agent{Started: noon()}, Status: map[string]accel.Status{"k": {State: state}},
+			Have: map[string]accel.Have{},
+		}
+		var have accel.Have
+		for i, h := range healths {
+			have.Accelerators = append(have.Accelerators, accel.Accelerator{ID: fmt.Sprint(i), Health: accel.Health{State: h}})
+		}
+		m.Have["k"] = have
+		e.See(m)
+		now = now.Add(time.Second)
+	}
+	see(accel.DriverMissing, accel.Unhealthy, accel.Unhealthy)
+	e.Observe("k", accel.Absent, accel.DriverMissing, time.Second)
+	e.Observe("k", accel.DriverMissing, accel.RuntimeMissing, time.Second)
+	e.Observe("k", accel.RuntimeMissing, accel.Ready, time.Second)
+	see(accel.Ready, accel.Healthy, accel.Unhealthy)
+	see(accel.Ready, accel.Healthy, accel.Healthy)
+	want := []string{
+		"state k absent>driver-missing", "state k driver-missing>runtime-missing", "state k runtime-missing>ready",
+		"health k 1 >unhealthy", "health k 1 unhealthy>healthy",
+	}
+	if diff := cmp.Diff(want, lastSeen(t, e)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	var shown []string
+	for _, x := range folded(e.view().events) {
+		shown = append(shown, fmt.Sprint(x.What, " ", x.From, ">", x.To))
+	}
+	if got := strings.Join(shown, ", "); got != "state absent>ready, health >unhealthy, health unhealthy>healthy" {
+		t.Errorf("on the page: %s", got)
+	}
+}

@@ -19,7 +19,9 @@ func (e *Exporter) page(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	page.Write(w, http.StatusOK, document(e.viewOf(m), e.o.Now()))
+	v := e.viewOf(m)
+	v.traces = e.copied()
+	page.Write(w, http.StatusOK, document(v, e.o.Now()))
 }
 
 // document renders the page.
@@ -36,12 +38,17 @@ func document(v view, now time.Time) page.Document {
 	for _, m := range v.Facts.Maintenance {
 		d.Header.Add(page.El("p", page.Class("meta"), page.Text("maintenance: "+m.String())))
 	}
-	var idle []string
+	d.Main.Add(attention(v, now), totals(v))
+	var idle, here []string
 	for _, k := range v.kinds() {
 		if absent(v, k) {
 			idle = append(idle, title(v, k))
 			continue
 		}
+		here = append(here, k)
+	}
+	slices.SortStableFunc(here, func(a, b string) int { return concern(v, a) - concern(v, b) })
+	for _, k := range here {
 		d.Main.Add(kindSection(v, k, now))
 	}
 	d.Main.Add(eventSection(v.events, now), hostSection(v, idle))
@@ -79,13 +86,13 @@ func tones(v view, k string) (state, whole page.Tone) {
 	switch {
 	case accel.CountUsable(accs) < len(accs):
 		whole = page.Bad
-	case whole == page.Good && slices.ContainsFunc(accs, func(a accel.Accelerator) bool {
-		return a.Health.State != accel.Healthy
-	}):
+	case whole == page.Good && (len(v.Have[k].Warnings()) > 0 || slices.ContainsFunc(accs, notHealthy)):
 		whole = page.Busy
 	}
 	return state, whole
 }
+
+func notHealthy(a accel.Accelerator) bool { return a.Health.State != accel.Healthy }
 
 // verdict summarizes the host in one sentence.
 func verdict(v view) (page.Tone, string) {
@@ -106,10 +113,12 @@ func verdict(v view) (page.Tone, string) {
 		case accel.Unhealthy, accel.Gone:
 		}
 	}
-	var blocked, waiting []string
+	var blocked, waiting, lacking []string
 	for _, k := range v.kinds() {
 		state, whole := tones(v, k)
 		switch {
+		case v.Have[k].Runtime.LibraryMissing != nil && whole != page.Bad:
+			lacking = append(lacking, k)
 		case absent(v, k):
 		case whole == page.Bad:
 			blocked = append(blocked, k)
@@ -123,6 +132,8 @@ func verdict(v view) (page.Tone, string) {
 		return page.Busy, "The host has not been read yet."
 	case len(blocked) > 0:
 		return page.Bad, "Needs attention: " + strings.Join(blocked, ", ") + tally
+	case len(lacking) > 0:
+		return page.Bad, "No container can use it, a library is missing: " + strings.Join(lacking, ", ") + tally
 	case len(waiting) > 0:
 		return page.Busy, "On the way: " + strings.Join(waiting, ", ") + tally
 	case total == 0:

@@ -26,7 +26,7 @@ func kindSection(v view, k string, now time.Time) page.Node {
 	}
 	head.Add(page.El("small", page.Text(about)))
 	s := page.El("section", page.Class(string(whole)), page.Set("id", k), page.Set("aria-label", title(v, k)), head)
-	s.Add(page.El("p", page.Text(st.Sentence)))
+	s.Add(page.El("p", page.Text(page.Sentence(st.Sentence))))
 	if !st.Since.IsZero() {
 		s.Add(page.El("p", page.Class("faint", "small"), page.Text("Since "+page.Full(st.Since)+", "),
 			page.Ago(now, st.Since), page.Text(".")))
@@ -37,7 +37,15 @@ func kindSection(v view, k string, now time.Time) page.Node {
 	if u := have.Driver.Upgrade; u != nil {
 		s.Add(upgrade(*u, now))
 	}
-	s.Add(way(v, k), timeline(v, k, now), page.Facts(kindFacts(v, k, now)...), deviceTable(v, k, now))
+	for _, p := range have.Warnings() {
+		s.Add(page.El("div", page.Class("blocked", string(page.Busy)),
+			page.El("p", page.Badge(page.Busy, string(p.Reason)), page.Text(page.Sentence(p.Message))),
+			page.El("p", page.Class("do"), page.Text(p.Remedy()))))
+	}
+	for _, p := range have.Work {
+		s.Add(workInProgress(p, now))
+	}
+	s.Add(way(v, k), deviceTable(v, k, now), timeline(v, k, now), page.Facts(kindFacts(v, k, now)...))
 	return s
 }
 
@@ -56,7 +64,7 @@ func stateWord(st accel.Status) string {
 func failure(f accel.Failure, now time.Time, tone page.Tone) page.Node {
 	doc := f.Reason.Doc()
 	box := page.El("div", page.Class("blocked", string(tone)),
-		page.El("p", page.Badge(tone, string(f.Reason)), page.Text(f.Message)),
+		page.El("p", page.Badge(tone, string(f.Reason)), page.Text(page.Sentence(f.Message))),
 		page.El("p", page.Class("do"), page.Text(f.Remedy())),
 	)
 	when := page.El("p", page.Class("faint", "small"), page.Text(doc.Sentence+" Who must act: "+string(doc.Actor)+"."))
@@ -105,37 +113,63 @@ func upgrade(u accel.Upgrade, now time.Time) page.Node {
 	return out
 }
 
-// way renders the states that a kind passes through on this host, how long each took, and which is the current one.
+// way renders what a kind needs on this host, by what is done: how long each step took, and which one is not done.
 func way(v view, k string) page.Node {
 	st := v.Status[k]
 	tone, _ := tones(v, k)
-	list := page.El("ol", page.Class("way"), page.Set("aria-label", "the way of "+k))
+	list := page.El("ol", page.Class("way"), page.Set("aria-label", "the steps of "+k))
 	passed := true
-	for _, s := range states() {
-		if s == accel.Absent || !v.Want.Kubernetes && (s == accel.PluginMissing || s == accel.KubeletPending) {
+	for _, s := range accel.States() {
+		if s.Done() == "" || !v.Want.Kubernetes && (s == accel.PluginMissing || s == accel.KubeletPending) {
 			continue
 		}
-		item, note := page.El("li", page.Class(string(page.Idle))), "to come"
+		at, note := page.Idle, "to come"
+		var current page.Node
 		switch {
 		case s == st.State:
-			passed = false
-			item, note = page.El("li", page.Class(string(tone)), page.Set("aria-current", "step")), "now"
+			passed, at, note, current = false, tone, "now", page.Set("aria-current", "step")
 			if st.Blocked != nil {
 				note = "blocked"
 			}
 		case passed && st.State != accel.Absent && st.State != "":
-			item, note = page.El("li", page.Class(string(page.Good))), "done"
-		}
-		if took, ok := st.Took[s]; ok && note == "done" {
-			note = brief(took)
+			at, note = page.Good, "done"
+			if took, ok := st.Took[s]; ok {
+				note = brief(took)
+			}
 		}
 		if s == accel.DriverUnproven && s != st.State && v.Have[k].Driver.Unchecked {
-			item, note = page.El("li", page.Class(string(page.Idle))), "unchecked"
+			at, note = page.Idle, "unchecked"
 		}
-		item.Add(page.El("b", page.Text(string(s))), page.Text(note))
-		list.Add(item)
+		list.Add(page.El("li", page.Class(string(at)), current, page.El("b", page.Text(s.Done()+" "),
+			page.El("span", page.Set("aria-hidden", "true"), page.Text(at.Mark()))), page.Text(note)))
 	}
 	return list
+}
+
+// workInProgress renders the work on a driver: what is done from where, how much of it, since when, and whether a
+// transfer brings nothing.
+func workInProgress(p accel.Progress, now time.Time) page.Node {
+	tone, quiet := page.Busy, page.Node{}
+	if d, silent := p.Silent(now); silent {
+		tone = page.Bad
+		quiet = page.Row(page.Text(" · "), page.El("b", page.Text("no byte since ")), page.Ago(now, now.Add(-d)))
+	}
+	percent, known := p.Percent()
+	step := ""
+	if p.Step > 0 {
+		step = strings.TrimSuffix(fmt.Sprintf("step %d of %d", p.Step, p.Steps), " of 0")
+	}
+	again := ""
+	if p.Attempt > 1 {
+		again = fmt.Sprintf("attempt %d because %s", p.Attempt, p.Problem)
+	}
+	about := []string{step, p.Amount(), again}
+	about = slices.DeleteFunc(about, func(s string) bool { return s == "" })
+	return page.El("div", page.Class("blocked", string(tone)),
+		page.El("p", page.Badge(tone, p.Stage.Words()), page.El("span", page.Class("mono"), page.Text(p.What))),
+		page.When(known, page.Bar(fmt.Sprintf("%d %% done", percent), float64(percent)/100, page.Busy)),
+		page.El("p", page.Class("small"), page.Text("Began "), page.Ago(now, p.Since),
+			page.Text(prefixed(" · ", strings.Join(about, " · "))), quiet))
 }
 
 // brief renders a short duration.
@@ -183,123 +217,4 @@ func kindFacts(v view, k string, now time.Time) []page.Node {
 			accel.CountOffered(accel.Offer(v.Machine, k)))))
 	}
 	return append(facts, page.Fact("Labels wait", have.Monitoring.LabelProblem))
-}
-
-// deviceTable renders the devices of a kind, each followed by its partitions.
-func deviceTable(v view, k string, now time.Time) page.Node {
-	var rows []page.TableRow
-	for _, d := range v.devices {
-		if d.kind == k {
-			rows = append(rows, deviceRow(v, d, now))
-		}
-	}
-	if len(rows) == 0 {
-		return page.Node{}
-	}
-	return page.Table("Devices of "+k, []string{"Device", "Health", "Driver", "NUMA", "Held by"}, rows...)
-}
-
-func deviceRow(v view, d *device, now time.Time) page.TableRow {
-	r := page.TableRow{}
-	if d.Profile != "" {
-		r.Class = "part"
-	}
-	tone := page.Bad
-	switch {
-	case d.Seen() == accel.HealthUnknown:
-		tone = page.Idle
-	case d.Health.State == accel.Healthy:
-		tone = page.Good
-	case d.Health.Usable():
-		tone = page.Busy
-	}
-	health := page.Row(page.Badge(tone, d.Seen()))
-	if tone != page.Good && tone != page.Idle {
-		health.Add(page.El("p", page.El("b", page.Text(string(d.Health.Reason))),
-			page.Text(prefixed(": ", d.Health.Message)+" · "), page.Ago(now, d.Health.Since)))
-		if do := d.Remedy(); do != "" {
-			health.Add(page.El("p", page.Class("do"), page.Text(do)))
-		}
-		if d.Health.Evidence != "" {
-			health.Add(page.El("p", page.Class("mono", "faint"), page.Text(d.Health.Evidence)))
-		}
-	}
-	if d.WithheldAlone() {
-		health.Add(page.El("p", page.El("b", page.Text("withheld: "+string(d.Withheld.Reason))),
-			page.Text(prefixed(": ", d.Withheld.Message))))
-	}
-	about := page.Row(page.El("span", page.Class("mono", "id"), page.Text(d.ID)))
-	if m := d.model(); m != title(v, d.kind) && d.Profile == "" {
-		about.Add(page.El("p", page.Text(m)))
-	}
-	if d.Serial != "" {
-		about.Add(page.El("p", page.Class("faint", "nw"), page.Text("serial "+d.Serial)))
-	}
-	if d.Recorded > 0 {
-		about.Add(page.El("p", page.Class("faint", "nw"), page.Link("/history", fmt.Sprintf("faults on record: %d", d.Recorded))))
-	}
-	if d.Switched != nil {
-		about.Add(page.El("p", page.Text("use: "+d.Switched.String())))
-	}
-	if d.Divided != nil {
-		about.Add(page.El("p", page.Text("use: "+d.Divided.String())))
-	}
-	about.Add(unrequested(d.Unrequested)...)
-	if d.Repair != nil {
-		about.Add(page.El("p", page.Text("repair: "+d.Repair.String())))
-	}
-	for _, x := range d.Deviations() {
-		about.Add(page.El("p", page.El("b", page.Text(string(x.Reason()))), page.Text(" setting "+x.String())))
-	}
-	if d.Handover != nil {
-		about.Add(page.El("p", page.Class("faint"), page.Text("hand-over: "+d.Handover.String())))
-	}
-	driver := page.Row(page.When(d.Bound != "", page.El("span", page.Text(d.Bound))))
-	for _, n := range d.Nodes {
-		driver.Add(page.El("p", page.Class("mono", "faint"), page.Text(n.Path)))
-	}
-	var holder page.Node
-	for _, h := range d.holders {
-		holder.Add(page.El("p", page.Class("holder"), page.Set("title", h.Resource),
-			page.Text(h.Namespace+"/"+h.Pod+prefixed(", ", h.Container))))
-	}
-	r.Cells = []page.Node{about, health, driver, page.Text(numa(d.NUMANode)), holder}
-	if d.Present() {
-		r.Below = deviceReadings(d)
-	}
-	return r
-}
-
-// unrequested renders who uses a device although nobody gave it to them, as far as anybody on this host may know.
-func unrequested(h *accel.UnrequestedHave) (lines []page.Node) {
-	if h == nil {
-		return nil
-	}
-	tone := page.Class("t-" + string(page.Bad))
-	if h.Unknown != "" {
-		tone = page.Class("faint")
-	}
-	for _, text := range h.Public().Lines() {
-		lines = append(lines, page.El("p", tone, page.Text("in use without a request: "+text)))
-	}
-	return lines
-}
-
-// deviceReadings renders what a device measures, and the errors that its driver has reported.
-func deviceReadings(d *device) page.Node {
-	list := page.El("div", page.Class("readings"))
-	some := false
-	add := func(name, value string) {
-		some = true
-		list.Add(page.El("span", page.Text(name+" "), page.El("b", page.Text(value))), page.Text(" "))
-	}
-	for _, r := range readings() {
-		if n, ok := d.Metrics[r.name]; ok {
-			add(spoken(r.name), quantity(r.name, n))
-		}
-	}
-	for _, f := range d.Faults {
-		add("fault "+f.Code+prefixed(" ", f.Title), fmt.Sprintf("%d×", f.Count))
-	}
-	return page.When(some, list)
 }

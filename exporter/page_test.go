@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -36,15 +37,16 @@ func TestPage(t *testing.T) {
 		`Needs attention: example-npu, qemu-edu. 1 of 4 accelerators healthy.`,
 		`HeadersMissing`, accel.HeadersMissing.Doc().Remedy, `It is tried again <time`, `>in 1 min</time>`,
 		`no entry for 6.12.9-1-lts`,
-		`left the bus`, `parity error`, `ml/train-0`, `<b>41.5 °C</b>`, `<b>7.0 GiB</b>`, `Example FPGA`,
-		`<li class="good"><b>driver-unproven</b>8 ms</li>`,
-		`<li class="bad" aria-current="step"><b>driver-missing</b>blocked</li>`,
+		`left the bus`, `parity error`, `ml/train-0`, `>42 °C</span>`, `<b>7.0 GiB</b>`, `Example FPGA`,
+		`<li class="good"><b>Self-test <span aria-hidden="true">✓</span></b>8 ms</li>`,
+		`<li class="bad" aria-current="step"><b>Driver <span aria-hidden="true">✕</span></b>blocked</li>`,
+		`href="#device-0000:02:00.0"`, `id="device-0000:02:00.0"`,
 		`<b>SettingFailed</b> setting computeMode is default, configured is exclusive: failed: no`,
 		`powerLimitWatts is 250; changed by something else 2 times`,
 		`in use without a request: process 4242 &lt;b&gt; and 1 more (pod ml/thief, to which 0000:02:00.0 is given)`,
 		`in use without a request: process 17 sh (of the host)`,
 		`in use without a request: not known: the kubelet does not say`,
-		`driver-missing → driver-unproven`, `<title>driver-missing from`,
+		`<title>driver-missing from`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q on the page", want)
@@ -59,6 +61,51 @@ func TestPage(t *testing.T) {
 	}
 	if strings.Contains(body, "style=") || strings.Contains(body, "src=") || strings.Count(body, "<script") != 1 {
 		t.Error("the page has something that its policy forbids")
+	}
+}
+
+// TestPageSays: the page has long work with its source, share and silence, what a kind lacks, the totals, devices that
+// are not well first, a line of the last hour, and nothing for a reading that is not known.
+func TestPageSays(t *testing.T) {
+	m := exampleMachine()
+	have := m.Have["qemu-edu"]
+	have.Work = []accel.Progress{{
+		Kind: "qemu-edu", Stage: accel.StagePull, What: "registry.example/edu:2", Done: 45e6, Total: 100e6,
+		Since: noon().Add(-time.Minute), Moved: noon().Add(-12 * time.Second),
+	}}
+	have.Runtime.LibraryMissing = accel.Problemf(accel.LibraryMissing, "the host lacks libedu.so.1")
+	have.Accelerators[0].Metrics["accelerator_utilization_ratio"] = 0.25
+	m.Have["qemu-edu"] = have
+	e := example(func(o *Options) { o.Machine = func() accel.Machine { return m } })
+	for i := range 3 {
+		m.Taken = noon().Add(time.Duration(i) * time.Minute)
+		e.See(m)
+	}
+	_, body := get(t, e.Handler(), "/")
+	if err := wellFormed(body); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`registry.example/edu:2`, `45.0 of 100.0 MB (45 %)`, `aria-label="45 % done"`, `no byte since </b><time`,
+		`LibraryMissing`, `The host lacks libedu.so.1`, "<p class=\"do\">Install the driver", `>used</li>`, `>sick</li>`,
+		`aria-label="utilization over the last hour, from 25 % to 25 %"`, `>25 %</span>`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q on the page", want)
+		}
+	}
+	sick, well := strings.Index(body, `id="device-0000:02:00.0"`), strings.Index(body, `id="device-0000:01:00.0"`)
+	if sick < 0 || well < sick {
+		t.Errorf("the device that is not well is at %d, the one that is at %d", sick, well)
+	}
+	_, row, _ := strings.Cut(body, `id="device-0000:02:00.0"`)
+	row, _, _ = strings.Cut(row, "</tr>")
+	if strings.Contains(row, "0 %") || strings.Contains(row, "0 W") || strings.Count(row, `class="none"`) < 3 {
+		t.Errorf("a reading that is not known is shown:\n%s", row)
+	}
+	if code, health := get(t, e.Handler(), "/healthz"); code == 0 ||
+		!strings.Contains(health, "qemu-edu: warning: LibraryMissing: the host lacks libedu.so.1\n") {
+		t.Errorf("/healthz: %s", health)
 	}
 }
 

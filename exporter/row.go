@@ -69,6 +69,7 @@ type view struct {
 	tally    tally
 	lastSeen time.Time // when the kubelet last reported them
 	events   []Event   // oldest first
+	traces   map[string]traced
 	devices  []*device
 }
 

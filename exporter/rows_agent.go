@@ -8,17 +8,9 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// states returns every state, in order.
-func states() []accel.State {
-	return []accel.State{
-		accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing,
-		accel.PluginMissing, accel.KubeletPending, accel.Unwatched, accel.Ready,
-	}
-}
-
 // agentRows are the metrics about the agent and the kinds.
 func agentRows() []row {
-	return slices.Concat(identityRows(), stateRows(), upgradeRows(), tallyRows(), kubeRows())
+	return slices.Concat(identityRows(), stateRows(), workRows(), upgradeRows(), tallyRows(), kubeRows())
 }
 
 func identityRows() []row {
@@ -52,7 +44,7 @@ func stateRows() []row {
 			help:   "The state of a kind of accelerator: 1 for the one it is in, 0 for the others.",
 			labels: []string{"state"},
 			kind: func(v view, k string, emit emit) {
-				for _, s := range states() {
+				for _, s := range accel.States() {
 					emit(truth(v.Status[k].State == s), string(s))
 				}
 			},

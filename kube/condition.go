@@ -24,10 +24,11 @@ const maxMessage = 1000
 // Condition returns the node condition without its times. It is True if every kind on the host is ready and every
 // device and partition is healthy or at least usable, and also on a host without accelerators (reason Idle).
 // Otherwise it is False; the reason is that of the first blocked kind, else of the first unhealthy device, else
-// InProgress. The message contains no times or counters, so that repeated attempts of a step cause no writes.
+// InProgress, else LibraryMissing. Repeated attempts of a step change nothing in the message, and work in progress
+// changes it with every tenth of it that is done, so that there are few writes.
 func Condition(m accel.Machine) corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: ConditionType, Status: corev1.ConditionFalse}
-	var blocked, ill, moving, ready, worn []string
+	var blocked, ill, moving, working, ready, worn, lacking []string
 	var blockedReason, illReason accel.Reason
 	for _, kind := range slices.Sorted(maps.Keys(m.Status)) {
 		st, accs := m.Status[kind], m.Have[kind].Accelerators
@@ -39,6 +40,12 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 			ready = append(ready, fmt.Sprintf("%s: %d usable", kind, accel.CountUsable(accs)))
 		case st.State != accel.Absent:
 			moving = append(moving, fmt.Sprintf("%s is %s", kind, st.State))
+		}
+		for _, p := range m.Have[kind].Work {
+			working = append(working, kind+": "+p.Report(m.Taken))
+		}
+		if p := m.Have[kind].Runtime.LibraryMissing; p != nil {
+			lacking = append(lacking, p.Message)
 		}
 		for _, a := range accs {
 			if a.WithheldAlone() {
@@ -67,6 +74,8 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 		c.Reason = string(cmp.Or(illReason, accel.DeviceUnhealthy))
 	case len(moving) > 0:
 		c.Reason = reasonProgress
+	case len(lacking) > 0: // the devices are offered, and no container can use them
+		c.Reason = string(accel.LibraryMissing)
 	case len(ready) > 0:
 		c.Status, c.Reason = corev1.ConditionTrue, reasonReady
 	default:
@@ -76,7 +85,7 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 	for _, x := range m.Facts.Maintenance {
 		ready = append(ready, x.String())
 	}
-	c.Message = shorten(strings.Join(slices.Concat(blocked, ill, moving, worn, ready), "; "))
+	c.Message = shorten(strings.Join(slices.Concat(blocked, ill, moving, working, lacking, worn, ready), "; "))
 	return c
 }
 

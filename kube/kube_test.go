@@ -306,7 +306,7 @@ func TestRegressionIsShownAtOnce(t *testing.T) {
 		if v := c.node().Labels["acceld.dev/driver-container-qemu-edu"]; v != "pending" {
 			t.Errorf("label %q", v)
 		}
-		if d := cmp.Diff([]string{"status", "metadata", "status"}, c.patches()); d != "" {
+		if d := cmp.Diff([]string{"metadata", "status", "metadata", "status"}, c.patches()); d != "" {
 			t.Errorf("writes -want +got:\n%s", d)
 		}
 		if len(c.node().Spec.Taints) != 1 {

@@ -16,6 +16,8 @@ import (
 //	acceld.dev/<published state>-<kind>            ready, pending or failed; driver-container also unchecked
 //	acceld.dev/<kind>.count                        devices on the bus, healthy or not
 //	acceld.dev/<kind>.driver-version, .product, .memory (MiB), if known
+//	acceld.dev/<kind>.sick, .withheld              devices that are not usable, or well and offered to nobody, while
+//	                                               there are any and the driver serves
 //	acceld.dev/host.vendor, .product, .numa-nodes  of the host, if known
 //	acceld.dev/host.fabric, .rails                 InfiniBand subnets of the ports near accelerators, if all are known
 //	feature.node.kubernetes.io/pci-<vendor>.present
@@ -72,6 +74,19 @@ func kindFeatures(m accel.Machine, kind string) map[string]string {
 		"count":          strconv.Itoa(accel.CountPresent(have.Accelerators)),
 		"driver-version": have.Driver.Version,
 	}
+	if have.Driver.Serves { // without it, nothing is known of them
+		sick, withheld := 0, 0
+		for _, a := range have.Accelerators {
+			switch {
+			case !a.Present(): // it does not count
+			case !a.Health.Usable():
+				sick++
+			case a.WithheldAlone() && !a.InOtherUse() && !a.AwaitsReport():
+				withheld++
+			}
+		}
+		f["sick"], f["withheld"] = some(sick), some(withheld)
+	}
 	for _, a := range slices.Backward(have.Accelerators) { // the first device with a value wins
 		if n := cmp.Or(a.Model, m.Facts.Function(a.ID).DeviceName); n != "" {
 			f["product"] = n
@@ -81,6 +96,14 @@ func kindFeatures(m accel.Machine, kind string) map[string]string {
 		}
 	}
 	return f
+}
+
+// some returns a number; empty, which is no label, for none.
+func some(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 // hostFeatures returns the features that workloads select hosts by. An unknown one is empty and gets no label.

@@ -63,7 +63,7 @@ const hostPart = "host"
 
 // features returns the last parts of the labels "acceld.dev/<kind>.<feature>" and "acceld.dev/host.<feature>".
 func features() []string {
-	return []string{"count", "driver-version", "fabric", "memory", "numa-nodes", "product", "rails", "vendor"}
+	return []string{"count", "driver-version", "fabric", "memory", "numa-nodes", "product", "rails", "sick", "vendor", "withheld"}
 }
 
 // isPhase reports whether key is the label of a published state.

@@ -143,14 +143,20 @@ func statusPatch(node *corev1.Node, want corev1.NodeCondition, now time.Time) []
 }
 
 // labelled reports whether the node has every feature label of r. Values may be slightly old. Labels of published
-// states are not required, because the state that they show depends on this answer.
+// states are not required, because the state that they show depends on this answer, nor are those that come and go with
+// the health of a device.
 func labelled(node *corev1.Node, r *rendered, x extent) bool {
 	for key := range r.labels {
-		if _, there := node.Labels[key]; !there && !isPhase(key) && x.touches(key) {
+		if _, there := node.Labels[key]; !there && !isPhase(key) && !passes(key) && x.touches(key) {
 			return false
 		}
 	}
 	return true
+}
+
+// passes reports whether a label is there only while a device is sick or withheld.
+func passes(key string) bool {
+	return strings.HasSuffix(key, ".sick") || strings.HasSuffix(key, ".withheld")
 }
 
 // encode returns the JSON of maps, strings and API types, which never fails.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/google/go-cmp/cmp"
@@ -85,7 +86,8 @@ func TestLabels(t *testing.T) {
 			"acceld.dev/device-plugin-qemu-edu", "pending",
 			"acceld.dev/device-monitoring-qemu-edu", "pending", "acceld.dev/device-feature-discovery-qemu-edu",
 			"pending")},
-		{"unhealthy counts", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "x")), ready},
+		{"unhealthy counts", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "x")),
+			with("acceld.dev/qemu-edu.sick", "1")},
 		{
 			"gone does not", readyMachine(health(accel.Gone, accel.DeviceGone, "x")),
 			with("acceld.dev/qemu-edu.count", "1"),
@@ -225,6 +227,17 @@ func driverOf(v string) func(*accel.Machine) {
 	}
 }
 
+// pulling is a machine that fetches a driver, of which no byte comes any more.
+func pulling(m *accel.Machine) {
+	m.Taken = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	have := m.Have["qemu-edu"]
+	have.Work = []accel.Progress{{
+		Kind: "qemu-edu", Stage: accel.StagePull, What: "registry.example/edu:2", Done: 45, Total: 100,
+		Since: m.Taken.Add(-time.Minute), Moved: m.Taken.Add(-12 * time.Second),
+	}}
+	m.Have["qemu-edu"] = have
+}
+
 func TestCondition(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -241,6 +254,21 @@ func TestCondition(t *testing.T) {
 		{
 			"upgrade in use", readyMachine(upgrade("2", accel.InUse)), "True", "Ready",
 			"qemu-edu: 2 usable; qemu-edu: upgrade from version 1 to version 2 is waiting, InUse: why",
+		},
+		{
+			"an upgrade is fetched", readyMachine(pulling), "True", "Ready",
+			"qemu-edu: pulling registry.example/edu:2, 40 % since 11:59:00 UTC, no byte comes; qemu-edu: 2 usable",
+		},
+		{
+			"a driver is fetched", readyMachine(pulling, at(accel.DriverMissing, 0)), "False", "InProgress",
+			"qemu-edu is driver-missing; qemu-edu: pulling registry.example/edu:2, 40 % since 11:59:00 UTC, no byte comes",
+		},
+		{
+			"a library is missing", readyMachine(func(m *accel.Machine) {
+				have := m.Have["qemu-edu"]
+				have.Runtime.LibraryMissing = accel.Problemf(accel.LibraryMissing, "no libedu.so.1")
+				m.Have["qemu-edu"] = have
+			}), "False", "LibraryMissing", "no libedu.so.1; qemu-edu: 2 usable",
 		},
 		{"idle", readyMachine(none), "True", "Idle", "no accelerator on this host"},
 		{"moving", readyMachine(at(accel.DriverUnproven, 0)), "False", "InProgress", "qemu-edu is driver-unproven"},

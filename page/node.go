@@ -92,7 +92,7 @@ func (n Node) write(b *bytes.Buffer) {
 // void reports whether an element never has an end tag in HTML, or may be empty in SVG.
 func void(tag string) bool {
 	switch tag {
-	case "meta", "link", "br", "input", "rect", "circle":
+	case "meta", "link", "br", "input", "rect", "circle", "polyline":
 		return true
 	}
 	return false

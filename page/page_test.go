@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"math"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -80,6 +81,30 @@ func TestStill(t *testing.T) {
 	if html := rendered(Document{Title: "x", Tag: `"1"`, Now: at()}); !strings.Contains(html,
 		`<noscript><meta http-equiv="refresh" content="15"/></noscript>`) {
 		t.Error("without scripts it is not loaded again")
+	}
+}
+
+// TestLine: a line has a gap where a point is not known, and a point alone is a dot.
+func TestLine(t *testing.T) {
+	nan := math.NaN()
+	html := rendered(Document{Now: at(), Main: Row(Line(`"<b>`, []float64{0, 1, nan, 0.5, nan, math.Inf(1), 7}, 0, 1),
+		Line("none", nil, 0, 0), Bar("half", 0.5, Good), Bar("full", 7, Bad), Bar("unknown", nan, Bad))})
+	if err := wellFormed(html); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`points="0.00,19.00 1.00,1.00"`, `points="3.00,10.00 3.00,10.00"`, `points="6.00,1.00 6.00,1.00"`,
+		`aria-label="&#34;&lt;b&gt;"`, `width="50.00"`, `width="100.00"`,
+	} {
+		if !strings.Contains(html, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	if strings.Contains(html, "NaN") || strings.Contains(html, "unknown") {
+		t.Error("what is not known is drawn")
+	}
+	if got := Sentence("éa") + Sentence("") + Sentence("x"); got != "ÉaX" {
+		t.Error(got)
 	}
 }
 

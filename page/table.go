@@ -4,6 +4,8 @@ import "strconv"
 
 // TableRow is a row of a table.
 type TableRow struct {
+	// ID is where a link to the row leads; may be empty.
+	ID string
 	// Class is a CSS class; may be empty.
 	Class string
 	// Cells are the cells; the first one names the subject of the row.
@@ -21,7 +23,7 @@ func Table(caption string, heads []string, rows ...TableRow) Node {
 	}
 	body := El("tbody", Set("role", "rowgroup"))
 	for _, r := range rows {
-		tr := El("tr", Set("role", "row"), Class(r.Class))
+		tr := El("tr", Set("role", "row"), Class(r.Class), Anchor(r.ID))
 		for i, c := range r.Cells {
 			switch {
 			case i == 0:

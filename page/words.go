@@ -47,6 +47,20 @@ func marked(t Tone, text string) Node {
 	return Row(El("span", Set("aria-hidden", "true"), Text(t.Mark()+" ")), Text(text))
 }
 
+// Anchor returns the attribute that links to [Here] lead to; nothing without a name.
+func Anchor(name string) Node { return When(name != "", Set("id", name)) }
+
+// Here is a link to the anchor of that name on the same page.
+func Here(name, text string) Node { return El("a", Set("href", "#"+name), Text(text)) }
+
+// Tally is a list of numbers, each above its word.
+func Tally(items ...Node) Node { return El("ul", append([]Node{Class("tally")}, items...)...) }
+
+// TallyItem is a number in the colour of the tone, and its word.
+func TallyItem(t Tone, number, word string) Node {
+	return El("li", El("b", Class("t-"+string(t)), Text(number)), Text(word))
+}
+
 // Link is a link to another page of the same server, and a space.
 func Link(path, text string) Node { return Row(El("a", Set("href", path), Text(text)), Text(" ")) }
 

@@ -66,6 +66,34 @@ func (w *specWriter) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Pr
 	return mounts, nil
 }
 
+// missing says which libraries that every container needs are not there although the driver is loaded; nil if all are,
+// or no driver is loaded.
+func (w *specWriter) missing(def *accel.Definition) *accel.Problem {
+	u := userSpace{w, def, w.driverVersion(def)}
+	if u.version == "" && !w.loaded(def) {
+		return nil
+	}
+	var names []string
+	for _, group := range def.Container.Libraries {
+		for _, name := range group.Required {
+			if _, _, err := u.library(name); err != nil {
+				names = append(names, fmt.Sprintf("%q", name))
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return accel.Problemf(accel.LibraryMissing, "the driver of %q is loaded, and %s lacks what every container needs: %s",
+		def.Kind, u.place(), strings.Join(names, ", "))
+}
+
+// loaded reports whether the definition's first module is loaded.
+func (f *files) loaded(def *accel.Definition) bool {
+	return len(def.Driver.Modules) > 0 &&
+		f.host.Exists(path.Join("/sys/module", strings.ReplaceAll(def.Driver.Modules[0].Name, "-", "_")))
+}
+
 // place says where libraries are looked for.
 func (u userSpace) place() string {
 	if u.def.Driver.UserSpace == nil {

@@ -63,6 +63,42 @@ func TestUserSpace(t *testing.T) {
 	}
 }
 
+// TestLibraryMissing: a library that every container needs and that is not there is a warning once the driver is
+// loaded, and changes nothing in the spec; one that images may bring is none.
+func TestLibraryMissing(t *testing.T) {
+	b := newBed(t, t.TempDir())
+	def := *b.def
+	b.def = &def
+	def.Driver.Modules = []accel.Module{{Name: "edu-x"}}
+	def.Container.Libraries = []accel.Libraries{{
+		Names: []string{"libacceld-none.so.1", "libacceld-other.so.1"}, Required: []string{"libacceld-none.so.1"},
+	}}
+	b.apply()
+	check := func() *accel.Problem {
+		t.Helper()
+		have, p := b.r.Check(b.def, b.accs, b.want)
+		if p != nil || !have.Applied {
+			t.Fatalf("%v, %+v", p, have)
+		}
+		return have.LibraryMissing
+	}
+	if p := check(); p != nil {
+		t.Errorf("without a driver: %v", p)
+	}
+	b.write("/sys/module/edu_x/initstate", "live\n")
+	p := check()
+	if p == nil || p.Reason != accel.LibraryMissing || !strings.Contains(p.Message, `the host lacks what every container needs: "libacceld-none.so.1"`) {
+		t.Errorf("with a driver: %v", p)
+	}
+	def.Driver.UserSpace = &accel.UserSpace{}
+	root := accel.UserSpaceRoot(def.Kind)
+	b.write(root+"/usr/lib64/libacceld-none.so.1", "\x7fELF")
+	b.apply()
+	if p := check(); p != nil {
+		t.Errorf("with the library in the driver's user space: %v", p)
+	}
+}
+
 // TestHostLibraries: without a user space they are those of the host, as its loader finds them.
 func TestHostLibraries(t *testing.T) {
 	b := newBed(t, t.TempDir())

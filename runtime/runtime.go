@@ -178,7 +178,7 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 		have.Spec = spec.path
 	}
 	if len(spec.bytes) > 0 {
-		have.Devices = spec.devices
+		have.Devices, have.LibraryMissing = spec.devices, r.specs.missing(def)
 	}
 	have.Hook = json
 	have.Applied = right && linked && hooked && installed

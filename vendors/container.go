@@ -1,6 +1,8 @@
 package vendors
 
 import (
+	"slices"
+
 	"github.com/acceld/acceld/accel"
 )
 
@@ -37,6 +39,11 @@ func (c *checker) container(def *accel.Definition) {
 		}
 		for j, name := range l.Of("1") {
 			c.matches(at(field+".names", j), name, libraryForm())
+		}
+		for j, name := range l.Required {
+			if !slices.Contains(l.Names, name) {
+				c.bad(at(field+".required", j), "%q is not among the names", name)
+			}
 		}
 	}
 	for i, p := range e.Programs {

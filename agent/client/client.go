@@ -128,10 +128,13 @@ func (c *Client) Text(ctx context.Context, path string) (string, error) {
 	return string(a.body), err
 }
 
-// Holders returns who was given which device, by device; nil if the agent cannot tell, for example because it is
-// older.
+// Holders returns who was given which device, by device; nil if the agent cannot tell, for example because no kubelet
+// has answered yet, or it is older.
 func (c *Client) Holders(ctx context.Context) map[string][]exporter.Holder {
-	all, _ := c.Holdings(ctx)
+	all, told := c.Holdings(ctx)
+	if !told && len(all) == 0 {
+		return nil
+	}
 	return all
 }
 

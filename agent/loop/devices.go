@@ -79,7 +79,7 @@ func (l *Loop) remember(k *kind, found []accel.Accelerator, now time.Time) []acc
 			a.Withheld = &accel.Withheld{By: accel.ByReset, Reason: accel.BeingReset, Message: "it is being reset"}
 		}
 		a.Health.Since = since(old.Health, a.Health, now)
-		if a.Metrics == nil {
+		if a.Metrics == nil && a.Bound == old.Bound { // another driver: what the last one said is out of date
 			a.Metrics = old.Metrics
 		}
 		a.Partitions = partitions(*a, old, now)

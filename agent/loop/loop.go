@@ -104,6 +104,8 @@ type Options struct {
 	Effects  Effects
 	Observer Observer
 	Log      *slog.Logger
+	// Work returns the work on drivers that is in progress; nil if nothing knows.
+	Work func() []accel.Progress
 	// Problems returns the parts of the agent that do not work; nil if nothing knows.
 	Problems func() []accel.PartProblem
 	// Note is told why the work for a kind fails by an error in acceld, as for "kind qemu-edu", and with nil when it
@@ -183,6 +185,9 @@ type kind struct {
 	// stepped maps the definition's own steps that completed to the driver identity that they ran with; observe reads
 	// it to set StepsLeft.
 	stepped map[ownMoment]string
+	// began is when the kind was added. arrived is when the log said where it is since then; transit and logHealth read
+	// it.
+	began, arrived time.Time
 	// fault is the panic of the last pass over this kind, faults how many there were in a row, and again when it is
 	// tried again; attempt reads them.
 	fault  error
@@ -404,6 +409,7 @@ func (l *Loop) judge(now time.Time) {
 				l.transit(m, name, k, &next, now)
 			}
 			k.status, m.Status[name] = next, next
+			arrive(l.o, k, now)
 		})
 	}
 	before := l.Machine()
@@ -411,35 +417,6 @@ func (l *Loop) judge(now time.Time) {
 	l.logHealth(before, m)
 	if l.o.Effects.Publish != nil {
 		l.o.try("publication", func() { l.o.Effects.Publish(m) })
-	}
-}
-
-// transit records the transitions from the last state to the new one, one allowed transition at a time.
-func (l *Loop) transit(m accel.Machine, name string, k *kind, next *accel.Status, now time.Time) {
-	took := maps.Clone(k.status.Took)
-	if took == nil {
-		took = map[accel.State]time.Duration{}
-	}
-	from, since := k.status.State, k.status.Since
-	for _, to := range route(m, from, next.State) {
-		spent := now.Sub(since)
-		took[from] = spent
-		if l.o.Observer != nil {
-			l.o.Observer.Observe(name, from, to, spent)
-		}
-		l.o.Log.Info("state changed", "kind", name, "from", from, "to", to, "took", spent.Round(time.Microsecond))
-		from, since = to, now
-	}
-	next.Since, next.Took = now, took
-}
-
-// logHealth logs changes of health. A partition that only follows its device gets no line.
-func (l *Loop) logHealth(before, now accel.Machine) {
-	for _, c := range accel.Diff(before, now) {
-		if h, is := c.(accel.HealthChange); is && !h.Inherited && h.From != nil && h.To != nil {
-			l.o.Log.Info("health changed", "kind", h.Kind, "device", h.Device, "from", h.From.State, "to", h.To.State,
-				"reason", h.To.Reason, "message", h.To.Message)
-		}
 	}
 }
 
@@ -454,7 +431,10 @@ func (l *Loop) snapshot(now time.Time) accel.Machine {
 	}
 	for name, k := range l.kinds {
 		h := k.have
-		h.Accelerators = k.inventory()
+		h.Accelerators, h.Work = k.inventory(), nil
+		if l.o.Work != nil {
+			h.Work = slices.DeleteFunc(l.o.Work(), func(p accel.Progress) bool { return p.Kind != name })
+		}
 		m.Have[name] = h
 		m.Status[name] = k.status
 	}

@@ -53,6 +53,10 @@ type world struct {
 	upgrades
 	redefined *accel.Definition // of the running plugin
 	unchecked bool              // the definition has no check
+	undriven  bool              // without the driver the devices are not well
+	bound     string            // the driver of every device
+	log       slog.Handler      // nil for none
+	work      []accel.Progress
 }
 
 func (w *world) set(change func()) {
@@ -81,6 +85,10 @@ func (w *world) accelerators(def *accel.Definition, lost map[string]bool) []acce
 	for _, d := range w.listed {
 		if def.Recognises(d) && !lost[d.Address] {
 			a := accel.Accelerator{ID: d.Address, Model: w.seen, Health: accel.Health{State: accel.Healthy}}
+			a.Bound = w.bound
+			if w.undriven && !w.loaded {
+				a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.NodeMissing}
+			}
 			if m := w.sick[d.Address]; m != "" {
 				a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: m}
 			}
@@ -299,6 +307,9 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 			def.Check = &accel.Check{File: "result", Want: "1"}
 		}
 		w.free = make(chan struct{}) // of the bubble
+		if w.log == nil {
+			w.log = slog.DiscardHandler
+		}
 		l := New(Options{
 			Agent: accel.Agent{Started: time.Now()},
 			Want: accel.Want{
@@ -307,7 +318,12 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 			},
 			Probes:   w.probes(),
 			Effects:  w.effects(),
-			Observer: w, Log: slog.New(slog.DiscardHandler), SampleEvery: 15 * time.Second, Resync: 5 * time.Minute,
+			Observer: w, Log: slog.New(w.log), SampleEvery: 15 * time.Second, Resync: 5 * time.Minute,
+			Work: func() []accel.Progress {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return slices.Clone(w.work)
+			},
 			KubeSync: func() Sync {
 				w.mu.Lock()
 				defer w.mu.Unlock()

@@ -126,30 +126,34 @@ func sentence(m accel.Machine, have accel.Have, at row, s accel.Status) string {
 		fmt.Fprintf(&b, "%s (%s)", means, devices(present))
 	}
 	if f := s.Blocked; f != nil {
-		fmt.Fprintf(&b, "; blocked: %s", failed(f))
+		fmt.Fprintf(&b, "; blocked: %s", failed(f, m.Taken))
 	}
-	for _, c := range []*accel.Problem{have.Contested, have.SharedNode} {
-		if c != nil {
-			b.WriteString("; " + c.Message)
-		}
+	for _, w := range have.Warnings() {
+		b.WriteString("; " + w.Message)
+	}
+	for _, p := range have.Work {
+		b.WriteString("; " + p.Report(m.Taken))
 	}
 	if u := have.Driver.Upgrade; u != nil {
-		fmt.Fprintf(&b, "; upgrade from %s to %s: %s", u.From, u.To, upgradeWords(u))
+		fmt.Fprintf(&b, "; upgrade from %s to %s: %s", u.From, u.To, upgradeWords(u, m.Taken))
 	}
 	return b.String()
 }
 
 // failed says what failed and when it is tried again.
-func failed(f *accel.Failure) string {
+func failed(f *accel.Failure, now time.Time) string {
 	s := fmt.Sprintf("%s (%s)", f.Message, f.Reason)
-	if f.RetryAt.IsZero() {
+	switch {
+	case f.RetryAt.IsZero():
 		return s + "; tried again when the machine or the configuration changes"
+	case !f.RetryAt.After(now):
+		return s + "; being tried again"
 	}
 	return s + "; tried again at " + f.RetryAt.Format("15:04:05")
 }
 
 // upgradeWords describes the progress of an upgrade.
-func upgradeWords(u *accel.Upgrade) string {
+func upgradeWords(u *accel.Upgrade, now time.Time) string {
 	words := map[accel.UpgradePhase]string{
 		accel.UpgradePending:   "the old driver serves",
 		accel.UpgradePreparing: "preparing the new driver, the old one serves",
@@ -158,7 +162,7 @@ func upgradeWords(u *accel.Upgrade) string {
 		accel.UpgradeReplacing: "in progress",
 	}[u.Phase]
 	if u.Failure != nil {
-		words += "; " + failed(u.Failure)
+		words += "; " + failed(u.Failure, now)
 	}
 	return words
 }

@@ -101,7 +101,7 @@ func (w *worker) dismiss(name string, k *kind) {
 func newKind(def *accel.Definition, now time.Time) *kind {
 	return &kind{
 		def: def, proven: map[string]string{}, skipped: map[string]string{}, vanished: map[string]time.Time{},
-		stepped: map[ownMoment]string{},
-		status:  accel.Status{State: accel.Absent, Since: now},
+		stepped: map[ownMoment]string{}, began: now,
+		status: accel.Status{State: accel.Absent, Since: now},
 	}
 }

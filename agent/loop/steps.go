@@ -275,6 +275,7 @@ func (w *worker) sample(name string, step accel.Step, do work) {
 func (w *worker) collectKind(def *accel.Definition, accs []accel.Accelerator) work {
 	return func() (func(*kind), *accel.Problem) {
 		read, problem := map[string]map[string]float64{}, (*accel.Problem)(nil)
+		bound := map[string]string{}
 		for _, a := range accs {
 			if !a.Present() {
 				continue
@@ -283,12 +284,14 @@ func (w *worker) collectKind(def *accel.Definition, accs []accel.Accelerator) wo
 			if err != nil {
 				problem = accel.Problemf(accel.CollectFailed, "cannot read metrics of %q: %v", a.ID, err)
 			}
+			bound[a.ID] = a.Bound
 			read[a.ID] = metrics // a metric that could not be read is missing: a stale value must not remain
 		}
 		return func(k *kind) {
 			k.sampling = false
 			for i, a := range k.have.Accelerators {
-				if m, ok := read[a.ID]; ok {
+				// Read with another driver, it says nothing about the device as it is now.
+				if m, ok := read[a.ID]; ok && a.Bound == bound[a.ID] {
 					k.have.Accelerators[i].Metrics = m
 				}
 			}

@@ -29,7 +29,7 @@ func (p *Page) document(s state, pod string) page.Document {
 			paragraph(s.overview.Problem+". What is shown may be old.")))
 	}
 	if s.known {
-		d.Main.Add(nodeSection(s.overview.Nodes))
+		d.Main.Add(totals(s.overview.Nodes), nodeSection(s.overview.Nodes))
 		for _, x := range s.overview.Policies {
 			d.Main.Add(policySection(x, now))
 		}
@@ -168,7 +168,7 @@ func nodeSection(nodes []policy.NodeView) page.Node {
 	for _, at := range []condition{down, blocked, upgrading, moving} {
 		if len(by[at]) > 0 {
 			_, word := at.words()
-			s.Add(page.El("h3", page.Text(word)), nodeTable(word, by[at]))
+			s.Add(page.El("h3", page.Text(page.Sentence(word))), nodeTable(word, by[at]))
 		}
 	}
 	if len(by[ready]) > 0 {
@@ -245,8 +245,11 @@ func nodeRow(n policy.NodeView) page.TableRow {
 		if k.Count != "" {
 			text = k.Count + " × " + k.Kind
 		}
-		tone, word := phaseOf(k)
+		tone, word := standing(n, k)
 		kinds.Add(page.El("p", page.Text(text+" "), page.Badge(tone, word)))
+		if about := model(k); about != "" {
+			kinds.Add(paragraph(about, page.Class("faint")))
+		}
 		driver := k.Version
 		if k.UpgradeReport != (accel.UpgradeReport{}) {
 			driver = strings.TrimSpace(fmt.Sprintf("%s, %s %s %s", cmp.Or(driver, "none"), k.UpgradeReport.Phase,

@@ -16,6 +16,7 @@ import (
 	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/controller/fit"
 	"github.com/acceld/acceld/controller/policy"
+	"github.com/acceld/acceld/page"
 )
 
 func noon() time.Time { return time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC) }
@@ -292,4 +293,63 @@ func TestWaits(t *testing.T) {
 			t.Error("with too many waiting it waits too")
 		}
 	})
+}
+
+// TestStanding: only what is known to be well has the colour of it.
+func TestStanding(t *testing.T) {
+	well := map[accel.Published]accel.Phase{accel.DriverContainer: accel.PhaseReady}
+	for name, tt := range map[string]struct {
+		node policy.NodeView
+		kind policy.KindView
+		tone page.Tone
+		word string
+	}{
+		"well":       {policy.NodeView{Up: true, Ready: "True"}, policy.KindView{States: well}, page.Good, "ready"},
+		"down":       {policy.NodeView{Ready: "True"}, policy.KindView{States: well}, page.Idle, "unknown"},
+		"a sick one": {policy.NodeView{Up: true, Ready: "False", Message: "npu 0000:40:00.0 is unhealthy"}, policy.KindView{Kind: "npu", States: well}, page.Bad, "needs attention"},
+		"another kind's": {
+			policy.NodeView{Up: true, Ready: "False", Message: "fpga 0000:40:00.0 is unhealthy"}, policy.KindView{Kind: "npu", States: well}, page.Good, "ready",
+		},
+		"upgrading": {
+			policy.NodeView{Up: true, Ready: "True"},
+			policy.KindView{States: well, UpgradeReport: accel.UpgradeReport{Phase: accel.ReportUpgrading}},
+			page.Busy, "upgrading",
+		},
+	} {
+		if tone, word := standing(tt.node, tt.kind); tone != tt.tone || word != tt.word {
+			t.Errorf("%s: %s %s, want %s %s", name, tone, word, tt.tone, tt.word)
+		}
+	}
+}
+
+// TestCount: each device counts once, and none of a node that is down counts as offered or sick.
+func TestCount(t *testing.T) {
+	states := func(driver accel.Phase) map[accel.Published]accel.Phase {
+		return map[accel.Published]accel.Phase{accel.DriverContainer: driver, accel.RuntimeEnablement: accel.PhaseReady}
+	}
+	kind := func(count string, sick, withheld int, driver accel.Phase) []policy.KindView {
+		return []policy.KindView{{Kind: "npu", Count: count, Sick: sick, Withheld: withheld, States: states(driver)}}
+	}
+	got := count([]policy.NodeView{
+		{Name: "a", Up: true, Kinds: kind("8", 1, 2, accel.PhaseReady)},
+		{Name: "b", Up: true, Kinds: kind("8", 0, 0, accel.PhaseUnchecked)},
+		{Name: "c", Up: false, Kinds: kind("4", 1, 1, accel.PhaseReady)},
+		{Name: "d", Up: true, Kinds: kind("2", 0, 0, accel.PhasePending)},
+		{Name: "e", Up: true, Kinds: kind("many", 0, 0, accel.PhaseReady)},
+		{Name: "f", Up: true, Kinds: kind("1", 9, 9, accel.PhaseReady)},
+	})
+	if want := (devicesTally{offered: 13, withheld: 2, sick: 2, waiting: 2, unknown: 4, all: 23}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for want, k := range map[string]policy.KindView{
+		"":                             {},
+		"NPU 400, 80 GiB each":         {Product: "NPU_400", Memory: "81920"},
+		"80 GiB each, 1 sick":          {Memory: "81920", Sick: 1},
+		"NPU 400, 1 sick, 2 held back": {Product: "NPU_400", Sick: 1, Withheld: 2},
+		"2 held back":                  {Withheld: 2, Memory: "much"},
+	} {
+		if got := model(k); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
 }

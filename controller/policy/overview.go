@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -38,8 +39,11 @@ type NodeView struct {
 // KindView is one kind of accelerator on a node.
 type KindView struct {
 	Kind string
-	// Count and Version are the values of the labels; empty if there is none.
-	Count, Version string
+	// Count, Version, Product and Memory (MiB) are the values of the labels; empty if there is none.
+	Count, Version, Product, Memory string
+	// Sick and Withheld are how many devices are not usable, or well and offered to nobody, as far as their driver
+	// serves.
+	Sick, Withheld int
 	// States are the published states.
 	States map[accel.Published]accel.Phase
 	// UpgradeReport is the node's upgrade report, and Granted the version that it may upgrade to.
@@ -102,7 +106,10 @@ func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 		k := KindView{
 			Kind: kind, Count: n.Labels.get(kube.Prefix + kind + ".count"),
 			Version: n.Labels.get(kube.Prefix + kind + ".driver-version"),
-			States:  map[accel.Published]accel.Phase{}, UpgradeReport: n.upgradeReport(kind),
+			Product: n.Labels.get(kube.Prefix + kind + ".product"), Memory: n.Labels.get(kube.Prefix + kind + ".memory"),
+			Sick:     number(n.Labels.get(kube.Prefix + kind + ".sick")),
+			Withheld: number(n.Labels.get(kube.Prefix + kind + ".withheld")),
+			States:   map[accel.Published]accel.Phase{}, UpgradeReport: n.upgradeReport(kind),
 			Granted: n.granted(kind).Version, RepairReport: n.repairReport(kind),
 			MayRepair: n.repairPermit(kind).Given,
 		}
@@ -118,6 +125,21 @@ func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 	}
 	return v, len(v.Kinds) > 0
 }
+
+// number returns a count of devices that a label says; 0 for any other text, and for more than a host has.
+func number(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > mostDevices {
+		return 0
+	}
+	return n
+}
+
+// mostDevices is more than the devices of one kind on a host.
+const mostDevices = 4096
+
+// Devices returns how many devices the node has, as it says; 0 if that cannot be read.
+func (k KindView) Devices() int { return number(k.Count) }
 
 // kinds returns the kinds that the node has or reports something about.
 func (n *Node) kinds() []string {

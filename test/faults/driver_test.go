@@ -274,7 +274,7 @@ func Test22_RebootOffline(t *testing.T) {
 	c.must(c.g.Reboot(c.within(building), bed.Reboot{NetworkCut: true}))
 	c.await("after the reboot", soon, healthy(2))
 	took := c.sh(
-		`journalctl -b -o short-monotonic -u acceld | awk '/agent starts/ && !a {gsub(/[][]/, "", $0); a = $1} /to=ready/ && !b {gsub(/[][]/, "", $0); b = $1} END {print b - a}'`)
+		`journalctl -b -o short-monotonic -u acceld | awk '/agent starts/ && !a {gsub(/[][]/, "", $0); a = $1} /(to|state)=ready/ && !b {gsub(/[][]/, "", $0); b = $1} END {print b - a}'`)
 	t.Logf("agent started -> ready: %s s of the guest", took)
 	if m := c.machine(); m.Have[stage.Kind].Driver.Source != string(accel.SourceStore) {
 		t.Errorf("the driver is from %q", m.Have[stage.Kind].Driver.Source)

@@ -40,7 +40,7 @@ func TestUncheckedEverywhere(t *testing.T) {
 					`cuda_ready{node=""} 1`, `driver_ready{node=""} 1`, `driver_validation{node=""} 1`,
 					`driver_validation_last_success_ts_seconds{`,
 				},
-				"/":           {"<dt>Proven</dt>", "(it computed)", `<li class="good"><b>driver-unproven</b>done`},
+				"/":           {"<dt>Proven</dt>", "(it computed)", `<li class="good"><b>Self-test <span aria-hidden="true">✓</span></b>done`},
 				"/v1/machine": {`"proven": "2026-03-04T12:00:00Z"`},
 			},
 			[]string{`"unchecked"`, noCheck},
@@ -53,7 +53,7 @@ func TestUncheckedEverywhere(t *testing.T) {
 				"/metrics/gpu-operator": {
 					`cuda_ready{node=""} 0`, `driver_ready{node=""} 0`, `driver_validation{node=""} 0`,
 				},
-				"/": {`aria-current="step"><b>driver-unproven</b>now`},
+				"/": {`aria-current="step"><b>Self-test <span aria-hidden="true">…</span></b>now`},
 			},
 			[]string{
 				`"unchecked"`, noCheck, `"proven"`, "<dt>Proven</dt>", "proven_timestamp_seconds{",
@@ -68,7 +68,7 @@ func TestUncheckedEverywhere(t *testing.T) {
 				"/metrics/gpu-operator": {
 					`cuda_ready{node=""} 0`, `driver_ready{node=""} 1`, `driver_validation{node=""} 0`,
 				},
-				"/":           {"<dt>Proof</dt><dd>" + noCheck, `<li class="idle"><b>driver-unproven</b>unchecked`},
+				"/":           {"<dt>Proof</dt><dd>" + noCheck, `<li class="idle"><b>Self-test <span aria-hidden="true">–</span></b>unchecked`},
 				"/v1/machine": {`"unchecked": true`, `"driver-container": "unchecked"`},
 			},
 			[]string{

@@ -158,7 +158,8 @@ func (t *trial) agent(ctx context.Context) error {
 	}
 	text, _ := os.ReadFile(log.Name())
 	t.note("the agent's log", lines(string(text), func(line string) bool {
-		return strings.Contains(line, "state changed") || strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR")
+		return strings.Contains(line, "state changed") || strings.Contains(line, "accelerators found") ||
+			strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR")
 	}))
 	return err
 }

@@ -189,6 +189,10 @@ func machine() accel.Machine {
 					Failure: &accel.Failure{Problem: accel.Problem{Reason: accel.InUse}},
 				},
 			},
+			Work: []accel.Progress{{
+				Kind: "example-gpu", Stage: accel.StagePull, What: "registry.example/gpu:1", Done: 1, Total: 2, Since: began,
+			}},
+			Runtime:    accel.RuntimeHave{LibraryMissing: accel.Problemf(accel.LibraryMissing, "no libgpu.so.1")},
 			Plugin:     accel.PluginHave{Registered: true, Registrations: 1, Allocatable: accel.Known(1)},
 			Monitoring: accel.Monitoring{Collected: time.Now(), Labelled: true},
 		}},

@@ -2,6 +2,7 @@ package screens
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -33,6 +34,8 @@ func sample(now time.Time) accel.Machine {
 				"accelerator_utilization_ratio":   0.12 * float64(i), "accelerator_power_usage_watts": 180 +
 					20*float64(i),
 				"accelerator_memory_used_bytes": float64(i) * 8e9, "accelerator_memory_total_bytes": 80 << 30,
+				"accelerator_power_limit_watts": 400, "accelerator_energy_joules_total": 3.6e9,
+				"accelerator_memory_temperature_celsius": 61,
 			},
 		})
 		pci = append(pci, accel.PCIDevice{Address: id, DeviceName: "Example NPU 400"})
@@ -95,6 +98,13 @@ func sample(now time.Time) accel.Machine {
 			"example-fpga": {Accelerators: []accel.Accelerator{{
 				ID: "0000:81:00.0", NUMANode: -1,
 				Health: accel.Health{State: accel.Healthy, Since: started},
+				Withheld: &accel.Withheld{
+					By: accel.ByProof, Reason: accel.NotProven,
+					Message: "it has not passed its self-test with the driver that is live",
+				},
+			}}, Work: []accel.Progress{{
+				Kind: "example-fpga", Stage: accel.StagePull, What: "registry.example.com/drivers/fpga:2.4.0", Done: 45e6,
+				Total: 100e6, Since: now.Add(-time.Minute), Moved: now.Add(-12 * time.Second),
 			}}},
 		},
 		Status: map[string]accel.Status{
@@ -181,7 +191,14 @@ func lived(e *exporter.Exporter, now time.Time) {
 	worn := sample(now.Add(-3 * time.Hour))
 	worn.Have["example-npu"].Accelerators[5].Health = accel.Health{State: accel.Healthy}
 	e.See(worn)
-	e.See(sample(now.Add(-4 * time.Minute)))
+	for i := range 100 {
+		at := now.Add(time.Duration(i-100) * 30 * time.Second)
+		busy := sample(at)
+		for j, a := range busy.Have["example-npu"].Accelerators {
+			a.Metrics["accelerator_utilization_ratio"] = 0.5 + 0.45*math.Sin(float64(i)/float64(4+3*j))
+		}
+		e.See(busy)
+	}
 }
 
 // sampleOverview is a cluster of many nodes in every standing, with two policies.
@@ -198,7 +215,7 @@ func sampleOverview(now time.Time) policy.Overview {
 		n := policy.NodeView{
 			Name: fmt.Sprintf("gpu-%02d", i), Up: true, Ready: "True",
 			Kinds: []policy.KindView{{
-				Kind: "example-npu", Count: "8", Version: "535.261.03",
+				Kind: "example-npu", Count: "8", Version: "535.261.03", Product: "Example_NPU_400", Memory: "81920",
 				States: phases(accel.PhaseReady), Policy: "drivers",
 			}},
 		}
@@ -209,6 +226,7 @@ func sampleOverview(now time.Time) policy.Overview {
 		case 7:
 			n.Ready, n.Reason, n.Message = "False", "DeviceFault",
 				"example-npu 0000:40:00.0 is unhealthy: fault 79: the device has fallen off the bus"
+			n.Kinds[0].Sick = 1
 		case 8, 9:
 			n.Kinds[0].UpgradeReport, n.Cordoned, n.CordonedBy = accel.UpgradeReport{
 				Phase:   accel.ReportUpgrading,

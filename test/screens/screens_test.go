@@ -74,7 +74,7 @@ func (h *host) serve(t *testing.T) *httptest.Server {
 		m, _ := h.follow()
 		return m
 	}, Follow: h.follow, Past: func() []exporter.Past { return samplePast(now) }, Holders: func() exporter.Holdings {
-		return exporter.Holdings{By: sampleHolders()}
+		return exporter.Holdings{By: sampleHolders(), Told: now}
 	}})
 	lived(e, now)
 	handler := e.Handler()
@@ -217,7 +217,7 @@ func TestLive(t *testing.T) {
 		t.Errorf("%d questions in three quiet seconds", n)
 	}
 	for i := range 3 {
-		temperature := fmt.Sprintf("%d.0 °C", 70+i)
+		temperature := fmt.Sprintf("%d °C", 70+i)
 		h.set(func(m *accel.Machine) {
 			have := m.Have["example-npu"]
 			have.Accelerators = append([]accel.Accelerator{}, have.Accelerators...)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/controller/replica"
+	"github.com/acceld/acceld/systemd"
 )
 
 // Main runs the command line args and returns the exit code: 0 done, 1 failed, 2 wrong usage.
@@ -37,7 +38,7 @@ func Main(args []string, out, errs io.Writer) int {
 
 // New returns the command. It sets failed once the command runs, so that a failure can be told apart from wrong usage.
 func New(failed *bool) *cobra.Command {
-	var config, kubeconfig, identity string
+	var config, kubeconfig, identity, format string
 	var check, debug bool
 	root := &cobra.Command{
 		Use:   "acceld-controller",
@@ -63,7 +64,12 @@ leader by a Lease and answers; the others are ready to take over.`,
 			if debug {
 				level = slog.LevelDebug
 			}
-			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			if format != "text" && format != "json" {
+				return fmt.Errorf("--log-format: %q is not one of text, json", format)
+			}
+			log := systemd.NewLog(systemd.LogOptions{
+				To: cmd.ErrOrStderr(), Format: systemd.LogFormat(format), Level: level,
+			})
 			return replica.Run(cmd.Context(), c, kubeconfig, identity, log)
 		},
 	}
@@ -74,6 +80,7 @@ leader by a Lease and answers; the others are ready to take over.`,
 		"this replica's name in the leader election; empty: the host's name and a random part")
 	flags.BoolVar(&check, "check", false, "check the configuration, and whether the files that it names are there, and exit")
 	flags.BoolVar(&debug, "debug", false, "log debug messages too")
+	flags.StringVar(&format, "log-format", "text", "how to log: text or json")
 	root.AddCommand(removeCommand(failed))
 	return root
 }

@@ -107,7 +107,8 @@ agent answers, of status.`,
 	root.PersistentFlags().StringVar(&c.config, "config", "/etc/acceld/config.yaml", "the configuration file")
 	root.Flags().BoolVar(&shown, "version", false, "print the version")
 	root.SetHelpCommand(helpCommand())
-	root.AddCommand(runCommand(&c), statusCommand(&c), detectCommand(&c), driverCommand(&c), runtimeCommand(&c),
+	root.AddCommand(runCommand(&c), statusCommand(&c), topCommand(&c), detectCommand(&c), driverCommand(&c),
+		runtimeCommand(&c),
 		definitionCommand(&c), templateCommand(&c), validateCommand(&c),
 		doctorCommand(&c), historyCommand(&c), resetCommand(&c), execCommand(&c), purgeCommand(&c), versionCommand(),
 		completionCommand(),

@@ -18,6 +18,8 @@ type detected struct {
 	Facts accel.Facts `json:"facts"`
 	// Accelerators are the accelerators by kind.
 	Accelerators map[string][]accel.Accelerator `json:"accelerators"`
+	// Unrecognised are PCI functions that look like accelerators and that no definition recognises.
+	Unrecognised []accel.PCIDevice `json:"unrecognised,omitempty"`
 }
 
 func detectCommand(c *common) *cobra.Command {
@@ -25,9 +27,10 @@ func detectCommand(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "detect", Short: "Read the host once and print what is there", Args: noArgs,
 		Long: `detect reads the host below --host-root once and prints what it finds: kernel, distribution, container runtime,
-PCI functions and devices of other subsystems, hardware inventory, network functions, and the accelerators that a
-definition recognises. It changes nothing and needs no agent. It also works on a copy of a machine's files, but then
-without the hardware inventory. With -o json it has what a definition can match of each device.`,
+PCI functions and devices of other subsystems, hardware inventory, network functions, the accelerators that a
+definition recognises, with their names from the PCI ID database, and those that look like one and that no definition
+recognises. It changes nothing and needs no agent. It also works on a copy of a machine's files, but then without the
+hardware inventory. With -o json it has what a definition can match of each device.`,
 		RunE: c.opened(func(p *parts, _ []string) error {
 			p.printSkipped()
 			facts := detect.Detect(p.Host, detect.Options{
@@ -39,6 +42,7 @@ without the hardware inventory. With -o json it has what a definition can match 
 					d.Accelerators[kind] = accs
 				}
 			}
+			d.Unrecognised = accel.Candidates(p.Kinds, facts.PCI)
 			return format.print(p.out, d, func(s *tableWriter) { printDetected(s, d) })
 		}),
 	}
@@ -61,12 +65,14 @@ func printDetected(s *tableWriter, d detected) {
 	}
 	s.table(append(rows, inventoryRows(f.Inventory)...))
 	s.line(0, "")
-	rows = [][]string{{"KIND", "DEVICE", "NUMA", "DRIVER", "NODES", "HEALTH"}}
+	rows = [][]string{{"KIND", "DEVICE", "NAME", "IDS", "LINK", "NUMA", "DRIVER", "NODES", "HEALTH"}}
 	var near [][]string
 	for _, kind := range sorted(d.Accelerators) {
 		for _, a := range accel.Flat(d.Accelerators[kind]) {
 			rows = append(rows, []string{
-				kind, a.ID, cmp.Or(numa(a.NUMANode), "-"), cmp.Or(a.Bound, "none"), cmp.Or(nodes(a), "none"),
+				kind, a.ID, cmp.Or(nameOf(a.Model, f.Function(a.Address())), "-"), ids(f.Function(a.Address())),
+				cmp.Or(linkText(f.Function(a.ID).Link), "-"), cmp.Or(numa(a.NUMANode), "-"), cmp.Or(a.Bound, "none"),
+				cmp.Or(nodes(a), "none"),
 				a.Seen() + prefixed(": ", plain(a.Health.Message)),
 			})
 			if f, way := accel.NearestRDMA(a, f.All(), f.Network); way != "" {
@@ -78,6 +84,7 @@ func printDetected(s *tableWriter, d detected) {
 		rows = [][]string{{"no definition recognises an accelerator on this host"}}
 	}
 	s.table(rows)
+	printUnrecognised(s, d.Unrecognised)
 	if near != nil {
 		s.line(0, "")
 		s.table(append([][]string{{"DEVICE", "NEAREST", "RDMA", "WAY"}}, near...))
@@ -99,6 +106,36 @@ func perSubsystem(devices []accel.Device) string {
 		all = append(all, fmt.Sprintf("%s %d", name, counts[name]))
 	}
 	return strings.Join(all, ", ")
+}
+
+// printUnrecognised lists what looks like an accelerator and has no definition.
+func printUnrecognised(s *tableWriter, functions []accel.PCIDevice) {
+	if len(functions) == 0 {
+		return
+	}
+	s.line(0, "")
+	rows := [][]string{{"NOT RECOGNISED", "NAME", "IDS", "LINK", "NUMA", "DRIVER"}}
+	for _, d := range functions {
+		rows = append(rows, []string{
+			d.Address, cmp.Or(nameOf("", d), "-"), ids(d), cmp.Or(linkText(d.Link), "-"), cmp.Or(numa(d.NUMANode), "-"),
+			cmp.Or(plain(d.Driver), "none"),
+		})
+	}
+	s.table(rows)
+	s.line(0, "note: no definition recognises these; `acceld definition list` has the known kinds")
+}
+
+// nameOf returns the name of a device: its own, or the PCI id database's; empty without one.
+func nameOf(model string, d accel.PCIDevice) string {
+	return plain(cmp.Or(model, filled(" ", d.VendorName, d.DeviceName)))
+}
+
+// ids returns vendor and device, as lspci -n has them; "-" without one.
+func ids(d accel.PCIDevice) string {
+	if d.Vendor == "" {
+		return "-"
+	}
+	return d.Vendor + ":" + d.Device
 }
 
 // ways are the ways to a network function in words.

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -21,9 +22,12 @@ type outputFormat struct {
 }
 
 // flag adds the flag to cmd: JSON, or by default the format for people.
-func (f *outputFormat) flag(cmd *cobra.Command, people string) {
-	f.allowed, f.value = []string{people, "json"}, people
-	cmd.Flags().VarP(f, "output", "o", strings.Join(f.allowed, " or "))
+func (f *outputFormat) flag(cmd *cobra.Command, people string) { f.flags(cmd, people, "json") }
+
+// flags adds the flag to cmd with its values, the default first.
+func (f *outputFormat) flags(cmd *cobra.Command, allowed ...string) {
+	f.allowed, f.value = allowed, allowed[0]
+	cmd.Flags().VarP(f, "output", "o", strings.Join(allowed, " or "))
 }
 
 // String, Set and Type make it a flag value.
@@ -43,10 +47,23 @@ func (f *outputFormat) Type() string { return "format" }
 
 func (f *outputFormat) json() bool { return f.value == "json" }
 
-// print prints v as JSON, or the text that write writes.
+// programs reports whether the format is for programs.
+func (f *outputFormat) programs() bool { return f.json() || f.value == "yaml" }
+
+// print prints v as JSON or YAML, or the text that write writes.
 func (f *outputFormat) print(out io.Writer, v any, write func(s *tableWriter)) error {
-	if f.json() {
+	switch {
+	case f.json():
 		return writeJSON(out, v)
+	case f.programs():
+		b, err := yaml.Marshal(v)
+		if err == nil {
+			_, err = out.Write(append([]byte("---\n"), b...))
+		}
+		if err != nil {
+			return exit{exitFailed, err}
+		}
+		return nil
 	}
 	s := newSheet(out)
 	write(s)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -142,7 +141,7 @@ func interruption(p *accel.Progress, now time.Time) string {
 	if p == nil {
 		return "interrupted: nothing was changed"
 	}
-	text := fmt.Sprintf("interrupted while %s, after %s", words(p.Stage), took(now.Sub(p.Since)))
+	text := fmt.Sprintf("interrupted while %s, after %s", p.Stage.Words(), took(now.Sub(p.Since)))
 	const resumes = "the same command continues from there"
 	left := map[accel.Stage]string{
 		accel.StagePush:   "the driver is in the store but not published",
@@ -152,20 +151,7 @@ func interruption(p *accel.Progress, now time.Time) string {
 }
 
 // working describes the progress of a stage.
-func working(p accel.Progress, now time.Time) string {
-	step, left, again := "", "", ""
-	if p.Step > 0 {
-		step = strings.TrimSuffix(fmt.Sprintf("step %d of %d", p.Step, p.Steps), " of 0")
-	}
-	if d, ok := p.Left(now); ok {
-		left = "~" + took(d) + " left"
-	}
-	if p.Attempt > 1 {
-		again = fmt.Sprintf("attempt %d because %s", p.Attempt, plain(p.Problem))
-	}
-	return prefix(p) + filled(", ", words(p.Stage), step, amount(p), took(now.Sub(p.Since)), left, again) +
-		prefixed(": ", plain(p.What))
-}
+func working(p accel.Progress, now time.Time) string { return prefix(p) + plain(p.Text(now)) }
 
 // worked describes how a stage ended.
 func worked(p accel.Progress, now time.Time) string {
@@ -175,9 +161,9 @@ func worked(p accel.Progress, now time.Time) string {
 		if p.Stage == accel.StagePull { // another source may follow
 			why = prefixed(": ", plain(p.Problem))
 		}
-		return fmt.Sprintf("%s%s failed after %s%s", prefix(p), words(p.Stage), span, why)
+		return fmt.Sprintf("%s%s failed after %s%s", prefix(p), p.Stage.Words(), span, why)
 	}
-	return fmt.Sprintf("%s%s took %s%s", prefix(p), words(p.Stage), span, prefixed(", ", amount(p)))
+	return fmt.Sprintf("%s%s took %s%s", prefix(p), p.Stage.Words(), span, prefixed(", ", p.Amount()))
 }
 
 func prefix(p accel.Progress) string {
@@ -186,40 +172,6 @@ func prefix(p accel.Progress) string {
 	}
 	return plain(p.Kind) + ": "
 }
-
-// words returns what a stage does.
-func words(s accel.Stage) string {
-	return map[accel.Stage]string{
-		accel.StageWait: "waiting for another acceld", accel.StagePull: "pulling",
-		accel.StageCopy: "copying the source", accel.StageBuild: "building",
-		accel.StageFinish: "checking the modules", accel.StagePush: "pushing", accel.StageUnload: "unloading",
-		accel.StageLoad:  "loading",
-		accel.StageProve: "proving",
-	}[s]
-}
-
-// amount returns how much of the total is done.
-func amount(p accel.Progress) string {
-	about := ""
-	if p.Guessed {
-		about = "~"
-	}
-	whole := p.Total == p.Done || p.Total == 0
-	switch unit := p.Stage.Unit(); {
-	case unit == "" || p.Done == 0 && p.Total == 0:
-		return ""
-	case unit == accel.UnitByte && whole:
-		return fmt.Sprintf("%.1f MB", megabytes(p.Done))
-	case unit == accel.UnitByte:
-		return fmt.Sprintf("%.1f of %.1f MB", megabytes(p.Done), megabytes(p.Total))
-	case whole:
-		return count(int(p.Done), string(unit))
-	default:
-		return fmt.Sprintf("%d of %s%s", p.Done, about, count(int(p.Total), string(unit)))
-	}
-}
-
-func megabytes(n int64) float64 { return float64(n) / 1e6 }
 
 // took formats a duration for people: "8s", "1m20s".
 func took(d time.Duration) string { return max(d, 0).Round(time.Second).String() }

@@ -48,8 +48,8 @@ func TestWorking(t *testing.T) {
 				Total: 95_000_000,
 			},
 			10 * time.Second,
-			"pulling, 20.4 of 95.0 MB, 10s, ~37s left: registry.example/edu@sha256:ab",
-			"pulling took 10s, 20.4 of 95.0 MB", "interrupted while pulling, after 10s: nothing was changed",
+			"pulling, 20.4 of 95.0 MB (21 %), 10s, ~37s left: registry.example/edu@sha256:ab",
+			"pulling took 10s, 20.4 of 95.0 MB (21 %)", "interrupted while pulling, after 10s: nothing was changed",
 		},
 		{
 			accel.Progress{
@@ -57,7 +57,7 @@ func TestWorking(t *testing.T) {
 				Again: now.Add(-time.Second), Problem: "nothing came for 30s\x1b[2J",
 			},
 			80 * time.Second,
-			"pulling, 1.0 of 95.0 MB, 1m20s, attempt 2 because nothing came for 30s [2J",
+			"pulling, 1.0 of 95.0 MB (1 %), 1m20s, attempt 2 because nothing came for 30s [2J",
 			"pulling failed after 1m20s: nothing came for 30s [2J", "",
 		},
 		{
@@ -83,8 +83,8 @@ func TestWorking(t *testing.T) {
 				Guessed: true,
 			},
 			time.Minute,
-			"building, step 3 of 4, 60 of ~240 commands, 1m0s, ~3m0s left: CC [M] nv.o",
-			"building took 1m0s, 60 of ~240 commands", "",
+			"building, step 3 of 4, 60 of ~240 commands (~25 %), 1m0s, ~3m0s left: CC [M] nv.o",
+			"building took 1m0s, 60 of ~240 commands (~25 %)", "",
 		},
 		{
 			accel.Progress{Stage: accel.StageBuild, What: "make", Step: 2, Steps: 3, Done: 1},
@@ -128,7 +128,7 @@ func TestWorking(t *testing.T) {
 		accel.StageWait, accel.StagePull, accel.StageCopy, accel.StageBuild,
 		accel.StageFinish, accel.StagePush, accel.StageUnload, accel.StageLoad, accel.StageProve,
 	} {
-		if words(s) == "" {
+		if s.Words() == "" {
 			t.Errorf("nobody says what %q is", s)
 		}
 	}
@@ -168,23 +168,25 @@ func TestProgressOnTerminal(t *testing.T) {
 			v.draw(since)
 		}, "qemu-edu: pulling, 0s: registry.example/drivers/edu@sha256:0123456789"},
 		{"bytes", func() {
-			v.note(with(pull, func(p *accel.Progress) { p.Done, p.Total = 23_800_000, 95_000_000 }))
+			v.note(with(pull, func(p *accel.Progress) {
+				p.Done, p.Total, p.Moved = 23_800_000, 95_000_000, since.Add(8*time.Second)
+			}))
 			v.draw(since.Add(8 * time.Second))
-		}, "qemu-edu: pulling, 23.8 of 95.0 MB, 8s, ~24s left: registry.example/d"},
+		}, "qemu-edu: pulling, 23.8 of 95.0 MB (25 %), 8s, ~24s left: registry.ex"},
 		{"a line of the log goes above", func() {
 			fmt.Fprintln(v.console, "level=INFO msg=hello")
 		}, "level=INFO msg=hello"},
 		{"and the line comes back", func() {
 			v.draw(since.Add(9 * time.Second))
-		}, "level=INFO msg=hello\nqemu-edu: pulling, 23.8 of 95.0 MB, 9s, ~27s left: registry.example/d"},
+		}, "level=INFO msg=hello\nqemu-edu: pulling, 23.8 of 95.0 MB (25 %), 9s, ~27s left: registry.ex"},
 		{"the terminal becomes narrower", func() {
 			x.resize(t, 40, 8)
 			v.draw(since.Add(9 * time.Second))
-		}, "qemu-edu: pulling, 23.8 of 95.0 MB, 9"},
+		}, "qemu-edu: pulling, 23.8 of 95.0 MB (2"},
 		{"and wider", func() {
 			x.resize(t, 72, 8)
 			v.draw(since.Add(9 * time.Second))
-		}, "qemu-edu: pulling, 23.8 of 95.0 MB, 9s, ~27s left: registry.example/d"},
+		}, "qemu-edu: pulling, 23.8 of 95.0 MB (25 %), 9s, ~27s left: registry.ex"},
 		{"the pull is over before anybody reads it", func() {
 			v.note(with(pull, func(p *accel.Progress) { p.Ended = true }))
 			v.draw(since)
@@ -194,7 +196,7 @@ func TestProgressOnTerminal(t *testing.T) {
 			build.Done, build.Total, build.Guessed, build.What = 120, 240, true, "CC [M] nvidia/nv-p2p.o"
 			v.note(build)
 			v.draw(since)
-		}, "qemu-edu: building, step 2 of 3, 120 of ~240 commands, 1m30s, ~1m30s"},
+		}, "qemu-edu: building, step 2 of 3, 120 of ~240 commands (~50 %), 1m30s,"},
 		{"another kind at the same time", func() {
 			v.note(accel.Progress{
 				Kind: "example-npu", Stage: accel.StageLoad, Total: 3, Done: 1, What: "npu",
@@ -206,7 +208,7 @@ func TestProgressOnTerminal(t *testing.T) {
 			v.note(accel.Progress{Kind: "example-npu", Stage: accel.StageLoad, Since: since, Ended: true})
 			fmt.Fprintln(out, "example-npu: driver 2 present")
 			v.draw(since)
-		}, "example-npu: driver 2 present\nqemu-edu: building, step 2 of 3, 120 of ~240 commands, 1m30s, ~1m30s"},
+		}, "example-npu: driver 2 present\nqemu-edu: building, step 2 of 3, 120 of ~240 commands (~50 %), 1m30s,"},
 		{"a long build leaves a line", func() {
 			v.note(with(build, func(p *accel.Progress) {
 				p.Done, p.Total, p.Guessed, p.Ended, p.Since = 242, 242, false, true, time.Now().Add(-90*time.Second)
@@ -378,7 +380,7 @@ func TestFollowedProgress(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- a.follow(v, v.console.over(x.slave), kind, driver.Request{Asked: when}) }()
 	x.until(t, "the bytes", func(text string, _ map[string]bool) bool {
-		return strings.Contains(text, kind+": preparing\n"+kind+": pulling, 1.0 of 2.0 MB, ")
+		return strings.Contains(text, kind+": preparing\n"+kind+": pulling, 1.0 of 2.0 MB (50 %), ")
 	})
 	at.Note(accel.Progress{Kind: kind, Stage: accel.StagePull, Ended: true})
 	x.until(t, "the end of the pull", func(text string, _ map[string]bool) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +27,7 @@ type parts struct {
 func (c *common) setupOptions() agent.SetupOptions {
 	return agent.SetupOptions{
 		HostRoot: c.hostRoot, ConfigFile: c.config, ConfigNamed: c.asked, LogTo: c.console,
+		LogStderr: c.console.out == os.Stderr,
 		Catalog: agent.Catalog{
 			Definitions: vendors.Definitions, Parse: vendors.Parse, Load: vendors.Load,
 			MetricPages: vendors.MetricPages,

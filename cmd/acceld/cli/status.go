@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,8 @@ func statusCommand(c *common) *cobra.Command {
 		Use: "status [KIND|DEVICE...]", Short: "Show the state of the accelerators",
 		Long: `status asks the running agent for the state of the host's accelerators. For each kind it shows the state and since when,
 why it is not ready, what is next and who must do what; for each device, its health and which pods hold it. If you name
-kinds or devices, it shows only those, and the exit code is about them. On a terminal the output fits the width and has
+kinds or devices, it shows only those, and the exit code is about them. Devices that need attention come first; what is
+not known of a device is a dash. With -o wide there are all columns, such as model, link and UUID. On a terminal the output fits the width and has
 colour, unless NO_COLOR is set. With --watch it keeps the page up to date until you interrupt it; in a pipe it prints
 one line for each change.`,
 		RunE: c.opened(func(p *parts, words []string) error {
@@ -24,32 +26,27 @@ one line for each change.`,
 			a.words = words
 			out := p.out
 			switch _, height := size(out); {
-			case watch && height > 0 && !format.json():
-				return a.watchScreen(p.ctx, out)
+			case watch && height > 0 && !format.programs():
+				return a.watchScreen(p.ctx, out, func(s *tableWriter, m shown) {
+					m.wide = format.value == "wide"
+					printMachine(s, m)
+				})
 			case watch:
 				return a.watch(p.ctx, out, &format)
 			}
-			m, err := a.Machine(p.ctx)
-			if err != nil {
-				return exit{exitUnreachable, fmt.Errorf("%w\n  Start it: systemctl start acceld, or look at the DaemonSet's pod", err)}
-			}
-			picked, err := pick(m, words)
+			m, err := a.look(p.ctx)
 			if err != nil {
 				return err
 			}
-			err = format.print(out, picked, func(s *tableWriter) {
-				printMachine(s, shown{
-					Machine: m, picked: picked, holders: a.Holders(p.ctx),
-					atWork: a.Progress(p.ctx, ""), now: a.Clock(),
-				})
-			})
-			if err == nil && !allReady(picked) {
+			m.wide = format.value == "wide"
+			err = format.print(out, m.picked, func(s *tableWriter) { printMachine(s, m) })
+			if err == nil && !allReady(m.picked) {
 				return exit{exitNotReady, nil}
 			}
 			return err
 		}),
 	}
-	format.flag(cmd, "text")
+	format.flags(cmd, "text", "wide", "yaml", "json")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false,
 		"keep the page up to date; in a pipe, print a line for each change")
 	return cmd
@@ -60,10 +57,36 @@ type asked struct {
 	*client.Client
 	// words are the kinds and devices to show; none means all.
 	words []string
+	// openers are the processes that have devices open; nil if nobody looks.
+	openers func(m accel.Machine) map[string][]string
+}
+
+// completed returns a page with the processes that have devices open, if it is not known who was given what.
+func (a *asked) completed(page shown) shown {
+	if page.holders == nil && a.openers != nil {
+		page.openers = a.openers(page.Machine)
+	}
+	return page
+}
+
+// look asks for everything that a page shows.
+func (a *asked) look(ctx context.Context) (shown, error) {
+	m, err := a.Machine(ctx)
+	if err != nil {
+		return shown{}, exit{
+			exitUnreachable, fmt.Errorf("%w\n  Start it: systemctl start acceld, or look at the DaemonSet's pod", err),
+		}
+	}
+	picked, err := pick(m, a.words)
+	return a.completed(shown{
+		Machine: m, picked: picked, holders: a.Holders(ctx), atWork: a.Progress(ctx, ""), now: a.Clock(),
+	}), err
 }
 
 // agent returns a client for the agent's socket; whether an agent answers there is not known yet.
-func (p *parts) agent() *asked { return &asked{Client: client.New(p.Config.Socket, p.Host.Path)} }
+func (p *parts) agent() *asked {
+	return &asked{Client: client.New(p.Config.Socket, p.Host.Path), openers: p.openers}
+}
 
 // allReady reports whether every kind that has a device is ready, and every device and partition is usable
 // and not withheld.

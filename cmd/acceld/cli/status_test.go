@@ -65,6 +65,25 @@ func used(cards []accel.Accelerator) []accel.Accelerator {
 	return cards
 }
 
+// readingCards are cards with many readings, with few, and with none; the last one is not well.
+func readingCards() []accel.Accelerator {
+	well := accel.Health{State: accel.Healthy, Since: night().Add(-4 * time.Hour)}
+	cards := append(anyCards(well), anyCards(accel.Health{
+		State: accel.Unhealthy, Reason: accel.DeviceFault, Message: "fault 79: fallen off the bus",
+		Action: accel.ActionReboot, Since: night().Add(-65 * time.Second),
+	})[1])
+	cards[0].Metrics = map[string]float64{
+		accel.MetricTemperature: 41.5, accel.MetricUtilization: 0.97, accel.MetricMemoryUsed: 31 << 30,
+		accel.MetricMemoryTotal: 80 << 30, accel.MetricPower: 388, accel.MetricPowerLimit: 400,
+	}
+	cards[0].Model, cards[0].UUID = "Example NPU 400", "NPU-7c0e"
+	cards[1].Metrics = map[string]float64{
+		accel.MetricTemperature: 35, accel.MetricUtilization: 0, accel.MetricMemoryTotal: 80 << 30,
+	}
+	cards[2].ID, cards[2].Metrics, cards[2].Serial, cards[2].Nodes = "0000:28:00.0", nil, "NPU24A04713", nil
+	return cards
+}
+
 // stood returns a machine with one kind.
 func stood(st accel.Status, have accel.Have) shown {
 	st.Since = night().Add(-4 * time.Minute)
@@ -140,6 +159,22 @@ func every(visit func(title string, m shown)) {
 			NotHonored: accel.Problemf(accel.RuntimeMissingCDI,
 				`docker does not read CDI specs in "/var/run/cdi"`),
 		}}))
+	visit("readings", stood(accel.Status{State: accel.Ready, Took: map[accel.State]time.Duration{
+		accel.DriverMissing: 820 * time.Millisecond, accel.DriverUnproven: 41 * time.Millisecond,
+	}}, accel.Have{Accelerators: readingCards()}))
+	visit("a library is missing", stood(accel.Status{State: accel.Ready},
+		accel.Have{Accelerators: anyCards(well), Runtime: accel.RuntimeHave{
+			Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json",
+			LibraryMissing: accel.Problemf(accel.LibraryMissing,
+				`the driver of "example-npu" is loaded, and the host lacks what every container needs: "libnpu.so.1"`),
+		}}))
+	hanging := stood(accel.Status{State: accel.DriverMissing, Next: accel.StepDriver},
+		accel.Have{Accelerators: anyCards(well)})
+	hanging.atWork = []accel.Progress{{
+		Kind: "example-npu", Stage: accel.StagePull, What: "registry.example.com/drivers/npu:1.0.0-6.1.0-47-amd64",
+		Done: 45e6, Total: 100e6, Since: night().Add(-time.Minute), Moved: night().Add(-12 * time.Second),
+	}}
+	visit("a pull that hangs", hanging)
 	visit("use without a request", stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: used(anyCards(well))}))
 	m := stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: anyCards(well)})
 	m.Facts.Maintenance = accel.ParseMaintenance([]accel.RawCondition{
@@ -261,7 +296,7 @@ func said(t *testing.T, title, text string, m shown) {
 	}
 	for _, a := range have.Accelerators {
 		if h := a.Health; st.State != "" {
-			want = append(want, string(st.State), a.ID, m.held(a.ID), string(h.State))
+			want = append(want, string(st.State), a.ID, m.held(a), string(h.State))
 			if h.State != accel.Healthy {
 				want = append(want, string(h.Reason)+": "+h.Message, a.Remedy(), h.Evidence)
 			}
@@ -271,6 +306,48 @@ func said(t *testing.T, title, text string, m shown) {
 		if !strings.Contains(flat, strings.Join(strings.Fields(w), " ")) {
 			t.Errorf("%s: %q is not said in\n%s", title, w, text)
 		}
+	}
+}
+
+// TestTop compares the table of what devices do, and the wide table of the status, with golden files.
+func TestTop(t *testing.T) {
+	m := stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: readingCards()})
+	m.Facts.PCI = []accel.PCIDevice{{
+		Address: "0000:18:00.0", Link: accel.Link{SpeedGTs: 16, MaxSpeedGTs: 32, Width: 8, MaxWidth: 16},
+	}, {
+		Address: "0000:20:00.0", DeviceName: "NPU 400", Link: accel.Link{SpeedGTs: 32, MaxSpeedGTs: 32, Width: 16, MaxWidth: 16},
+	}}
+	m.atWork = []accel.Progress{{
+		Kind: "example-npu", Stage: accel.StagePull, What: "registry.example.com/drivers/npu:2", Since: night().Add(-9 * time.Second),
+	}}
+	var all strings.Builder
+	for _, width := range []int{0, 80} {
+		s := &tableWriter{width: width}
+		printTop(s, m)
+		fmt.Fprintf(&all, "==== top at %d\n%s\n", width, s)
+	}
+	nobody := m
+	nobody.holders, nobody.atWork = nil, nil
+	nobody.openers = map[string][]string{"0000:20:00.0": {"python3 (pid 4242, session-3.scope)"}}
+	s := &tableWriter{}
+	printTop(s, nobody)
+	fmt.Fprintf(&all, "==== top while it is not known who holds what\n%s\n", s)
+	m.wide = true
+	s = &tableWriter{width: 80}
+	printMachine(s, m)
+	fmt.Fprintf(&all, "==== wide\n%s\n", s)
+	const file = "testdata/top.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(all.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), all.String()); diff != "" {
+		t.Errorf("%s (go test ./cmd/acceld/cli -run TestTop -update writes it; -want +got):\n%s", file, diff)
 	}
 }
 

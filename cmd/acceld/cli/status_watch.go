@@ -35,7 +35,7 @@ func (a *asked) watch(ctx context.Context, out io.Writer, format *outputFormat) 
 				continue
 			}
 			last = text
-			if err != nil && format.json() {
+			if err != nil && format.programs() {
 				continue
 			}
 			if err := format.print(out, m, func(s *tableWriter) {
@@ -47,8 +47,8 @@ func (a *asked) watch(ctx context.Context, out io.Writer, format *outputFormat) 
 	}
 }
 
-// watchScreen keeps the page on a terminal up to date in place until ctx ends, and leaves the last page there.
-func (a *asked) watchScreen(ctx context.Context, out io.Writer) error {
+// watchScreen keeps a page on a terminal up to date in place until ctx ends, and leaves the last page there.
+func (a *asked) watchScreen(ctx context.Context, out io.Writer, print func(*tableWriter, shown)) error {
 	news, advanced := a.Watch(ctx), a.WatchProgress(ctx, pulse)
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)
@@ -70,7 +70,7 @@ func (a *asked) watchScreen(ctx context.Context, out io.Writer) error {
 			page := last
 			page.atWork = atWork
 			page.now = page.now.Add(time.Since(came))
-			printMachine(s, page)
+			print(s, page)
 		}
 		return s.String()
 	}
@@ -84,7 +84,7 @@ func (a *asked) watchScreen(ctx context.Context, out io.Writer) error {
 				page.picked, failure = pick(n.Machine, a.words)
 			}
 			if failure == nil {
-				last, came = page, time.Now()
+				last, came = a.completed(page), time.Now()
 			}
 		case atWork = <-advanced:
 		case <-resized:

@@ -35,10 +35,14 @@ type shown struct {
 	picked accel.Machine
 	// holders are the holders of each device, by its ID; nil if they are unknown.
 	holders map[string][]exporter.Holder
+	// openers are the processes that have a device open, by its ID, while nobody knows who was given what.
+	openers map[string][]string
 	// atWork is the progress of the work on drivers.
 	atWork []accel.Progress
 	// now is the agent's clock at its answer.
 	now time.Time
+	// wide shows every column of the devices, whatever the width.
+	wide bool
 }
 
 // printMachine writes the page that an operator reads at night: for each kind its state, why, since when, and what
@@ -96,7 +100,7 @@ func printKind(s *tableWriter, m shown, kind string) {
 	switch {
 	case st.Blocked != nil:
 		state = s.bad(string(st.State) + ", blocked")
-	case st.State == accel.Ready && accel.CountUsable(current) == len(current):
+	case st.State == accel.Ready && accel.CountUsable(current) == len(current) && len(have.Warnings()) == 0:
 		state = s.good(string(st.State))
 	}
 	s.line(0, kind+"  "+state+since("  ", m.now, st.Since))
@@ -138,9 +142,7 @@ func printKind(s *tableWriter, m shown, kind string) {
 	if have.Runtime.Spec != "" && have.Runtime.Applied {
 		s.field(2, "runtime", have.Runtime.Spec+prefixed(", hook ", have.Runtime.Hook))
 	}
-	if p := have.Runtime.NotHonored; p != nil && st.Blocked == nil {
-		printProblem(s, 2, "ignored", *p)
-	}
+	printWarnings(s, st, have)
 	if m.Want.Kubernetes && have.Plugin.Registered {
 		def := m.Want.Kinds[kind]
 		shared := ""
@@ -158,7 +160,21 @@ func printKind(s *tableWriter, m shown, kind string) {
 		s.field(2, "labels", s.wait(plain(have.Monitoring.LabelProblem)))
 	}
 	s.field(2, "states", published(s.palette, st))
+	s.field(2, "steps", stepsDone(s.palette, m.Want.Kubernetes, st, have))
+	if n := len(current); n > 1 {
+		s.field(2, "devices", accel.Tally{}.Add(have.Accelerators, m.heldBy()).String())
+	}
 	printDevices(s, m, m.picked.Have[kind])
+}
+
+// printWarnings writes what keeps nothing back and needs attention.
+func printWarnings(s *tableWriter, st accel.Status, have accel.Have) {
+	if p := have.Runtime.NotHonored; p != nil && st.Blocked == nil {
+		printProblem(s, 2, "ignored", *p)
+	}
+	for _, p := range have.Warnings() {
+		printProblem(s, 2, "warning", *p)
+	}
 }
 
 // presently describes the state of a kind without what the page shows elsewhere: unhealthy devices, an upgrade.
@@ -316,123 +332,11 @@ func driverLine(d accel.DriverHave) string {
 	return strings.Join(mods, ", ") + from + prefixed("; ", proof)
 }
 
-// printDevices writes a table of the devices, with problems below each row. If the table is wider than the tableWriter,
-// it drops the serial numbers, then the NUMA nodes; if it is still too wide, each device gets a block.
-func printDevices(s *tableWriter, m shown, have accel.Have) {
-	devices := accel.Flat(have.Accelerators)
-	if len(devices) == 0 {
-		return
-	}
-	rows := [][]string{{"DEVICE", "HEALTH", "FOR", "TEMP", "NODES", "HELD BY", "NUMA", "SERIAL"}}
-	for _, a := range devices {
-		rows = append(rows, []string{
-			deviceName(a), s.health(a), ageOf(m.now, a.Health.Since), temperature(a),
-			nodes(a), m.held(a.ID), numa(a.NUMANode), plain(a.Serial),
-		})
-	}
-	for last := len(rows[0]); last >= len(rows[0])-2; last-- {
-		if lines, width := aligned(columnsOf(rows, last)); s.width == 0 || width+2 <= s.width {
-			s.b.WriteString("  " + lines[0] + "\n")
-			for i, a := range devices {
-				s.b.WriteString("  " + lines[i+1] + "\n")
-				printTrouble(s, a, rows[i+1][last:])
-			}
-			return
-		}
-	}
-	for i, a := range devices {
-		printDevice(s, m, a, rows[i+1])
-	}
-}
-
-// printDevice writes one device as a block.
-func printDevice(s *tableWriter, m shown, a accel.Accelerator, row []string) {
-	s.line(2, deviceName(a)+"  "+s.health(a)+since("  ", m.now, a.Health.Since))
-	printTrouble(s, a, nil)
-	s.field(4, "held by", row[5])
-	s.field(4, "nodes", strings.ReplaceAll(row[4], ",", ", "))
-	s.field(4, "also", filled(", ", row[3], prefixed("NUMA ", row[6]), prefixed("serial ", row[7])))
-}
-
-// printTrouble writes what is wrong with a device, the evidence, what to do, and the serial number if the table
-// dropped it. left are the cells that the table dropped; the serial number is the last one.
-func printTrouble(s *tableWriter, a accel.Accelerator, left []string) {
-	if a.WithheldAlone() {
-		s.field(4, "withheld", string(a.Withheld.Reason)+prefixed(": ", plain(a.Withheld.Message)))
-	}
-	if a.Switched != nil {
-		s.field(4, "use", plain(a.Switched.String()))
-	}
-	if a.Divided != nil {
-		s.field(4, "use", plain(a.Divided.String()))
-	}
-	if a.Handover != nil {
-		s.field(4, "hand-over", plain(a.Handover.String()))
-	}
-	for _, x := range a.Deviations() {
-		paint := s.wait
-		if x.Reason() != "" {
-			paint = s.bad
-		}
-		s.field(4, "setting", paint(plain(x.String())))
-		if r := x.Reason(); r != "" {
-			s.field(4, "do", r.Doc().Remedy+" ("+string(r.Doc().Actor)+")")
-		}
-	}
-	if a.Unrequested != nil {
-		for _, text := range a.Unrequested.Lines() {
-			s.field(4, "in use", "without a request: "+plain(text))
-		}
-	}
-	h := a.Health
-	if h.State == accel.Healthy || h.State == "" {
-		return
-	}
-	s.field(4, "why", s.bad(string(h.Reason))+prefixed(": ", plain(h.Message)))
-	s.field(4, "seen", plain(h.Evidence))
-	s.field(4, "do", a.Remedy())
-	if a.Repair != nil {
-		s.field(4, "repair", plain(a.Repair.String()))
-	}
-	if a.Recorded > 1 {
-		s.field(4, "before", fmt.Sprintf("%d faults on record: acceld history %s", a.Recorded, cmp.Or(plain(a.Serial), a.ID)))
-	}
-	if len(left) > 0 {
-		s.field(4, "serial", left[len(left)-1])
-	}
-}
-
-func deviceName(a accel.Accelerator) string {
-	if a.Profile != "" {
-		return "- " + a.ID // a partition, listed below its device
-	}
-	return a.ID
-}
-
-func temperature(a accel.Accelerator) string {
-	t, ok := a.Metrics["accelerator_temperature_celsius"]
-	if !ok {
-		return ""
-	}
-	return fmt.Sprintf("%.0f °C", t)
-}
-
 func ageOf(now, at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}
 	return age(now.Sub(at))
-}
-
-// held names the pods that were given a device.
-func (m shown) held(id string) string {
-	var who []string
-	for _, h := range m.holders[id] {
-		if pod := plain(h.Namespace + "/" + h.Pod); !slices.Contains(who, pod) {
-			who = append(who, pod)
-		}
-	}
-	return strings.Join(who, ", ")
 }
 
 // numa returns a NUMA node; empty if the platform names none.

@@ -142,7 +142,7 @@ func TestWatchOnTerminal(t *testing.T) {
 	a := &asked{Client: client.New(socket, filepath.Abs)}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- a.watchScreen(ctx, x.slave) }()
+	go func() { ended <- a.watchScreen(ctx, x.slave, printMachine) }()
 	shows := func(words ...string) func(string, map[string]bool) bool {
 		return func(text string, modes map[string]bool) bool {
 			for _, w := range words {
@@ -160,7 +160,7 @@ func TestWatchOnTerminal(t *testing.T) {
 		Since: night(),
 	}, {Kind: "other", Stage: accel.StageBuild}}
 	mu.Unlock()
-	x.until(t, "what is at work, without another machine", shows("driver-missing", "doing    pulling, 1.0 of 4.0 MB, "))
+	x.until(t, "what is at work, without another machine", shows("driver-missing", "doing    pulling, 1.0 of 4.0 MB (25 %), "))
 	mu.Lock()
 	doing = nil
 	mu.Unlock()
@@ -172,12 +172,12 @@ func TestWatchOnTerminal(t *testing.T) {
 		return shows("2 of 2 devices usable", "DEVICE ")(text, modes) && !strings.Contains(text, "driver-missing") &&
 			!strings.Contains(text, "doing")
 	})
-	x.resize(t, 44, 24)
+	x.resize(t, 28, 24)
 	x.until(t, "the same in fewer columns", func(text string, modes map[string]bool) bool {
-		return shows("also     42 °C, NUMA 0")(text, modes) && !strings.Contains(text, "DEVICE ")
+		return shows("reads    42 °C")(text, modes) && !strings.Contains(text, "DEVICE ")
 	})
 	change(func() { down = true })
-	x.until(t, "no answer", shows("out of date", "503", "2 of 2 devices usable"))
+	x.until(t, "no answer", shows("out of date", "503", "0000:18:00.0  healthy"))
 	change(func() { down = false })
 	x.until(t, "an answer", func(text string, _ map[string]bool) bool { return !strings.Contains(text, "out of date") })
 	stop()

@@ -104,10 +104,13 @@ func (d *demo) agent(ctx context.Context, g *bed.Guest) error {
 // transitions prints the changes of state that are in an agent's log.
 func (d *demo) transitions(log io.Reader) {
 	change := regexp.MustCompile(`msg="state changed" kind=(\S+) from=(\S+) to=(\S+) took=(\S+)`)
+	found := regexp.MustCompile(`msg="accelerators found" kind=(\S+) state=(\S+) .* took=(\S+)`)
 	failure := regexp.MustCompile(`msg="step failed".* reason=(\S+) message=("[^"]*"|\S+)`)
 	for scan := bufio.NewScanner(log); scan.Scan(); {
 		if m := change.FindStringSubmatch(scan.Text()); m != nil {
 			d.say("  %s: %s -> %s (after %s)", m[1], m[2], m[3], m[4])
+		} else if m := found.FindStringSubmatch(scan.Text()); m != nil {
+			d.say("  %s: %s after %s", m[1], m[2], m[3])
 		} else if m := failure.FindStringSubmatch(scan.Text()); m != nil {
 			d.say("  %s: %s", m[1], m[2])
 		}
