@@ -191,9 +191,9 @@ func place(command string) (string, error) {
 		word = words[0]
 	}
 	switch word {
-	case "acceld", "acceld-nvml", "apt", "sudo", "systemctl":
+	case "acceld", "acceld-nvml", "apt", "sh", "sudo", "systemctl":
 		return onNode, nil
-	case "make", "helm", "kubectl", "openssl", "for":
+	case "go", "make", "helm", "kubectl", "openssl", "sha256sum", "for":
 		return atDesk, nil
 	case "curl": // the agent's endpoint is the node's own, what is forwarded is the desk's
 		if strings.Contains(command, "127.0.0.1:9480") {
