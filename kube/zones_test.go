@@ -43,7 +43,8 @@ func twoZones() ZoneFacts {
 				{ResourceName: "example.com/elsewhere", DeviceIds: []string{"z"}, Topology: onNode(7)},
 			},
 			Memory: []*podresources.ContainerMemory{
-				{MemoryType: "memory", Size: 3 * gib, Topology: onNode(0)}, {MemoryType: "memory", Size: 4 * gib, Topology: onNode(1)},
+				{MemoryType: "memory", Size: 3 * gib, Topology: onNode(0)},
+				{MemoryType: "memory", Size: 4 * gib, Topology: onNode(1)},
 			},
 		},
 		Pods: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{
