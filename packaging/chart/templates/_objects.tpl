@@ -37,7 +37,7 @@
 {{- with .values.updateStrategy }}{{ $_ := set $.object.spec "updateStrategy" . }}{{ end -}}
 {{- $env := list -}}
 {{- with .values.proxy -}}
-{{- range $name, $value := dict "HTTP_PROXY" .http "HTTPS_PROXY" .https "NO_PROXY" .no -}}
+{{- range $name, $value := dict "HTTP_PROXY" .http "HTTPS_PROXY" .https "NO_PROXY" .noProxy -}}
 {{- if $value }}{{ $env = append $env (dict "name" $name "value" $value) }}{{ end -}}
 {{- end -}}
 {{- end -}}
