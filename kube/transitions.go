@@ -87,8 +87,9 @@ func healthNews(c accel.HealthChange) []news {
 	case c.To == nil, c.Inherited, c.Parent != "" && c.To.State == accel.Gone:
 		return nil
 	case c.To.State != accel.Healthy:
-		p := accel.Problem{Reason: cmp.Or(c.To.Reason, accel.DeviceUnhealthy)}
-		return []news{warning(p, "%s: %s is %s: %s", c.Kind, c.Device, c.To.State, c.To.Message)}
+		reason := string(cmp.Or(c.To.Reason, accel.DeviceUnhealthy))
+		return []news{{true, reason, shorten(fmt.Sprintf("%s: %s is %s: %s", c.Kind, c.Device, c.To.State,
+			c.To.Message))}}
 	case c.From != nil && c.From.State != accel.Healthy:
 		return []news{{false, "DeviceHealthy", fmt.Sprintf("%s: %s is healthy, was %s", c.Kind, c.Device,
 			c.From.State)}}
