@@ -429,8 +429,8 @@ type Edits struct {
 	Nodes []string `json:"nodes,omitempty" privileged:"gives out nodes of other devices"`
 	// OptionalNodes are like Nodes, but are left out if the host does not have them.
 	OptionalNodes []string `json:"optionalNodes,omitempty" privileged:"gives out nodes of other devices"`
-	// RDMA adds the nodes of the RDMA device that is nearest to the accelerator ("/dev/infiniband/uverbs0"): port if both
-	// are below one PCI port, root if they are at least below one root complex. Empty adds none.
+	// RDMA adds the nodes of the RDMA device that is nearest to the accelerator ("/dev/infiniband/uverbs0"): port if
+	// both are below one PCI port, root if they are at least below one root complex. Empty adds none.
 	RDMA string `json:"rdma,omitempty" enum:"port,root" privileged:"gives out nodes of other devices"`
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/exporter/holders"
+	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/pace"
 )
@@ -79,7 +80,7 @@ func (z *zones) pass(ctx context.Context) error {
 		return err
 	}
 	return z.writer.Write(ctx, kube.Topology(z.writer.Node, kube.ZoneFacts{
-		Nodes: facts.Inventory.Nodes, Processors: z.Host.ProcessorNodes(), Allocatable: allocatable, Pods: pods,
+		Nodes: facts.Inventory.Nodes, Processors: host.ProcessorNodes(z.Host), Allocatable: allocatable, Pods: pods,
 		Policy: facts.Kubelet.TopologyPolicy, Scope: facts.Kubelet.TopologyScope,
 	}))
 }

@@ -168,7 +168,7 @@ func said(text string) string {
 const maxProcessors = 1 << 14
 
 // ProcessorNodes returns the NUMA nodes of the processors that are online, by their numbers.
-func (h *Host) ProcessorNodes() map[int64]int {
+func ProcessorNodes(h *Host) map[int64]int {
 	out := map[int64]int{}
 	for _, dir := range h.Glob("/sys/devices/system/node", "node[0-9]*") {
 		node, err := strconv.Atoi(strings.TrimPrefix(path.Base(dir), "node"))

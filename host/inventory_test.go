@@ -177,7 +177,7 @@ func TestProcessorNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[int64]int{0: 0, 1: 0, 4: 0, 2: 1, 8: 4}, h.ProcessorNodes()); diff != "" {
+	if diff := cmp.Diff(map[int64]int{0: 0, 1: 0, 4: 0, 2: 1, 8: 4}, ProcessorNodes(h)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -30,7 +30,8 @@ func twoZones() ZoneFacts {
 	const gib = 1 << 30
 	return ZoneFacts{
 		Nodes: []accel.NUMANode{
-			{ID: 0, MemoryMiB: 4 << 10, Distances: []int{10, 21}}, {ID: 1, MemoryMiB: 4 << 10, Distances: []int{21, 10}},
+			{ID: 0, MemoryMiB: 4 << 10, Distances: []int{10, 21}},
+			{ID: 1, MemoryMiB: 4 << 10, Distances: []int{21, 10}},
 		},
 		Processors: map[int64]int{0: 0, 1: 0, 2: 1, 3: 1},
 		Allocatable: &podresources.AllocatableResourcesResponse{
@@ -43,7 +44,8 @@ func twoZones() ZoneFacts {
 				{ResourceName: "example.com/elsewhere", DeviceIds: []string{"z"}, Topology: onNode(7)},
 			},
 			Memory: []*podresources.ContainerMemory{
-				{MemoryType: "memory", Size: 3 * gib, Topology: onNode(0)}, {MemoryType: "memory", Size: 4 * gib, Topology: onNode(1)},
+				{MemoryType: "memory", Size: 3 * gib, Topology: onNode(0)},
+				{MemoryType: "memory", Size: 4 * gib, Topology: onNode(1)},
 			},
 		},
 		Pods: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{

@@ -33,6 +33,7 @@ func Pages(root string) []Page {
 		{"docs/states.md", loop.StatesMarkdown()},
 		{"docs/vendors.md", vendorsPage(root)},
 		crdPage(root),
+		chartPage(root),
 	}, schemaPages(root)...)
 }
 

@@ -119,6 +119,9 @@ type chartValues struct {
 		PodAnnotations any              `json:"podAnnotations,omitempty"`
 		LabelDomains   any              `json:"labelDomains,omitempty"`
 		Resources      any              `json:"resources,omitempty"`
+		UpdateStrategy any              `json:"updateStrategy,omitempty"`
+		Proxy          any              `json:"proxy,omitempty"`
+		Env            any              `json:"env,omitempty"`
 	} `json:"agent,omitzero"`
 	Controller any `json:"controller,omitempty"`
 	Confine    any `json:"confine,omitempty"`

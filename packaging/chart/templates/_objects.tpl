@@ -34,6 +34,14 @@
 {{- with .values.tolerations }}{{ $_ := set $pod "tolerations" . }}{{ end -}}
 {{- with .values.podAnnotations }}{{ $_ := set $template.metadata "annotations" (merge (dict) . (default dict $template.metadata.annotations)) }}{{ end -}}
 {{- with .values.resources }}{{ $_ := set (first $pod.containers) "resources" . }}{{ end -}}
+{{- with .values.updateStrategy }}{{ $_ := set $.object.spec "updateStrategy" . }}{{ end -}}
+{{- $env := list -}}
+{{- with .values.proxy -}}
+{{- range $name, $value := dict "HTTP_PROXY" .http "HTTPS_PROXY" .https "NO_PROXY" .noProxy -}}
+{{- if $value }}{{ $env = append $env (dict "name" $name "value" $value) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- with concat $env (default list .values.env) }}{{ $_ := set (first $pod.containers) "env" (concat (default list (first $pod.containers).env) .) }}{{ end -}}
 {{- end -}}
 
 {{/* The agent's configuration: what monitoring needs, and what is asked for over it. */}}
