@@ -289,7 +289,7 @@ func TestPartsAhead(t *testing.T) {
 
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for range 500 {
+	for range 3000 {
 		if done() {
 			return
 		}
