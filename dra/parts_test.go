@@ -297,3 +297,22 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 	t.Fatalf("%s: not in time", what)
 }
+
+// TestSameRecord: a claim that gets something else has to be written down again.
+func TestSameRecord(t *testing.T) {
+	of := func(change func(*record)) record {
+		r := record{UID: "u-1", Namespace: "team", Name: "c", Devices: []given{{Request: "r", Pool: "n", Device: "d"}}}
+		change(&r)
+		return r
+	}
+	plain := of(func(*record) {})
+	for name, change := range map[string]func(*record){
+		"use": func(r *record) { r.Devices[0].Use = accel.UseVFIO }, "metadata": func(r *record) { r.Devices[0].Metadata = true },
+		"parent": func(r *record) { r.Devices[0].Parent = "d" }, "profile": func(r *record) { r.Devices[0].Profile = "half" },
+		"ahead": func(r *record) { r.Ahead = true }, "check": func(r *record) { r.Devices[0].Check = true },
+	} {
+		if other := of(change); plain.same(other) || !other.same(of(change)) {
+			t.Error(name)
+		}
+	}
+}
