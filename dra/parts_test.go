@@ -122,7 +122,8 @@ func TestPartsPublished(t *testing.T) {
 			t.Error("pods wait for what nobody would do:", d)
 		}
 	}
-	for _, d := range Slices(View{Node: node, Definition: later, Accelerators: edus(1), Followed: true})[0].Spec.Devices {
+	followed := View{Node: node, Definition: later, Accelerators: edus(1), Followed: true}
+	for _, d := range Slices(followed)[0].Spec.Devices {
 		if part := d.Name != "0000-01-00-0"; d.BindsToNode != part || (len(d.BindingConditions) == 1) != part ||
 			(len(d.FailureConditions) == 1) != part {
 			t.Errorf("%+v", d)
