@@ -48,10 +48,15 @@ type Withheld struct {
 }
 
 // OnDemand reports whether claims can get the device or parts of it, whichever it has now: acceld divides it for them,
-// and makes it whole again. A part whose files are not written yet counts: whoever prepares the claim waits for them.
+// and makes it whole again.
 func (a Accelerator) OnDemand() bool {
-	return a.Offered() || a.Health.Usable() && (a.Divided != nil && a.WithheldBy(ByPartitions) ||
-		a.Parent != "" && a.WithheldBy(ByRuntime) && a.Withheld.Reason == SpecPending)
+	return a.ReadyForClaims() || a.Divided != nil && a.Health.Usable() && a.WithheldBy(ByPartitions)
+}
+
+// ReadyForClaims reports whether a claim can have the device, or the part, as it is. That the files of its kind are not
+// written yet since it was divided, or made whole, does not matter: each claim has a file of its own.
+func (a Accelerator) ReadyForClaims() bool {
+	return a.Offered() || a.Health.Usable() && a.WithheldBy(ByRuntime) && a.Withheld.Reason == SpecPending
 }
 
 // Offered reports whether the device may be given to a container: it is usable and nothing withholds it.

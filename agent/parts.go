@@ -119,13 +119,13 @@ func (p *parts) await(ctx context.Context, def *accel.Definition, id string) (ac
 	for {
 		m, next := p.loop.Follow()
 		x, known := unit(m, def.Kind, id)
-		if known && x.Offered() && (x.Parent != "" || x.Divided == nil) && p.current(def, m, x) {
+		if known && x.ReadyForClaims() && (x.Parent != "" || x.Divided == nil) && p.current(def, m, x) {
 			return x, nil
 		}
 		select {
 		case <-next:
 		case <-ctx.Done():
-			if known && x.Present() && !x.Offered() {
+			if known && x.Present() && !x.ReadyForClaims() {
 				reason, message := x.Refusal()
 				return x, accel.Problemf(reason, "%q is not offered: %s", id, message)
 			}

@@ -89,10 +89,16 @@ func (a *ahead) pass(ctx context.Context) {
 		return
 	}
 	byUID := map[string]*claim{}
-	for _, c := range all {
+	for key, c := range all {
 		byUID[c.Metadata.UID] = c
 		if !a.retired.Load() && c.waits(a.driver, a.cfg.Node) {
-			a.begin(ctx, c.Metadata.UID, func(ctx context.Context) bool { return a.make(ctx, *c) })
+			a.begin(ctx, c.Metadata.UID, func(ctx context.Context) bool {
+				// What was just said about it is known by now.
+				if all, _ := a.reflector.All(); all[key] != nil && all[key].waits(a.driver, a.cfg.Node) {
+					return a.make(ctx, *all[key])
+				}
+				return true
+			})
 		}
 	}
 	for _, r := range a.book.all() {
@@ -283,16 +289,21 @@ func (a *ahead) say(ctx context.Context, c claim, problem *accel.Problem) error 
 		APIVersion: apiVersion, Kind: "ResourceClaim",
 		Metadata: kube.Meta{Name: c.Metadata.Name, Namespace: c.Metadata.Namespace, UID: c.Metadata.UID},
 	}
-	said := map[string]bool{}
+	named := map[string]bool{}
 	for _, d := range c.Status.Allocation.Devices.Results {
-		if !said[d.Device] && d.awaits(a.driver, a.cfg.Node) {
-			said[d.Device] = true
+		if !named[d.Device] && d.awaits(a.driver, a.cfg.Node) {
+			named[d.Device] = true
 			body.Status.Devices = append(body.Status.Devices, deviceStatus{
 				Driver: d.Driver, Pool: d.Pool, Device: d.Device, Conditions: []statusCondition{is},
 			})
 		}
 	}
 	query := url.Values{"fieldManager": {manager + "-" + a.driver}, "force": {"true"}}
-	return a.api.Do(ctx, http.MethodPatch, apiRoot+"namespaces/"+url.PathEscape(c.Metadata.Namespace)+
-		"/resourceclaims/"+url.PathEscape(c.Metadata.Name)+"/status", query, body, nil)
+	var said claim
+	err := a.api.Do(ctx, http.MethodPatch, apiRoot+"namespaces/"+url.PathEscape(c.Metadata.Namespace)+
+		"/resourceclaims/"+url.PathEscape(c.Metadata.Name)+"/status", query, body, &said)
+	if err == nil {
+		a.reflector.Put(&said) // else the claim would still wait until the watch shows what was written
+	}
+	return err
 }

@@ -64,7 +64,8 @@ func (v View) device(a accel.Accelerator) Device {
 	if v.Definition.Makes() && !v.Uncounted && a.OnDemand() {
 		a.Withheld = nil // it is divided for claims: the counters say so
 	}
-	if v.Followed && bindsLater(v.Definition) && a.Parent != "" && v.Definition.Partitions.Taken(a.Profile, a.PartName()) != nil {
+	if v.Followed && bindsLater(v.Definition) && a.Parent != "" &&
+		v.Definition.Partitions.Taken(a.Profile, a.PartName()) != nil {
 		d.BindsToNode = true
 		d.BindingConditions, d.FailureConditions = []string{ConditionMade}, []string{ConditionFailed}
 	}

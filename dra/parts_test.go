@@ -122,7 +122,8 @@ func TestPartsPublished(t *testing.T) {
 			t.Error("pods wait for what nobody would do:", d)
 		}
 	}
-	for _, d := range Slices(View{Node: node, Definition: later, Accelerators: edus(1), Followed: true})[0].Spec.Devices {
+	followed := View{Node: node, Definition: later, Accelerators: edus(1), Followed: true}
+	for _, d := range Slices(followed)[0].Spec.Devices {
 		if part := d.Name != "0000-01-00-0"; d.BindsToNode != part || (len(d.BindingConditions) == 1) != part ||
 			(len(d.FailureConditions) == 1) != part {
 			t.Errorf("%+v", d)
@@ -289,11 +290,30 @@ func TestPartsAhead(t *testing.T) {
 
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for range 500 {
+	for range 3000 {
 		if done() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatalf("%s: not in time", what)
+}
+
+// TestSameRecord: a claim that gets something else has to be written down again.
+func TestSameRecord(t *testing.T) {
+	of := func(change func(*record)) record {
+		r := record{UID: "u-1", Namespace: "team", Name: "c", Devices: []given{{Request: "r", Pool: "n", Device: "d"}}}
+		change(&r)
+		return r
+	}
+	plain := of(func(*record) {})
+	for name, change := range map[string]func(*record){
+		"use": func(r *record) { r.Devices[0].Use = accel.UseVFIO }, "metadata": func(r *record) { r.Devices[0].Metadata = true },
+		"parent": func(r *record) { r.Devices[0].Parent = "d" }, "profile": func(r *record) { r.Devices[0].Profile = "half" },
+		"ahead": func(r *record) { r.Ahead = true }, "check": func(r *record) { r.Devices[0].Check = true },
+	} {
+		if other := of(change); plain.same(other) || !other.same(of(change)) {
+			t.Error(name)
+		}
+	}
 }

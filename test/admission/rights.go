@@ -196,8 +196,8 @@ func Agent() []string {
 		lines("get create update watch", "leases.coordination.k8s.io", " in acceld-system"),
 		lines("list watch create update delete", "resourceslices.resource.k8s.io", ""), // dra
 		lines("get list watch", "resourceclaims.resource.k8s.io", ""),
-		lines("patch", "resourceclaims/status.resource.k8s.io", ""),
-		lines("associated-node:patch", "resourceclaims/driver.resource.k8s.io", ""),
+		lines("patch", "resourceclaims.resource.k8s.io/status", ""),
+		lines("associated-node:patch", "resourceclaims.resource.k8s.io/driver", ""),
 		lines("get create patch", "deviceclasses.resource.k8s.io", ""),
 		lines("list watch", "pods", ""),                                              // cards and evict
 		lines("create", "pods/eviction", ""),                                         // evict

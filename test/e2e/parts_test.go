@@ -113,6 +113,7 @@ func partClaim(name, profile, image string, args ...string) []byte {
 func startPart(t *testing.T, n *bed.Node, image, name, profile string, args ...string) {
 	t.Helper()
 	apply(t, n, partClaim(name, profile, image, args...))
+	stage.Check(t, n.WaitPod(stage.Within(t, 2*soon), "default", name, corev1.PodRunning))
 	awaitLog(t, n, name, " alive, ")
 }
 
@@ -168,6 +169,7 @@ func partsAtOnce(t *testing.T, n *bed.Node, image string) {
 		apply(t, n, partClaim(names[i], profile, image, "-hold", "2h"))
 	}
 	for _, name := range names {
+		stage.Check(t, n.WaitPod(stage.Within(t, 2*soon), "default", name, corev1.PodRunning))
 		awaitLog(t, n, name, " alive, ")
 	}
 	if got := divisions(t, n.Guest); !strings.HasPrefix(got, "2 4") && !strings.HasPrefix(got, "4 2") {
