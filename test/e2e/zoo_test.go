@@ -139,6 +139,9 @@ systemctl enable -q --now containerd acceld.socket acceld.service; mkdir -p /zoo
 		}
 		plugged(t, g, filepath.Join(dir, "serial"))
 	})
+	for _, a := range append(animals(), animal{name: "serial"}) {
+		has(t, g, a.name+" to be ready", func(m accel.Machine) bool { return m.Status["zoo-"+a.name].State == accel.Ready })
+	}
 	if text, _ := os.ReadFile(filepath.Join(dir, "port")); string(text) != "parrot\n" {
 		t.Errorf("this machine got %q from the container with the port", text)
 	}
@@ -150,7 +153,7 @@ func (a animal) lives(t *testing.T, g *bed.Guest) {
 	kind := "zoo-" + a.name
 	m, err := stage.WaitMachine(stage.Within(t, 5*time.Minute), g, kind, func(m accel.Machine) bool {
 		h := m.Have[kind]
-		return m.Status[kind].State == accel.Ready && len(h.Accelerators) > 0 && len(h.Runtime.Devices) > 0
+		return h.Driver.Serves && h.Runtime.Applied && len(h.Accelerators) > 0 && len(h.Runtime.Devices) > 0
 	})
 	if err != nil {
 		t.Fatalf("%v\n%s is %+v\n%+v", err, kind, m.Status[kind], m.Have[kind])
