@@ -210,9 +210,10 @@ func partsOfAUsedDevice(t *testing.T, n *bed.Node, image string) {
 	wholeAgain(t, n)
 }
 
-// killer kills the agent again and again.
+// killer kills the agent again and again, and lets it live long enough to get somewhere: on a busy machine it takes ten
+// seconds to be with the kubelet.
 const killer = `mkdir -p /run/systemd/system/acceld.service.d; printf '[Service]\nRestartSec=100ms\nStartLimitIntervalSec=0\n[Unit]\nStartLimitIntervalSec=0\n' > /run/systemd/system/acceld.service.d/kill.conf; systemctl daemon-reload
-systemd-run --unit=killer sh -c 'while :; do sleep $(($(od -An -N1 -tu1 /dev/urandom) % 4)).$(($(od -An -N1 -tu1 /dev/urandom) % 9))5; systemctl kill -s KILL acceld.service; done'`
+systemd-run --unit=killer sh -c 'while :; do sleep $((2 + $(od -An -N1 -tu1 /dev/urandom) % 20)).$(($(od -An -N1 -tu1 /dev/urandom) % 9))5; systemctl kill -s KILL acceld.service; done'`
 
 // partsKilled: claims for parts and for whole devices come and go at random while the agent is killed again and again.
 // Every pod computes, and in the end the devices are whole. ACCELD_PARTS_CLAIMS is how many claims; 6 by default.
