@@ -202,7 +202,8 @@ func TestEventsOfAStart(t *testing.T) {
 		}
 		var have accel.Have
 		for i, h := range healths {
-			have.Accelerators = append(have.Accelerators, accel.Accelerator{ID: fmt.Sprint(i), Health: accel.Health{State: h}})
+			a := accel.Accelerator{ID: fmt.Sprint(i), Health: accel.Health{State: h}}
+			have.Accelerators = append(have.Accelerators, a)
 		}
 		m.Have["k"] = have
 		e.See(m)
