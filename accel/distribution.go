@@ -71,7 +71,7 @@ func (def *Definition) NoDistribution(os string) string {
 
 // distributionMisfit returns what is wrong with the sources of type distribution, as "<field>: <sentence>"; empty if
 // nothing is.
-func (def *Definition) distributionMisfit() string {
+func distributionMisfit(def *Definition) string {
 	u := def.Driver.UserSpace
 	modules := slices.ContainsFunc(def.Driver.Sources, Source.ofDistribution)
 	switch {

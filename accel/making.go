@@ -38,7 +38,7 @@ const MaxParts = 64
 func (def *Definition) Makes() bool { return def.Partitions != nil && def.Partitions.Make != nil }
 
 // makingMisfit says what an override cannot have because the definition says how devices are divided for claims.
-func (def *Definition) makingMisfit() string {
+func makingMisfit(def *Definition) string {
 	if def.Makes() && def.Functions != nil {
 		return fmt.Sprintf("functions: the definition of %q says how devices are divided for claims (partitions.make)",
 			def.Kind)

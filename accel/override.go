@@ -210,7 +210,7 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	if k.Driver.Sources != nil {
 		d.Driver.Sources = k.Driver.Sources
 	}
-	if text := cmp.Or(d.distributionMisfit(), d.vfioMisfit(), d.makingMisfit()); text != "" {
+	if text := cmp.Or(distributionMisfit(&d), vfioMisfit(&d), makingMisfit(&d)); text != "" {
 		return nil, text
 	}
 	if k.Driver.Upgrade != nil {

@@ -81,7 +81,7 @@ func (v VFIO) Problems() (out []string) {
 
 // vfioMisfit says why devices of the kind cannot be given out with VFIO, as "<field>: <sentence>"; empty if they can,
 // or are not meant to be.
-func (def *Definition) vfioMisfit() string {
+func vfioMisfit(def *Definition) string {
 	switch {
 	case def.VFIO == nil:
 		return ""
@@ -105,7 +105,7 @@ func (def *Definition) VFIOProblems() (out []string) {
 	for _, text := range def.VFIO.Problems() {
 		out = append(out, "vfio."+text)
 	}
-	if text := def.vfioMisfit(); text != "" {
+	if text := vfioMisfit(def); text != "" {
 		out = append(out, text)
 	}
 	return out

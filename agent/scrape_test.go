@@ -105,6 +105,7 @@ func TestScrapeTouchesNothing(t *testing.T) {
 	})}}
 	go func() { _ = a.holdings.Run(t.Context()) }()
 	<-a.holdings.Ready()
+	<-a.around.surveyed
 	exposed := a.exposed()
 	m := accel.Machine{
 		Taken: time.Now(),

@@ -70,7 +70,8 @@ func TestMistakes(t *testing.T) {
 	} {
 		file := filepath.Join(t.TempDir(), "subject.yaml")
 		save(t, file, text)
-		if _, err := readSubject(file); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
+		_, err := readSubject(file)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}

@@ -232,11 +232,13 @@ func (c *court) removePods(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	which := metav1.ListOptions{LabelSelector: "app=judged"}
+	now := int64(0)
+	at := metav1.DeleteOptions{GracePeriodSeconds: &now}
+	pods := c.client().CoreV1().Pods(namespace)
 	for {
-		now := int64(0)
-		err := c.client().CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, which)
+		err := pods.DeleteCollection(ctx, at, which)
 		if err == nil {
-			list, listErr := c.client().CoreV1().Pods(namespace).List(ctx, which)
+			list, listErr := pods.List(ctx, which)
 			if err = listErr; err == nil && len(list.Items) == 0 {
 				return nil
 			}

@@ -101,7 +101,7 @@ type File struct {
 
 // Pod is a container that uses devices.
 type Pod struct {
-	// Program is the package of a static program that is the container's only one besides busybox; empty for busybox alone.
+	// Program is the package of a static program that the container has besides busybox; empty for busybox alone.
 	Program string `json:"program,omitempty"`
 	// Check is a script that fails when it has no working device.
 	Check string `json:"check"`
