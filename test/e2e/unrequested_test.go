@@ -107,7 +107,7 @@ func strangersNamed(t *testing.T, n *bed.Node, image string) {
 	apply(t, n, privileged(stage.Pod("others", image, 1, "-devices", strings.Join(nodes, ","), "-hold", "2h")))
 	stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "others", corev1.PodRunning))
 	var given string
-	_, err := stage.WaitMachine(stage.Within(t, 2*time.Minute), g, "the pod to be named on the others", func(m accel.Machine) bool {
+	_, err := stage.WaitMachine(stage.Within(t, 6*time.Minute), g, "the pod to be named on the others", func(m accel.Machine) bool {
 		on := 0
 		for _, a := range m.Have[stage.Kind].Accelerators {
 			for _, u := range a.Unrequested.Users {
