@@ -58,7 +58,7 @@ func TestSetAside(t *testing.T) {
 	} {
 		all := SetAside(c.def, []Accelerator{c.a})
 		have := Have{Driver: DriverHave{Serves: true}, Runtime: RuntimeHave{Applied: true}}
-		all = Withhold(all, have, func(id string) bool { return !c.a.InOtherUse() })
+		all = Withhold(all, have, func(string) bool { return !c.a.InOtherUse() })
 		by := func(u Accelerator) Withholder {
 			if u.Withheld == nil {
 				return ""

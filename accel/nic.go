@@ -43,15 +43,17 @@ func BesideRDMA(def *Definition, accs []Accelerator, facts Facts) []Accelerator 
 		if def.Container.RDMA == "" || accs[i].InOtherUse() || !accs[i].Present() {
 			continue
 		}
-		f, way := NearestRDMA(accs[i], facts.PCI, facts.Network)
+		f, way := NearestRDMA(accs[i], facts.All(), facts.Network)
 		if way == "" || def.Container.RDMA == NICBelowPort && way != NICBelowPort {
 			continue
 		}
+		var beside []string
 		for _, d := range f.RDMA {
 			if d.Verbs != "" {
-				accs[i].Beside = append(accs[i].Beside, d.Verbs)
+				beside = append(beside, d.Verbs)
 			}
 		}
+		accs[i].Beside = beside
 	}
 	return accs
 }

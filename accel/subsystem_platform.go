@@ -45,7 +45,7 @@ func platformIdentity(d *Device, vars map[string]string) {
 			names = append(names, name)
 		}
 	}
-	if m := platformAlias.FindStringSubmatch(vars["MODALIAS"]); m != nil && m[1] == "platform" {
+	if m := platformAlias.FindStringSubmatch(vars["MODALIAS"]); len(m) > 2 && m[1] == "platform" {
 		names = append(names, wellFormed(m[2]))
 	} else if m != nil {
 		for i, id := range strings.Split(strings.TrimSuffix(m[2], ":"), ":") {

@@ -46,8 +46,10 @@ func (w *work) run(ctx context.Context) error {
 				return nil
 			case <-w.news:
 			}
-		} else if pace.Sleep(ctx, w.every) != nil { // also without a report: a transfer may hang
-			return nil
+			continue
+		}
+		if pace.Sleep(ctx, w.every) != nil { // also without a report: a transfer may hang
+			return nil //nolint:nilerr // it was asked to end
 		}
 	}
 }

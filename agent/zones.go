@@ -45,7 +45,7 @@ func (z *zones) poke() {
 func (z *zones) run(ctx context.Context) error {
 	failures := 0
 	for {
-		wait := time.Duration(zoneEvery)
+		wait := zoneEvery
 		if err := z.pass(ctx); err != nil {
 			failures++
 			wait = pace.Backoff{First: zoneEvery, Max: 10 * zoneEvery}.After(failures)

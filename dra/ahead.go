@@ -183,7 +183,7 @@ func (a *ahead) prepareAhead(ctx context.Context, c claim) (record, *accel.Probl
 	}
 	r.ofParts(a.list.load().def, accs)
 	if r.Ahead {
-		if problem = p.keep(ctx, r); problem != nil {
+		if problem := p.keep(ctx, r); problem != nil {
 			return r, problem
 		}
 		a.cfg.OnClaims()

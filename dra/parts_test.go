@@ -101,12 +101,11 @@ func TestPartsPublished(t *testing.T) {
 			quarter = d
 		}
 	}
-	count := func(m map[string]string) map[string]Counter { return counters(m) }
 	for what, c := range map[string]struct{ got, want map[string]Counter }{
-		"the set":   {slices[1].Spec.SharedCounters[0].Counters, count(map[string]string{"layout": "4", "layout-0-0": "4", "layout-0-1": "4"})},
-		"a device":  {whole.Consumes[0].Counters, count(map[string]string{"layout": "4", "layout-0-0": "4", "layout-0-1": "4"})},
-		"a half":    {half.Consumes[0].Counters, count(map[string]string{"layout": "2", "layout-0-1": "4"})},
-		"a quarter": {quarter.Consumes[0].Counters, count(map[string]string{"layout": "1", "layout-0-0": "1", "layout-0-1": "1"})},
+		"the set":   {slices[1].Spec.SharedCounters[0].Counters, counters(map[string]string{"layout": "4", "layout-0-0": "4", "layout-0-1": "4"})},
+		"a device":  {whole.Consumes[0].Counters, counters(map[string]string{"layout": "4", "layout-0-0": "4", "layout-0-1": "4"})},
+		"a half":    {half.Consumes[0].Counters, counters(map[string]string{"layout": "2", "layout-0-1": "4"})},
+		"a quarter": {quarter.Consumes[0].Counters, counters(map[string]string{"layout": "1", "layout-0-0": "1", "layout-0-1": "1"})},
 	} {
 		if diff := cmp.Diff(c.want, c.got); diff != "" {
 			t.Errorf("%s: %s", what, diff)

@@ -38,7 +38,7 @@ func document(v view, now time.Time) page.Document {
 	for _, m := range v.Facts.Maintenance {
 		d.Header.Add(page.El("p", page.Class("meta"), page.Text("maintenance: "+m.String())))
 	}
-	d.Main.Add(attention(v, now), totals(v))
+	d.Main.Add(attention(v), totals(v))
 	var idle, here []string
 	for _, k := range v.kinds() {
 		if absent(v, k) {

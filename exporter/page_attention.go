@@ -2,7 +2,6 @@ package exporter
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/page"
@@ -13,7 +12,7 @@ const maxAttention = 12
 
 // attention lists at the top what somebody has to look at, so that it is on the first screen of a phone: kinds that are
 // blocked or warn, and devices that are not healthy, each with a link to where the page says more.
-func attention(v view, now time.Time) page.Node {
+func attention(v view) page.Node {
 	var lines []page.Node
 	for _, k := range v.kinds() {
 		if f := v.Status[k].Blocked; f != nil {

@@ -187,7 +187,7 @@ func ProcessorNodes(h *Host) map[int64]int {
 				continue // a node without processors has an empty list
 			}
 			for cpu := from; cpu <= to; cpu++ {
-				out[int64(cpu)] = node //nolint:gosec // it is small
+				out[int64(cpu)] = node
 			}
 		}
 	}

@@ -149,7 +149,7 @@ func (c counts) memory(f ZoneFacts) {
 	each := func(all []*podresources.ContainerMemory, count func(a *amounts, size int64)) {
 		for _, m := range all {
 			for _, n := range m.GetTopology().GetNodes() {
-				count(c.at(int(n.GetID()), m.GetMemoryType()), int64(min(m.GetSize(), 1<<62))) //nolint:gosec // it fits
+				count(c.at(int(n.GetID()), m.GetMemoryType()), int64(min(m.GetSize(), 1<<62)))
 			}
 		}
 	}

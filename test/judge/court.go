@@ -181,10 +181,10 @@ func (c *court) pushImage(ctx context.Context) error {
 }
 
 // script runs a script in the guest and fails with what it said.
-func (c *court) script(ctx context.Context, limit time.Duration, script string, args ...string) error {
+func (c *court) script(ctx context.Context, limit time.Duration, script string) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	r, err := c.Sh(ctx, script, args...)
+	r, err := c.Sh(ctx, script)
 	if err != nil {
 		return err
 	}

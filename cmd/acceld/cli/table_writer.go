@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"cmp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -76,21 +74,6 @@ func (s *tableWriter) breakAt(prefix string, hang int, text string) {
 		gap, begun = " ", true
 	}
 	s.b.WriteString("\n")
-}
-
-// columnsOf returns the first n columns of a table without those that are empty in every row; the first row contains
-// the headings. Other empty cells become dashes.
-func columnsOf(rows [][]string, n int) [][]string {
-	out := make([][]string, len(rows))
-	for c := range n {
-		if !slices.ContainsFunc(rows[1:], func(r []string) bool { return r[c] != "" }) {
-			continue
-		}
-		for i, r := range rows {
-			out[i] = append(out[i], cmp.Or(r[c], "-"))
-		}
-	}
-	return out
 }
 
 // aligned formats rows as lines with aligned columns, and returns the width of the widest line.
