@@ -45,6 +45,7 @@ func TestStartIsOneLine(t *testing.T) {
 		w.set(func() { delete(w.sick, "0000:03:00.0") })
 		l.Changed()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if text := out.String(); strings.Count(text, "health changed") != 1 || !strings.Contains(text, "from=unhealthy to=healthy") {
 			t.Errorf("a device is well again:\n%s", text)
 		}
