@@ -54,6 +54,7 @@ func commands() []unit {
 			"./..."), alone: true},
 		{name: "image", argv: goTest("packaging/image", "./..."), always: true},
 		{name: "packages", argv: goTest("packaging/packages", "./...")},
+		{name: "release", argv: goTest("packaging/release", "./..."), always: true},
 		{name: "chart", argv: goTest("test/chart", "./..."), always: true},
 		{name: "pages in a browser", argv: []string{"make", "screenshots"}},
 		{name: "programs for arm64", argv: []string{"make", "test-arm64"}},
