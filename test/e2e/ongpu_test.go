@@ -36,7 +36,7 @@ func TestOnGPU(t *testing.T) {
 	t.Logf("%s", report)
 	for _, want := range []string{
 		"# acceld with qemu-edu", "## verdict\n\n```text\nready ", "2 of 2 devices usable", "accelerator_up{", `"cdiVersion"`,
-		"not done: there is no podman", "to=ready",
+		"not done: there is no podman", "state=ready",
 	} {
 		if !strings.Contains(report, want) {
 			t.Errorf("the report lacks %q", want)
