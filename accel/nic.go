@@ -39,21 +39,20 @@ func NearestRDMA(a Accelerator, pci []PCIDevice, network []NetworkFunction) (f N
 // device that is given out in another use gets none, and neither does a partition: the link is the whole device's.
 func BesideRDMA(def *Definition, accs []Accelerator, facts Facts) []Accelerator {
 	for i := range accs {
-		accs[i].Beside = nil
-		if def.Container.RDMA == "" || accs[i].InOtherUse() || !accs[i].Present() {
+		a := &accs[i]
+		a.Beside = nil
+		if def.Container.RDMA == "" || a.InOtherUse() || !a.Present() {
 			continue
 		}
-		f, way := NearestRDMA(accs[i], facts.All(), facts.Network)
+		f, way := NearestRDMA(*a, facts.All(), facts.Network)
 		if way == "" || def.Container.RDMA == NICBelowPort && way != NICBelowPort {
 			continue
 		}
-		var beside []string
 		for _, d := range f.RDMA {
 			if d.Verbs != "" {
-				beside = append(beside, d.Verbs)
+				a.Beside = append(a.Beside, d.Verbs)
 			}
 		}
-		accs[i].Beside = beside
 	}
 	return accs
 }
