@@ -10,7 +10,6 @@ import (
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
-	"github.com/acceld/acceld/pace"
 )
 
 // parts divides devices for claims that ask for a part of one, and makes them whole again when the last of these claims
@@ -211,28 +210,7 @@ func (p *parts) enrich(def *accel.Definition, accs []accel.Accelerator) []accel.
 
 // run makes devices whole whose claims are over, until ctx ends.
 func (p *parts) run(ctx context.Context) error {
-	wait := pace.Backoff{First: time.Second, Max: time.Minute}
-	failures := 0
-	for {
-		_, replaced := p.loop.Follow()
-		again := time.Hour
-		if p.pass(ctx) {
-			failures++
-			again, replaced = wait.After(failures), nil // the loop has news all the time
-		} else {
-			failures = 0
-		}
-		timer := time.NewTimer(again)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-replaced:
-		case <-p.poked:
-		case <-timer.C:
-		}
-		timer.Stop()
-	}
+	return again(ctx, p.loop, p.poked, p.pass)
 }
 
 // pass makes whole what can be made whole, divides again what its driver has lost, and reports whether something could

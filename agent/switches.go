@@ -10,7 +10,6 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
-	"github.com/acceld/acceld/pace"
 )
 
 // switches gives devices to claims that ask for another use than with the driver of their kind (VFIO), and back to
@@ -130,28 +129,7 @@ func (s *switches) enrich(def *accel.Definition, accs []accel.Accelerator) []acc
 
 // run gives devices back whose claims are over, until ctx ends.
 func (s *switches) run(ctx context.Context) error {
-	wait := pace.Backoff{First: time.Second, Max: time.Minute}
-	failures := 0
-	for {
-		_, replaced := s.loop.Follow()
-		again := time.Hour
-		if s.pass(ctx) {
-			failures++
-			again, replaced = wait.After(failures), nil // the loop has news all the time
-		} else {
-			failures = 0
-		}
-		timer := time.NewTimer(again)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-replaced:
-		case <-s.poked:
-		case <-timer.C:
-		}
-		timer.Stop()
-	}
+	return again(ctx, s.loop, s.poked, s.pass)
 }
 
 // pass gives back what can be given back, and reports whether something could not.
