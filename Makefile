@@ -170,10 +170,10 @@ release: programs man ## All that is published of a commit, in dist/release; KEY
 	@export SOURCE_DATE_EPOCH=$(EPOCH); \
 	version=$$(cd packaging/release && $(GO) run . -version-of $(CURDIR)/bin/$(firstword $(ARCHES))/acceld) && \
 	for image in acceld acceld-controller; do \
-		(cd packaging/image && $(GO) run . $(ARCHES:%=-bin $(CURDIR)/bin/%) -sbom -version $$version -revision '$(REVISION)' \
-			-controller=$$(test $$image = acceld && echo false || echo true) -name $$image:$$version -out $(RELEASE)/$$image-image-$$version.tar \
-			$(if $(PUSH),&& $(GO) run . $(ARCHES:%=-bin $(CURDIR)/bin/%) -sbom -version $$version -revision '$(REVISION)' \
-			-controller=$$(test $$image = acceld && echo false || echo true) -push '$(PUSH)'/$$image:$$version)) || exit; \
+		set -- $(ARCHES:%=-bin $(CURDIR)/bin/%) -sbom -version $$version -revision '$(REVISION)' \
+			-controller=$$(test $$image = acceld && echo false || echo true); \
+		(cd packaging/image && $(GO) run . "$$@" -name $$image:$$version -out $(RELEASE)/$$image-image-$$version.tar \
+			$(if $(PUSH),&& $(GO) run . "$$@" -push '$(PUSH)'/$$image:$$version)) || exit; \
 	done && \
 	for arch in $(ARCHES); do (cd packaging/packages && $(GO) run . -bin $(CURDIR)/bin/$$arch -out $(RELEASE) -version $$version) || exit; done && \
 	cd packaging/release && $(GO) run . $(ARCHES:%=-tree $(CURDIR)/bin/tree/%) -out $(RELEASE) -version $$version -revision '$(REVISION)' \
