@@ -38,7 +38,8 @@ func TestLinkElsewhere(t *testing.T) {
 		Link: accel.Link{SpeedGTs: 8, MaxSpeedGTs: 8, Width: 4, MaxWidth: 16},
 	}
 	all := []accel.Device{
-		function, {Address: "0000:00:01.0", Link: accel.Link{MaxSpeedGTs: 8, MaxWidth: 16}},
+		function,
+		{Address: "0000:00:01.0", Link: accel.Link{MaxSpeedGTs: 8, MaxWidth: 16}},
 		{Subsystem: "virtio", Address: "virtio:0000:00:05.0", ParentPort: "0000:00:05.0"},
 	}
 	m.AddPCI(function)

@@ -86,8 +86,10 @@ func TestLabels(t *testing.T) {
 			"acceld.dev/device-plugin-qemu-edu", "pending",
 			"acceld.dev/device-monitoring-qemu-edu", "pending", "acceld.dev/device-feature-discovery-qemu-edu",
 			"pending")},
-		{"unhealthy counts", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "x")),
-			with("acceld.dev/qemu-edu.sick", "1")},
+		{
+			"unhealthy counts", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "x")),
+			with("acceld.dev/qemu-edu.sick", "1"),
+		},
 		{
 			"gone does not", readyMachine(health(accel.Gone, accel.DeviceGone, "x")),
 			with("acceld.dev/qemu-edu.count", "1"),

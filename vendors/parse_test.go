@@ -139,8 +139,10 @@ func TestFaults(t *testing.T) {
 			"steps:\n", "states:\n  - {name: fabric, after: driver, steps: [{name: x, wait: {pod: a/b}}]}\nsteps:\n",
 			`20: states[0].after: "driver" is not one of driver-container, `,
 		},
-		{"steps:\n", "states:\n  - {name: Fabric, after: device-plugin, steps: [{name: x, wait: {pod: a/b}}]}\nsteps:\n",
-			`20: states[0].name: "Fabric" is not a name of lower-case letters`},
+		{
+			"steps:\n", "states:\n  - {name: Fabric, after: device-plugin, steps: [{name: x, wait: {pod: a/b}}]}\nsteps:\n",
+			`20: states[0].name: "Fabric" is not a name of lower-case letters`,
+		},
 		{"steps:\n", "states:\n  - {name: fabric, after: device-plugin}\nsteps:\n", `20: states[0].steps: a state needs a step`},
 		{`npu .*ready`, `npu (`, "25: steps.driver-container.after[0].waitForLogs.match: error parsing regexp"},
 		{

@@ -18,7 +18,10 @@ func TestSubsystemFaults(t *testing.T) {
 	const usb, virtio = `{subsystem: usb, vendor: "0403", device: "6001"}`, `{subsystem: virtio, device: "0014"}`
 	const platform, drm = `{subsystem: platform, name: "vendor,npu"}`, `{subsystem: drm, driver: npu}`
 	for _, c := range []struct{ match, more, want string }{
-		{usb, "", ""}, {virtio, "", ""}, {platform, "", ""}, {drm, "", ""},
+		{usb, "", ""},
+		{virtio, "", ""},
+		{platform, "", ""},
+		{drm, "", ""},
 		{`{subsystem: auxiliary, name: npu_core.part}`, "", ""},
 		{`{subsystem: infiniband, name: rxe}`, "", ""},
 		{`{subsystem: accel, driver: npu}`, "", ""},

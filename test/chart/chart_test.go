@@ -393,11 +393,13 @@ func TestValues(t *testing.T) {
 		{"agent: {image: {tag: v1}}", agent, pod("containers", 0, "image"), "acceld:v1"},
 		{
 			"agent: {proxy: {https: 'http://proxy:3128', noProxy: .cluster.local}, env: [{name: X, value: z1}]}", agent,
-			pod("containers", 0, "env", 2), object{"name": "HTTPS_PROXY", "value": "http://proxy:3128"},
+			pod("containers", 0, "env", 2),
+			object{"name": "HTTPS_PROXY", "value": "http://proxy:3128"},
 		},
 		{
 			"agent: {proxy: {https: 'http://proxy:3128', noProxy: .cluster.local}, env: [{name: X, value: z1}]}", agent,
-			pod("containers", 0, "env", 4), object{"name": "X", "value": "z1"},
+			pod("containers", 0, "env", 4),
+			object{"name": "X", "value": "z1"},
 		},
 		{
 			"agent: {updateStrategy: {type: OnDelete}}", agent, []any{"spec", "updateStrategy"}, object{"type": "OnDelete"},

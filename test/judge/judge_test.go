@@ -89,9 +89,13 @@ func TestMistakes(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{}, {"-subject", "/nonexistent"}, {"-subject", "subjects/acceld.yaml", "-devices", "1"},
-		{"-subject", "subjects/acceld.yaml", "-run", "nothing"}, {"-subject", "subjects/acceld.yaml", "more"},
-		{"-subject", "subjects/acceld.yaml", "-run", "("}, {"-subject", "subjects/acceld.yaml", "-scenarios", "/nonexistent"},
+		{},
+		{"-subject", "/nonexistent"},
+		{"-subject", "subjects/acceld.yaml", "-devices", "1"},
+		{"-subject", "subjects/acceld.yaml", "-run", "nothing"},
+		{"-subject", "subjects/acceld.yaml", "more"},
+		{"-subject", "subjects/acceld.yaml", "-run", "("},
+		{"-subject", "subjects/acceld.yaml", "-scenarios", "/nonexistent"},
 	} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q is accepted", args)
