@@ -106,6 +106,9 @@ func TestScrapeTouchesNothing(t *testing.T) {
 	go func() { _ = a.holdings.Run(t.Context()) }()
 	<-a.holdings.Ready()
 	<-a.around.surveyed
+	for a.loop.Machine().Taken.IsZero() { // the loop's first pass reads too
+		time.Sleep(10 * time.Millisecond)
+	}
 	exposed := a.exposed()
 	m := accel.Machine{
 		Taken: time.Now(),

@@ -81,6 +81,7 @@ func assembled(t *testing.T, m *hosttest.Machine, config string) *Agent {
 		t.Fatal(err)
 	}
 	a := newAgent(t.Context(), func() {}, Options{SetupOptions: o}, s, sockets)
+	t.Cleanup(a.group.Wait) // before the directories go
 	a.restart = newHotRestart(s.Host, s.Log)
 	if _, err := a.assemble(accel.Facts{}); err != nil {
 		t.Fatal(err)

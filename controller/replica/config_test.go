@@ -56,7 +56,7 @@ func TestParseConfig(t *testing.T) {
 		good + "cardNodes: -1\n":         "cardNodes: must not be negative",
 		good + "colour: red\n":           `unknown field "colour"`,
 		"tls: {cert: c, key: k, clientCA: a}\nresources: {prefix: gpu.example.com/}\n":                  "resources: cannot do without a resource that counts cards: cards is empty",
-		"tls: {cert: c, key: k, clientCA: a}\nresources: {prefix: a/, cards: [a/b]}\n":                  `resources: cannot use resource "a/b": write it without its prefix`,
+		"tls: {cert: c, key: k, clientCA: a}\nresources: {prefix: a/, cards: [a/b]}\n":                  `resources: cannot use resource "a/b": write it without the prefix, or list its domain in others`,
 		"tls: {cert: c, key: k, clientCA: a}\nresources: {prefix: a/, cards: [b], nodeWide: [\"[\"]}\n": `resources: cannot use pattern "[": syntax error in pattern`,
 	} {
 		got := ""

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -43,7 +44,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(short, written); diff != "" {
+	if diff := cmp.Diff(short, written, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("defaults (-code +page):\n%s", diff)
 	}
 	all, err := yaml.Marshal(written)
