@@ -46,14 +46,14 @@ func TestRelease(t *testing.T) {
 	same("0.1.0")
 	t.Run("a release that somebody changed", func(t *testing.T) {
 		sh(t, g, "cp -r /root/two /root/bad; printf x >> /root/bad/acceld_0.2.0_amd64.deb")
-		for what, spoil := range map[string]string{
-			"checksum of acceld_0.2.0_amd64.deb is wrong": "true",
-			"signature of the release is wrong":           "cd /root/bad; sed -i \"s/^.*_amd64.deb/$(sha256sum acceld_*_amd64.deb)/\" SHA256SUMS",
+		for _, c := range []struct{ what, spoil string }{ // the second spoils what the first has left
+			{"checksum of acceld_0.2.0_amd64.deb is wrong", "true"},
+			{"signature of the release is wrong", "cd /root/bad; sed -i \"s/^.*_amd64.deb/$(sha256sum acceld_*_amd64.deb)/\" SHA256SUMS"},
 		} {
-			res, err := g.Sh(stage.Within(t, soon), spoil+"; sh /root/two/install.sh --from /root/bad 2>&1")
+			res, err := g.Sh(stage.Within(t, soon), c.spoil+"; sh /root/two/install.sh --from /root/bad 2>&1")
 			stage.Check(t, err)
-			if res.OK() || !strings.Contains(res.Stdout, what) {
-				t.Errorf("want %q: status %d: %s", what, res.Status, res.Stdout)
+			if res.OK() || !strings.Contains(res.Stdout, c.what) {
+				t.Errorf("want %q: status %d: %s", c.what, res.Status, res.Stdout)
 			}
 		}
 		same("0.1.0")
