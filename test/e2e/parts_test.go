@@ -224,7 +224,7 @@ func partsKilled(t *testing.T, n *bed.Node, image string) {
 	}
 	g := n.Guest
 	sh(t, g, killer)
-	defer sh(t, g, "systemctl stop killer; rm -rf /run/systemd/system/acceld.service.d; systemctl daemon-reload; systemctl start acceld.service")
+	defer sh(t, g, "systemctl stop killer || true; rm -rf /run/systemd/system/acceld.service.d; systemctl daemon-reload; systemctl start acceld.service")
 	begin := time.Now()
 	var running []string
 	for i := range claims {
