@@ -23,7 +23,7 @@ func (a unrequested) options() usage.Options {
 	cleaner := driver.NewCleaner(a.driver)
 	return usage.Options{
 		Log: a.Log, Follow: func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
-		Openers: a.Host.Processes().Openers, Shared: cleaner.SharedNodes,
+		Openers: a.Host.Processes().Openers, Took: host.ProcessorTime, Shared: cleaner.SharedNodes,
 		Expected: func(def *accel.Definition, o host.Opener) bool {
 			return a.ours(o.PID) || cleaner.Expected(def, o.PID, o.Pod)
 		},

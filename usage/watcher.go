@@ -22,6 +22,8 @@ type Options struct {
 	Follow func() (m accel.Machine, replaced <-chan struct{})
 	// Openers finds the processes that have nodes open or mapped.
 	Openers func(ctx context.Context, nodes []accel.DeviceNode) ([]host.Opener, error)
+	// Took calls a function and returns how long a processor worked for it.
+	Took func(f func()) time.Duration
 	// Shared returns the nodes that the devices of a kind share.
 	Shared func(def *accel.Definition) []accel.DeviceNode
 	// Expected reports whether a process may use any device of a kind, such as a daemon of the driver.
@@ -128,9 +130,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 // turn looks once, and returns after which time to look again.
 func (w *Watcher) turn(ctx context.Context, m accel.Machine, nodes []accel.DeviceNode, own map[string]string,
 ) (wait time.Duration) {
-	began := time.Now()
-	openers, err := w.o.Openers(ctx, nodes)
-	took := time.Since(began)
+	var openers []host.Opener
+	var err error
+	took := w.o.Took(func() { openers, err = w.o.Openers(ctx, nodes) })
 	wait = max(every, share*took)
 	if ctx.Err() != nil { // a part of the processes
 		return wait

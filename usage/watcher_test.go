@@ -50,6 +50,11 @@ func newBed() *bed {
 			defer b.mu.Unlock()
 			return b.m, b.replaced
 		},
+		Took: func(f func()) time.Duration { // the clock of the test
+			begin := time.Now()
+			f()
+			return time.Since(begin)
+		},
 		Openers: func(_ context.Context, nodes []accel.DeviceNode) ([]host.Opener, error) {
 			b.mu.Lock()
 			b.looks = append(b.looks, time.Since(b.began))
