@@ -140,20 +140,9 @@ type fleet struct {
 func TestPolicy(t *testing.T) {
 	first, second, s := stage.StartPair(t, bed.Options{Accelerators: 1})
 	f := &fleet{first: first, nodes: []*bed.Node{first, second}, s: s}
-	for _, n := range f.nodes {
-		for _, version := range []string{stage.VersionWrong, stage.Version2, stage.Version} {
-			stage.Check(t, s.SourceOf(t.Context(), n.Guest, version))
-			stage.Check(t, s.Store(t.Context(), n.Guest, version))
-		}
-	}
-	var err error
-	f.image, err = s.Workload(t.Context(), first)
-	stage.Check(t, err)
+	f.prepare(t)
 	stage.Check(t, s.Deploy(t.Context(), first))
-	for _, n := range f.nodes {
-		serves(t, n.Guest, stage.Version)
-		stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 1))
-	}
+	f.served(t, stage.Version)
 	stage.StartController(t, first, s, "")
 	f.order = watchFleet(t, first)
 	with := func(do func(*testing.T, *fleet)) func(*testing.T, *bed.Node, string) {
@@ -164,6 +153,29 @@ func TestPolicy(t *testing.T) {
 		part{"a version that computes wrongly", with(wrongVersion)},
 		part{"one after the other, under a DaemonSet", with(underDaemonSet)},
 	)
+}
+
+// prepare puts the sources of three versions of the driver on the nodes, and one of them built.
+func (f *fleet) prepare(t *testing.T) {
+	t.Helper()
+	for _, n := range f.nodes {
+		for _, version := range []string{stage.VersionWrong, stage.Version2, stage.Version} {
+			stage.Check(t, f.s.SourceOf(t.Context(), n.Guest, version))
+			stage.Check(t, f.s.Store(t.Context(), n.Guest, version))
+		}
+	}
+	var err error
+	f.image, err = f.s.Workload(t.Context(), f.first)
+	stage.Check(t, err)
+}
+
+// served waits until both nodes serve a version of the driver, and the scheduler knows their devices.
+func (f *fleet) served(t *testing.T, version string) {
+	t.Helper()
+	for _, n := range f.nodes {
+		serves(t, n.Guest, version)
+		stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 1))
+	}
 }
 
 // seen is how many upgrades have begun.

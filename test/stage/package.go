@@ -35,12 +35,12 @@ func (s *Stage) ControllerImage(ctx context.Context, n *bed.Node) (string, error
 		return "", fmt.Errorf("cannot build the controller: %w\n%s", err, text)
 	}
 	cmd := exec.CommandContext(ctx, "go", "run", ".", "-bin", s.bin, "-compression", "1", "-controller", "-push",
-		n.Registry()+"/acceld-controller:test", "-insecure")
+		n.Registry()+"/acceld-controller:"+s.tag, "-insecure")
 	cmd.Dir = s.File("packaging/image")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot make the controller's image: %w\n%s", err, text)
 	}
-	return n.Image("acceld-controller:test"), nil
+	return n.Image("acceld-controller:" + s.tag), nil
 }
 
 // Helm runs Helm against a node's cluster.

@@ -34,6 +34,7 @@ const (
 // Stage holds the programs that were built from the tree.
 type Stage struct {
 	root, bin string
+	tag       string // of the images
 	pushed    string // the registry that has the agent's image
 }
 
@@ -44,7 +45,7 @@ func New(ctx context.Context, dir string) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stage{root: root, bin: filepath.Join(dir, "bin")}
+	s := &Stage{root: root, bin: filepath.Join(dir, "bin"), tag: "test"}
 	if err := os.MkdirAll(s.bin, 0o755); err != nil {
 		return nil, err
 	}
@@ -108,11 +109,11 @@ func (s *Stage) Enable(ctx context.Context, g *bed.Guest) error {
 
 // Image pushes the agent's image, once, and returns the name that a pod gives for it.
 func (s *Stage) Image(ctx context.Context, b *bed.Bed) (string, error) {
-	name := b.GuestRegistry() + "/acceld:test"
+	name := b.GuestRegistry() + "/acceld:" + s.tag
 	if s.pushed == b.Registry() {
 		return name, nil
 	}
-	cmd := exec.CommandContext(ctx, "go", "run", ".", "-bin", s.bin, "-push", b.Registry()+"/acceld:test", "-insecure",
+	cmd := exec.CommandContext(ctx, "go", "run", ".", "-bin", s.bin, "-push", b.Registry()+"/acceld:"+s.tag, "-insecure",
 		"-compression", "1")
 	cmd.Dir = s.File("packaging/image")
 	if out, err := cmd.CombinedOutput(); err != nil {
