@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver"
@@ -19,13 +20,23 @@ func (a *Agent) functionUsers(ctx context.Context, def *accel.Definition, x acce
 		if len(ids) == 0 {
 			x.Partitions = nil
 		}
-		names = append(names, repairs{a}.usersOf(ctx, def, x)...)
+		names = more(names, repairs{a}.usersOf(ctx, def, x))
 	}
 	for _, other := range functionDevices(a.machine(), ids) {
-		names = append(names, repairs{a}.usersOf(ctx, other.def, other.device)...)
+		names = more(names, repairs{a}.usersOf(ctx, other.def, other.device))
 	}
 	slices.Sort(names)
-	return slices.Compact(names)
+	return names
+}
+
+// more adds names, but not those that are there, perhaps with the function that they have.
+func more(names, others []string) []string {
+	for _, other := range others {
+		if !slices.ContainsFunc(names, func(name string) bool { return name == other || strings.HasPrefix(name, other+" (") }) {
+			names = append(names, other)
+		}
+	}
+	return names
 }
 
 // functionDevice is a virtual function that is a device of its own.

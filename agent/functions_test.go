@@ -31,3 +31,11 @@ func TestFunctionDevices(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestMore: who is named with the function that they have is not named again without it.
+func TestMore(t *testing.T) {
+	got := more([]string{"sleep (pid 7) (virtual function 0000:01:00.1)", "b"}, []string{"sleep (pid 7)", "b", "sleep (pid 70)"})
+	if diff := cmp.Diff([]string{"sleep (pid 7) (virtual function 0000:01:00.1)", "b", "sleep (pid 70)"}, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -51,6 +51,9 @@ const (
 	// calm is how long a device must have been withheld before a setting is written that needs an idle device, so that
 	// the kubelet knows about it; busy is how often it is looked whether it is idle.
 	calm, busy = 3 * time.Second, 5 * time.Second
+	// rest is how many times as long as a look has taken the next one is later: with many virtual functions it takes a
+	// second to find out who has them.
+	rest = 10
 	// soonest is how soon a device is looked at again whose driver was bound only just now.
 	soonest = 250 * time.Millisecond
 	// leave is how long the end of the keeper waits for devices that do not answer.
@@ -78,6 +81,7 @@ type device struct {
 	since   time.Time // when this binding was first seen
 	wish    string    // what was configured, and what was reported, at the last look
 	begun   time.Time // when the look in progress began; zero if none is
+	waiting time.Time // since when it waits for the device; zero while it asks others who has it
 	next    time.Time // when it is looked at again without news
 	done    bool      // it was looked at in this binding
 	held    time.Time // since when it is withheld for a setting that needs an idle device
@@ -138,7 +142,7 @@ func (k *Keeper) Enrich(def *accel.Definition, accs []accel.Accelerator) []accel
 		if !d.done && def.Sets() && now.Sub(d.since) < early {
 			hold = pending()
 		}
-		if !d.begun.IsZero() && now.Sub(d.begun) > slow {
+		if d.stuck(now) {
 			a.Settings = unanswered(def, d)
 		}
 		if hold == nil || hold.Reason != accel.FunctionsInUse || def.Partitions != nil {
@@ -148,13 +152,18 @@ func (k *Keeper) Enrich(def *accel.Definition, accs []accel.Accelerator) []accel
 	return k.withFunctions(accs)
 }
 
+// stuck reports whether the look in progress waits for the device, and has for long. The keeper is locked.
+func (d *device) stuck(now time.Time) bool {
+	return !d.waiting.IsZero() && now.Sub(d.waiting) > slow
+}
+
 // unanswered is what people see of the settings of a device that does not answer.
 func unanswered(def *accel.Definition, d *device) (all []accel.SettingHave) {
 	for _, s := range def.AllSettings() {
 		if s.Value != "" {
 			all = append(all, accel.SettingHave{
 				Name: s.Name, Want: string(s.Value), State: accel.SettingRefused,
-				Message: "the device has not answered since " + d.begun.Format(time.TimeOnly),
+				Message: "the device has not answered since " + d.waiting.Format(time.TimeOnly),
 			})
 		}
 	}
@@ -284,7 +293,7 @@ func (k *Keeper) consider(ctx context.Context, def *accel.Definition, a accel.Ac
 	case d.done && d.wish == wish && now.Before(d.next):
 		return d.next
 	default:
-		d.wish, d.begun = wish, now
+		d.wish, d.begun, d.waiting = wish, now, now
 	}
 	l := look{Keeper: k, def: def, a: a, device: d, binding: d.binding, early: now.Sub(d.since) < early, held: d.held}
 	guard.Go(func() {
@@ -315,10 +324,15 @@ func (k *Keeper) end(id string, l *look) {
 	now := time.Now()
 	late := now.Sub(d.begun) > slow
 	news := late || !d.done || !reflect.DeepEqual(d.hold, l.hold) || !slices.Equal(d.have, l.have)
-	d.begun, d.done, d.have, d.hold, d.next = time.Time{}, true, l.have, l.hold, now.Add(k.o.Every)
+	d.next = now.Add(k.o.Every)
 	if !l.next.IsZero() && l.next.Before(d.next) {
 		d.next = l.next
 	}
+	if rested := now.Add(rest * now.Sub(d.begun)); d.next.Before(rested) {
+		d.next = rested
+	}
+	d.begun, d.waiting = time.Time{}, time.Time{}
+	d.done, d.have, d.hold = true, l.have, l.hold
 	switch {
 	case l.hold == nil:
 		d.held = time.Time{}

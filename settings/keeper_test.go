@@ -31,6 +31,8 @@ type bed struct {
 	mu       sync.Mutex
 	def      accel.Definition
 	users    []string
+	asked    int           // how often it was asked who has the device
+	asking   time.Duration // how long it takes to find out who has the device
 	told     map[string]accel.ProbeSetting
 	untold   string // why the program does not report
 	deaf     bool   // the program does not report, for no known reason
@@ -76,8 +78,10 @@ func (b *bed) is() string {
 func (b *bed) keeper() *Keeper {
 	var k *Keeper
 	users := func(context.Context, *accel.Definition, accel.Accelerator) []string {
+		time.Sleep(b.asking)
 		b.mu.Lock()
 		defer b.mu.Unlock()
+		b.asked++
 		return b.users
 	}
 	k = New(Options{
@@ -649,6 +653,28 @@ func TestHangs(t *testing.T) {
 		}
 		close(hang)
 		synctest.Wait() // the write that hung still tidies up
+	})
+}
+
+// TestAskingTakesLong: a device is not blamed for what it takes to find out who has it, and they are asked less often.
+func TestAskingTakesLong(t *testing.T) {
+	s := limit("80")
+	s.Needs = accel.SettingNeedsIdle
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, s)
+		b.users, b.asking = []string{"pod default/train"}, 2*slow
+		k := b.keeper()
+		stop := b.run(k)
+		time.Sleep(3 * slow)
+		for range 100 {
+			time.Sleep(3 * time.Second)
+			b.shows(k, accel.SettingWaits, "100", true)
+		}
+		stop()
+		time.Sleep(3 * slow)
+		if b.asked < 2 || b.asked > 4 { // once in 110 seconds
+			t.Errorf("asked %d times", b.asked)
+		}
 	})
 }
 

@@ -86,10 +86,20 @@ func (l *look) setting(ctx context.Context, s accel.Setting) {
 
 // users names who would be disturbed if a setting was written.
 func (l *look) users(ctx context.Context, s accel.Setting) []string {
+	l.waits(time.Time{})
+	defer func() { l.waits(time.Now()) }()
 	if s.Needs == accel.SettingNeedsFunctions {
 		return l.o.FunctionUsers(ctx, l.def, l.a)
 	}
 	return l.o.Users(ctx, l.def, l.a)
+}
+
+// waits says since when the look waits for the device, and not for those who are asked who has it: with many processes
+// or virtual functions that takes a while.
+func (l *look) waits(since time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.device.waiting = since
 }
 
 // name is the name of a setting's record.

@@ -197,8 +197,8 @@ systemd-run --unit=user sh -c "exec 3<>/dev/$(ls uio); exec sleep 1h"; sleep 1; 
 	configure(6)
 	has(t, g, "a function that is in use to be named", func(m accel.Machine) bool {
 		accs := m.Have["example-divided"].Accelerators
-		return len(accs) == 1 && accel.CountPresent(accs[0].Partitions) == 24 && len(accs[0].Deviations()) == 1 &&
-			accs[0].Deviations()[0].Reason() == accel.FunctionsInUse
+		return len(accs) == 1 && accel.CountPresent(accs[0].Partitions) == 24 && accs[0].Withheld != nil &&
+			accs[0].Withheld.Reason == accel.FunctionsInUse && strings.Contains(accs[0].Withheld.Message, "sleep (pid ")
 	})
 	sh(t, g, "systemctl stop user")
 	has(t, g, "six functions", functions(6))

@@ -90,13 +90,24 @@ func printDevices(s *tableWriter, m shown, have accel.Have) {
 		s.b.WriteString("  " + lines[0] + "\n")
 		for i, a := range devices {
 			s.b.WriteString("  " + lines[i+1] + "\n")
-			printTrouble(s, a, drop < all)
+			printTrouble(s, withoutParents(devices[:i], a), drop < all)
 		}
 		return
 	}
-	for _, a := range devices {
-		printDevice(s, m, a)
+	for i, a := range devices {
+		printDevice(s, m, withoutParents(devices[:i], a))
 	}
+}
+
+// withoutParents leaves out why a part is withheld if its whole device, which is one of those before it, is withheld
+// for the same reason: that was written there.
+func withoutParents(before []accel.Accelerator, a accel.Accelerator) accel.Accelerator {
+	for _, whole := range before {
+		if a.Parent != "" && whole.ID == a.Parent && a.Withheld != nil && whole.Withheld != nil && *a.Withheld == *whole.Withheld {
+			a.Withheld = nil
+		}
+	}
+	return a
 }
 
 // printDevice writes one device as a block.
