@@ -32,7 +32,8 @@ func (a *Agent) functionUsers(ctx context.Context, def *accel.Definition, x acce
 // more adds names, but not those that are there, perhaps with the function that they have.
 func more(names, others []string) []string {
 	for _, other := range others {
-		if !slices.ContainsFunc(names, func(name string) bool { return name == other || strings.HasPrefix(name, other+" (") }) {
+		there := func(name string) bool { return name == other || strings.HasPrefix(name, other+" (") }
+		if !slices.ContainsFunc(names, there) {
 			names = append(names, other)
 		}
 	}
