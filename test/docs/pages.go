@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/cmd/acceld/cli"
 	"github.com/acceld/acceld/vendors"
 )
@@ -30,7 +29,9 @@ func Pages(root string) []Page {
 		{"packaging/monitoring/dashboard.json", dashboard()},
 		{"packaging/monitoring/prometheusrule.yaml", prometheusRule(root)},
 		{"docs/reasons.md", reasons()},
-		{"docs/states.md", loop.StatesMarkdown()},
+		{"docs/states.md", states()},
+		{statesPicture, drawStates()},
+		{roomsPicture, drawRooms()},
 		{"docs/vendors.md", vendorsPage(root)},
 		crdPage(root),
 		chartPage(root),
