@@ -168,6 +168,21 @@ func look(t *testing.T, b *Browser, out, name, url string) {
 	}
 }
 
+// keep writes what the README shows of a page: what fits onto a desktop.
+func keep(t *testing.T, b *Browser, out, name, url string) {
+	t.Helper()
+	if err := b.Open(url, looks()[0]); err != nil {
+		t.Fatal(err)
+	}
+	picture, err := b.Screen()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(out, name+".webp"), picture, 0o644)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // TestStatusPage looks at the agent's page.
 func TestStatusPage(t *testing.T) {
 	b, out := open(t)
@@ -175,6 +190,7 @@ func TestStatusPage(t *testing.T) {
 	url := h.serve(t).URL
 	look(t, b, out, "status", url)
 	look(t, b, out, "history", url+"/history")
+	keep(t, b, out, "status", url)
 }
 
 // TestFleetPage looks at the controller's page, and at the same with a pod that is asked about.
@@ -195,6 +211,7 @@ func TestFleetPage(t *testing.T) {
 	t.Cleanup(s.Close)
 	t.Cleanup(s.CloseClientConnections)
 	look(t, b, out, "fleet", s.URL)
+	keep(t, b, out, "fleet", s.URL)
 	look(t, b, out, "fleet-pod", s.URL+"/?pod=ml/train-llama-2")
 }
 
