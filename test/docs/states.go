@@ -8,7 +8,8 @@ import (
 	"github.com/acceld/acceld/agent/loop"
 )
 
-const back = "From every state back to any earlier one, as soon as its gate is no longer true."
+// back is what the order of the states does not show.
+const back = "A kind goes back to an earlier state as soon as that state's gate is no longer true."
 
 // states is the page of the state table: a picture and a table.
 func states() string {

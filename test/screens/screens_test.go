@@ -154,6 +154,7 @@ func look(t *testing.T, b *Browser, out, name, url string) {
 					t.Errorf("%v %s", err, strings.Join(bad, "\n"))
 				}
 			}
+			axe(t, b)
 			picture, err := b.Picture()
 			if err == nil {
 				err = os.WriteFile(filepath.Join(out, name+"-"+l.Name+".png"), picture, 0o644)
@@ -165,6 +166,24 @@ func look(t *testing.T, b *Browser, out, name, url string) {
 				t.Errorf("the browser complains: %s", c)
 			}
 		})
+	}
+}
+
+// axe lets axe-core judge the page too, where ACCELD_AXE names its axe.min.js (npm pack axe-core).
+func axe(t *testing.T, b *Browser) {
+	t.Helper()
+	file := os.Getenv("ACCELD_AXE")
+	if file == "" {
+		return
+	}
+	script, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bad []string
+	if err := b.Eval(string(script)+`;axe.run().then(r => r.violations.flatMap(v =>
+		v.nodes.map(n => v.id + " (" + v.impact + "): " + n.html.slice(0, 120))))`, &bad); err != nil || len(bad) > 0 {
+		t.Errorf("axe: %v\n%s", err, strings.Join(bad, "\n"))
 	}
 }
 

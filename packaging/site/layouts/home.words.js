@@ -1,6 +1,6 @@
 {{- /* An entry for each section of each page: the page's title, the heading, where it is, its text. */ -}}
 {{- $entries := slice -}}
-{{- range site.Pages -}}
+{{- range where site.Pages "Layout" "" -}}
   {{- $page := partial "title.html" . -}}
   {{- $to := strings.TrimPrefix "/" .RelPermalink -}}
   {{- $html := .Content | replaceRE `<a class="anchor".*?</a>` "" | replaceRE `</(td|th|p|li|tr|div|code|pre|summary)>` "$0 " -}}
