@@ -25,13 +25,15 @@ const (
 
 // page is what the test looks at in a page of the site.
 type page struct {
-	size      int
-	language  string
-	titles    []string
-	headings  int
-	ids       map[string]bool
-	links     []string
-	resources []string
+	size     int
+	language string
+	titles   []string
+	headings int
+	ids      map[string]bool
+	links    []string
+	// navigation are the links among them that lead to the pages of the site, in order.
+	navigation []string
+	resources  []string
 	// inline are elements and attributes that the page's policy forbids.
 	inline []string
 	// noText are pictures without text for who cannot see them.
@@ -54,6 +56,14 @@ func build(t *testing.T) string {
 func TestSite(t *testing.T) {
 	dir := build(t)
 	pages := read(t, dir)
+	t.Run("pages", func(t *testing.T) { testPages(t, dir, pages) })
+	t.Run("navigation", func(t *testing.T) { testNavigation(t, pages) })
+	t.Run("search", func(t *testing.T) { testSearch(t, dir, pages) })
+}
+
+// testPages holds each page to what a page needs: a language, a title and one first heading; nothing from elsewhere,
+// nothing that its own policy forbids; links that lead somewhere.
+func testPages(t *testing.T, dir string, pages map[string]page) {
 	if len(pages) < 45 {
 		t.Errorf("the site has %d pages", len(pages))
 	}
@@ -119,41 +129,35 @@ func follow(dir string, pages map[string]page, name, link string) string {
 	return ""
 }
 
-// TestEveryFileIsAPage holds the site to the folder: each file of docs is a page that the navigation leads to.
-func TestEveryFileIsAPage(t *testing.T) {
-	pages := read(t, build(t))
+// testNavigation holds the site to the folder: each file of docs is a page that the navigation leads to, and quick
+// starts are its first ones.
+func testNavigation(t *testing.T, pages map[string]page) {
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil || len(files) < 30 {
 		t.Fatalf("%d files: %v", len(files), err)
 	}
-	home := pages["index.html"]
+	navigation := pages["index.html"].navigation
 	for _, f := range files {
 		name := "docs/" + strings.TrimSuffix(filepath.Base(f), ".md") + ".html"
 		if filepath.Base(f) == "README.md" {
 			continue
 		}
-		if _, ok := pages[name]; !ok || !slices.Contains(home.links, name) {
+		if _, ok := pages[name]; !ok || !slices.Contains(navigation, "./"+name) {
 			t.Errorf("%s is not in the navigation: give it a row in docs/README.md", name)
 		}
 	}
-	first := slices.IndexFunc(home.links, func(l string) bool { return strings.HasPrefix(l, "docs/") })
-	if first < 0 || !strings.HasPrefix(home.links[first], "docs/quickstart-") {
-		t.Errorf("the first page that the home page leads to is no quick start: %q", home.links)
+	if len(navigation) == 0 || !strings.HasPrefix(navigation[0], "./docs/quickstart-") {
+		t.Errorf("the first page of the navigation is no quick start: %q", navigation)
 	}
 }
 
-// TestSearchIndex looks for words in the index of the search, and follows its links.
-func TestSearchIndex(t *testing.T) {
-	dir := build(t)
-	pages := read(t, dir)
+// testSearch looks for words in the index of the search, and follows its links.
+func testSearch(t *testing.T, dir string, pages map[string]page) {
 	text, err := os.ReadFile(filepath.Join(dir, "search-index.js"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "window.acceldPages=")
-	if !ok {
-		data, ok = strings.CutPrefix(strings.TrimSpace(string(text)), "window.acceldPages = ")
-	}
+	data, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "window.acceldPages = ")
 	var sections []struct{ Page, Heading, To, Text string }
 	if err := json.Unmarshal([]byte(strings.TrimSuffix(data, ";")), &sections); err != nil || !ok {
 		t.Fatalf("the index is not what the search reads: %v: %.200s", err, text)
@@ -172,7 +176,7 @@ func TestSearchIndex(t *testing.T) {
 			t.Errorf("%q is not in the index as a word of %s", word, where)
 		}
 	}
-	markup := regexp.MustCompile(`</?(td|th|tr|p|code|span|a|li)\b`)
+	markup := regexp.MustCompile(`</?(td|th|tr|p|span|a|li)\b`)
 	for _, s := range sections {
 		if wrong := follow(dir, pages, "index.html", s.To); wrong != "" || s.Heading == "" || s.Page == "" {
 			t.Errorf("%q leads to %q: %s", s.Heading, s.To, wrong)
@@ -248,6 +252,11 @@ func (p *page) element(n *html.Node) {
 		p.headings++
 	case "a":
 		p.links = append(p.links, attributes["href"])
+		for up := n.Parent; up != nil; up = up.Parent {
+			if up.Data == "nav" && slices.Contains(up.Attr, html.Attribute{Key: "id", Val: "pages"}) {
+				p.navigation = append(p.navigation, attributes["href"])
+			}
+		}
 	case "form":
 		p.links = append(p.links, attributes["action"])
 	case "img":
