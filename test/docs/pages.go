@@ -61,8 +61,13 @@ func metrics() string {
 		strings.TrimSpace(metricTables(vendors.MetricPages())) + "\n\n" + controllerTable()
 }
 
+// cell escapes what ends a cell, and what would be markup outside of code.
 func cell(s string) string {
-	return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(s)
+	parts := strings.Split(strings.ReplaceAll(s, "|", `\|`), "`")
+	for i := 0; i < len(parts); i += 2 {
+		parts[i] = strings.ReplaceAll(parts[i], "<", "&lt;")
+	}
+	return strings.Join(parts, "`")
 }
 
 func commandLine() string {

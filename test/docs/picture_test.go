@@ -64,3 +64,16 @@ func TestDrawings(t *testing.T) {
 		}
 	}
 }
+
+// TestCell shows cells what tables of Markdown cannot have.
+func TestCell(t *testing.T) {
+	for text, want := range map[string]string{
+		"a | b":              `a \| b`,
+		"x < y":              "x &lt; y",
+		"`kinds.<kind>` < 1": "`kinds.<kind>` &lt; 1",
+	} {
+		if got := cell(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}

@@ -46,21 +46,38 @@
     node.append(text.slice(at));
   }
 
-  // around cuts what is near the first of the words out of a text.
-  function around(section, asked) {
-    var at = Math.max(0, Math.min.apply(null, asked.map(function (word) {
-      var i = section.text.indexOf(word);
-      return i < 0 ? section.text.length : i;
-    })));
-    if (at >= section.text.length) at = 0;
-    var text = section.s.text, from = at < 80 ? 0 : text.lastIndexOf(" ", at - 60) + 1;
+  // best is the place in a section where most of the words stand together.
+  function best(section, asked) {
+    var place = 0, most = 0;
+    asked.forEach(function (word) {
+      for (var i = section.text.indexOf(word); i >= 0; i = section.text.indexOf(word, i + word.length)) {
+        var near = section.text.slice(Math.max(0, i - 60), i + 160);
+        var n = asked.filter(function (w) { return near.includes(w); }).length;
+        if (n > most) { most = n; place = i; }
+        if (most === asked.length) return;
+      }
+    });
+    return { at: place, found: most > 0 };
+  }
+
+  // around cuts what is near a place out of a text.
+  function around(text, at) {
+    var from = at < 80 ? 0 : text.lastIndexOf(" ", at - 60) + 1;
     var cut = text.slice(from, from + 220);
     return (from > 0 ? "… " : "") + cut + (from + 220 < text.length ? " …" : "");
   }
 
+  // scrolled is what makes browsers scroll to the word at a place (URL fragment text directives).
+  function scrolled(text, at) {
+    var from = text.lastIndexOf(" ", at) + 1, to = text.indexOf(" ", at);
+    var word = text.slice(from, to < 0 ? text.length : to).replace(/^[^A-Za-z0-9]+|[^A-Za-z0-9]+$/g, "");
+    return word === "" ? "" : ":~:text=" + encodeURIComponent(word).replace(/-/g, "%2D");
+  }
+
   function item(section, asked) {
     var li = document.createElement("li"), a = document.createElement("a"), p = document.createElement("p");
-    a.href = section.s.to;
+    var place = best(section, asked);
+    a.href = section.s.to + (place.found ? scrolled(section.s.text, place.at) : "");
     marked(a, section.s.heading, asked);
     li.append(a);
     if (section.s.page !== section.s.heading) {
@@ -68,7 +85,7 @@
       small.textContent = " in " + section.s.page;
       li.append(small);
     }
-    marked(p, around(section, asked), asked);
+    marked(p, around(section.s.text, place.at), asked);
     li.append(p);
     return li;
   }
