@@ -42,7 +42,7 @@ HERE = $(shell $(GO) env GOARCH)
 RULES := %/test/house %/test/docs %/test/scripts %/test/purge
 # Modules of their own with tests, so that what they need is not what the agent needs. They are built with the flags with
 # which the test bed builds Kubernetes, so that the compiler does that once.
-NESTED := test/kubelet packaging/image packaging/packages packaging/release test/chart
+NESTED := test/kubelet packaging/image packaging/packages packaging/release packaging/site test/chart
 # The same tests of a kubelet with the one before.
 KUBELET136 := -modfile=go136.mod -tags=kubelet136
 
@@ -93,6 +93,11 @@ unit: ## Unit tests, with the race detector; the rounds of random kills are few 
 .PHONY: generate
 generate: ## Write the generated pages of docs
 	$(GO) run ./test/docs/gen
+
+# Hugo takes minutes to build; the compiler keeps what it has built.
+.PHONY: site
+site: ## The pages of docs as a site with a search, in bin/site
+	cd packaging/site && HUGO_PARAMS_VERSION='$(VERSION)' $(GO) tool hugo --destination $(CURDIR)/bin/site --cleanDestinationDir --noBuildLock --panicOnWarning
 
 .PHONY: demo
 demo: ## See it work: a bare machine's accelerators compute in a container, then on a cluster; CLUSTER=0 ends after the first half
@@ -243,9 +248,11 @@ on-gpu: build ## Try acceld on this machine's GPUs, as root: a report without se
 
 # The browser has 300 MB with what it needs, so it is not among the packages of make test.
 .PHONY: screenshots
-screenshots: ## The pages for people in a real browser, on a desktop, on a phone and dark, as pictures in bin/screenshots; as root
+screenshots: ## The pages for people, the site and a terminal in a real browser, as pictures in bin/screenshots; KEEP=1 renews those of the README, as root
 	command -v chromium >/dev/null || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; }
+	cd packaging/site && $(GO) test -count=1 -vet=off -v ./...
 	ACCELD_SCREENS=$(CURDIR)/bin/screenshots $(GO) test -count=1 -v ./test/screens
+	$(if $(KEEP),install -m 644 -t docs/pictures bin/screenshots/status.webp bin/screenshots/fleet.webp bin/screenshots/terminal.svg)
 
 # All of them take about an hour on two processors. After a change of a few tests, pick with RUN.
 .PHONY: mutants

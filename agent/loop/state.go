@@ -4,9 +4,7 @@
 package loop
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -137,39 +135,24 @@ func route(m accel.Machine, from, to accel.State) []accel.State {
 	return states
 }
 
-// StatesMarkdown renders the state table as docs/states.md: a diagram and a table.
-func StatesMarkdown() string {
-	var b strings.Builder
-	b.WriteString("# States\n\nGenerated from the state table of package agent/loop; do not edit.\n\n")
-	b.WriteString(
-		"Each kind of accelerator walks this way on its own. A state is derived from what is true now, never remembered.\n\n")
-	b.WriteString("```mermaid\nstateDiagram-v2\n    [*] --> " + id(accel.Absent) + "\n")
-	rows := table()
-	for i, r := range rows[:len(rows)-1] {
-		fmt.Fprintf(&b, "    %s --> %s: %s\n", id(r.state), id(rows[i+1].state), r.gate)
-	}
-	fmt.Fprintf(&b, "    %s --> %s: no kubelet on the host\n", id(accel.RuntimeMissing), id(accel.Unwatched))
-	b.WriteString("    note right of " + id(accel.Ready) +
-		": from every state back to any earlier one, as soon as its gate is no longer true\n```\n\n")
-	b.WriteString(
-		"| state | means | step that leaves it | left when (validated) | published state |\n|---|---|---|---|---|\n")
-	for _, r := range rows {
-		shows := make([]string, len(r.shows))
-		for i, p := range r.shows {
-			shows[i] = "`" + string(p) + "`"
-		}
-		step := "none"
-		if r.step != accel.StepNone {
-			step = "`" + string(r.step) + "`"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", r.state, r.means, step, r.gate, strings.Join(shows, ", "))
-	}
-	b.WriteString(
-		"\nA published state is `ready` when every state that shows it is passed, `failed` when the kind is blocked in one of them, `pending` otherwise. " +
-			"`driver-container` is `unchecked` instead of `ready` if the definition has no check: " +
-			"the devices are offered like others, and nothing has proven that they compute. The label is `acceld.dev/<published state>-<kind>`. " +
-			"A definition may have [states of its own](definitions.md#states-of-your-own) after any of these: the published state is then `ready`, and the next one waits for them.\n")
-	return b.String()
+// StateRow is a row of the state table for who reads or draws it.
+type StateRow struct {
+	State accel.State
+	// Means says what the state means, and Gate what validates leaving it.
+	Means, Gate string
+	// Step is what leaves the state.
+	Step accel.Step
+	// Shows are the published states that are pending or failed while a kind is in this state.
+	Shows []accel.Published
+	// Kubelet reports whether only hosts with a kubelet have the state.
+	Kubelet bool
 }
 
-func id(s accel.State) string { return strings.ReplaceAll(string(s), "-", "_") }
+// States returns the state table in order. docs/states.md and its picture are generated from it.
+func States() []StateRow {
+	var rows []StateRow
+	for _, r := range table() {
+		rows = append(rows, StateRow{r.state, r.means, r.gate, r.step, r.shows, !r.on(accel.Machine{})})
+	}
+	return rows
+}

@@ -260,19 +260,52 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// panel is what the tests look at in a panel of the dashboard, or in a row with panels in it.
+type panel struct {
+	ID                       int
+	Type, Title, Description string
+	GridPos                  struct{ H, W, X, Y int }
+	Targets                  []struct{ Expr string }
+	Panels                   []panel
+}
+
+// board returns the panels that are seen at once, and all of them.
+func board(t *testing.T) (open, all []panel) {
+	t.Helper()
+	var file struct{ Panels []panel }
+	read(t, "dashboard.json", &file)
+	for _, p := range file.Panels {
+		if p.Type != "row" {
+			open = append(open, p)
+		}
+		all = append(append(all, p), p.Panels...)
+	}
+	return open, all
+}
+
+// TestQuestions: what is seen at once are twelve questions.
+func TestQuestions(t *testing.T) {
+	open, _ := board(t)
+	if len(open) != 12 {
+		t.Errorf("%d panels are seen at once", len(open))
+	}
+	for _, p := range open {
+		if !regexp.MustCompile(`^(Who|Which|How) .*\?$`).MatchString(p.Title) {
+			t.Errorf("%q is no question", p.Title)
+		}
+	}
+}
+
 // TestDashboard: each panel uses only metrics that exist, and each reading has a panel.
 func TestDashboard(t *testing.T) {
 	metrics := known(t)
-	var board struct {
-		Panels []struct {
-			Type, Title string
-			GridPos     struct{ H, W, X, Y int }
-			Targets     []struct{ Expr string }
+	_, all := board(t)
+	shown, places, ids := map[string]bool{}, map[string]bool{}, map[int]bool{}
+	for _, p := range all {
+		if ids[p.ID] {
+			t.Errorf("%s has the number of another panel", p.Title)
 		}
-	}
-	read(t, "dashboard.json", &board)
-	shown, places := map[string]bool{}, map[string]bool{}
-	for _, p := range board.Panels {
+		ids[p.ID] = true
 		place := fmt.Sprint(p.GridPos.X, " ", p.GridPos.Y)
 		if places[place] || p.GridPos.X+p.GridPos.W > 24 {
 			t.Errorf("%s lies over another panel or outside: %+v", p.Title, p.GridPos)

@@ -39,29 +39,36 @@ type panel struct {
 	width                                 int
 }
 
-// dashboard is Grafana's: what a person wants to see first, and then one panel for each reading that a definition may
-// have, so that a new row of the table has its panel at once.
+// dashboard is Grafana's: the questions of people first, and then, in rows that are closed until somebody opens them,
+// one panel for each reading that a definition may have, so that a new row of the table has its panel at once.
 func dashboard() string {
 	var panels []map[string]any
-	y := 0
-	section := func(title string, all []panel) {
-		panels = append(panels, map[string]any{
-			"id": len(panels) + 1, "type": "row", "title": title, "collapsed": false, "panels": []any{},
-			"gridPos": map[string]int{"h": 1, "w": 24, "x": 0, "y": y},
-		})
-		y++
-		x, height := 0, 0
+	id, y := 0, 0
+	place := func(all []panel) []map[string]any {
+		var placed []map[string]any
+		x := 0
 		for _, p := range all {
 			if x+p.width > 24 {
-				x, y = 0, y+height
+				x, y = 0, y+tall
 			}
-			height = p.height()
-			panels = append(panels, p.json(len(panels)+1, x, y))
+			id++
+			placed = append(placed, p.json(id, x, y))
 			x += p.width
 		}
-		y += height
+		y += tall
+		return placed
 	}
-	section("What is there", overview())
+	section := func(title string, all []panel) {
+		id++
+		row := map[string]any{
+			"id": id, "type": "row", "title": title, "collapsed": true,
+			"gridPos": map[string]int{"h": 1, "w": 24, "x": 0, "y": y},
+		}
+		y++
+		row["panels"] = place(all)
+		panels = append(panels, row)
+	}
+	panels = place(questions())
 	section("Pods", podPanels())
 	for _, g := range groups() {
 		section(g.title, g.panels())
@@ -100,19 +107,15 @@ func source() map[string]string {
 	return map[string]string{"type": "prometheus", "uid": "${datasource}"}
 }
 
-func (p panel) height() int {
-	if p.kind == "stat" {
-		return 4
-	}
-	return 8
-}
+// tall is the height of a panel, in the grid of Grafana.
+const tall = 8
 
 func (p panel) json(id, x, y int) map[string]any {
 	target := map[string]any{"refId": "A", "expr": p.expr, "datasource": source(), "legendFormat": p.legend}
 	out := map[string]any{
 		"id": id, "type": p.kind, "title": p.title, "description": p.help, "datasource": source(),
 		"targets":     []any{target},
-		"gridPos":     map[string]int{"h": p.height(), "w": p.width, "x": x, "y": y},
+		"gridPos":     map[string]int{"h": tall, "w": p.width, "x": x, "y": y},
 		"fieldConfig": map[string]any{"defaults": map[string]any{"unit": p.unit}, "overrides": []any{}},
 	}
 	if p.kind == "table" {
@@ -131,47 +134,12 @@ const (
 	onDevices = `{instance=~"$node", accelerator_id=~"$accelerator"}`
 )
 
-func overview() []panel {
-	return []panel{
-		{
-			"Accelerators", "stat", "none", `count(accelerator_info` + onDevices + `)`, "",
-			"Accelerators and their partitions.", 4,
-		},
-		{
-			"Usable", "stat", "none", `sum(accelerator_up` + onDevices + `)`, "", "Those that are healthy or degraded.",
-			4,
-		},
-		{"Not usable", "stat", "none", `count(accelerator_up` + onDevices + ` == 0) or vector(0)`, "", "", 4},
-		{"Held by pods", "stat", "none", `count(count by (instance, accelerator_id) (accelerator_allocation_info` +
-			onDevices + `)) or vector(0)`, "", "", 4},
-		{"Kinds that are blocked", "stat", "none", `count(acceld_blocked` + onNodes + ` == 1) or vector(0)`, "", "", 4},
-		{
-			"Agents that are away", "stat", "none",
-			`count(up{job=~".*acceld.*", job!~".*acceld-controller.*"} == 0) or vector(0)`, "", "", 4,
-		},
-		{
-			"Accelerators by health", "timeseries", "none", `sum by (state) (accelerator_health_state` + onDevices +
-				`)`,
-			"{{state}}", "", 8,
-		},
-		{
-			"What is not well", "table", "none", `accelerator_health_reason` + onDevices + ` == 1`, "",
-			"docs/reasons.md says what each reason is and who acts.", 8,
-		},
-		{
-			"What is blocked", "table", "none", `acceld_blocked` + onNodes + ` == 1`, "",
-			"docs/reasons.md says what each reason is and who acts.", 8,
-		},
-	}
-}
-
 func podPanels() []panel {
 	of := func(reading string) string {
 		return `by (namespace, pod) (accelerator_allocation_info` + onDevices +
 			` * on (instance, accelerator_id) group_left () ` + reading + `)`
 	}
 	return []panel{
-		{"Who holds what", "table", "none", `accelerator_allocation_info` + onDevices, "", "", 12},
 		{
 			"Utilization by pod", "timeseries", "percentunit", `avg ` + of("accelerator_utilization_ratio"),
 			"{{namespace}}/{{pod}}", "A device that several containers share counts for each of them.", 12,

@@ -105,7 +105,8 @@ func definitionFields(root string) string {
 
 // section renders one struct and returns the structs that its fields have.
 func (v *vocabulary) section(b *strings.Builder, name string) (next []string) {
-	fmt.Fprintf(b, "\n## %s\n\n%s\n\n| field | type | meaning |\n|---|---|---|\n", name, wrap(v.docs[name]))
+	fmt.Fprintf(b, "\n## %s\n\n%s\n\n| field | type | meaning |\n|---|---|---|\n", name,
+		strings.Join(broken(v.docs[name], 118), "\n"))
 	for _, f := range v.types[name].Type.(*ast.StructType).Fields.List {
 		tag := reflect.StructTag("")
 		if f.Tag != nil {
@@ -180,18 +181,4 @@ func (v *vocabulary) typeText(e ast.Expr) (text string, used []string) {
 		return "whole number", nil
 	}
 	return "?", nil
-}
-
-// wrap breaks prose at 118 characters.
-func wrap(text string) string {
-	var lines []string
-	line := ""
-	for _, w := range strings.Fields(text) {
-		if line != "" && len(line)+1+len(w) > 118 {
-			lines = append(lines, line)
-			line = ""
-		}
-		line = strings.TrimSpace(line + " " + w)
-	}
-	return strings.Join(append(lines, line), "\n")
 }

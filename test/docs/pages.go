@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/cmd/acceld/cli"
 	"github.com/acceld/acceld/vendors"
 )
@@ -30,7 +29,9 @@ func Pages(root string) []Page {
 		{"packaging/monitoring/dashboard.json", dashboard()},
 		{"packaging/monitoring/prometheusrule.yaml", prometheusRule(root)},
 		{"docs/reasons.md", reasons()},
-		{"docs/states.md", loop.StatesMarkdown()},
+		{"docs/states.md", states()},
+		{statesPicture, drawStates()},
+		{roomsPicture, drawRooms()},
 		{"docs/vendors.md", vendorsPage(root)},
 		crdPage(root),
 		chartPage(root),
@@ -60,8 +61,13 @@ func metrics() string {
 		strings.TrimSpace(metricTables(vendors.MetricPages())) + "\n\n" + controllerTable()
 }
 
+// cell escapes what ends a cell, and what would be markup outside of code.
 func cell(s string) string {
-	return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(s)
+	parts := strings.Split(strings.ReplaceAll(s, "|", `\|`), "`")
+	for i := 0; i < len(parts); i += 2 {
+		parts[i] = strings.ReplaceAll(parts[i], "<", "&lt;")
+	}
+	return strings.Join(parts, "`")
 }
 
 func commandLine() string {

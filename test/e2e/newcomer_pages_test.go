@@ -83,7 +83,7 @@ func steps(page, text string) ([]step, error) {
 		case "yaml":
 			s.text = b.Text
 			all = append(all, s)
-		case "text", "json", "mermaid": // shows something, asks for nothing
+		case "text", "json": // shows something, asks for nothing
 		default:
 			return nil, fmt.Errorf("%s: nobody knows what to do with a block of %q", s.where(), b.Info)
 		}

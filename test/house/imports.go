@@ -48,6 +48,9 @@ func rooms() map[string][]string {
 	}
 }
 
+// Rooms returns the rooms and what each may import, for who draws them.
+func Rooms() map[string][]string { return rooms() }
+
 // inside lists the packages of a room that has floors, and what each may import of the same room: those below it, and
 // never the room itself. Rooms that are not named have no floors.
 func inside() map[string]map[string][]string {

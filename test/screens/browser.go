@@ -1,7 +1,7 @@
 // Package screens looks at the pages for people in a real browser, Chromium without a window: the status page of the
-// agent and the fleet page of the controller, on a desktop, on a phone, light and dark. `make screenshots` installs the
-// browser and writes what it shows as pictures; without ACCELD_SCREENS the tests are skipped, because the browser is
-// large and slow to start.
+// agent, the fleet page of the controller and the site of the docs, on a desktop, on a phone, light and dark; and it
+// films a terminal. `make screenshots` installs the browser and writes what it shows as pictures; without
+// ACCELD_SCREENS the tests are skipped, because the browser is large and slow to start.
 package screens
 
 import (
@@ -274,6 +274,15 @@ func (b *Browser) Picture() ([]byte, error) {
 	var r struct{ Data string }
 	if err := b.Call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true},
 		&r); err != nil {
+		return nil, err
+	}
+	return base64.StdEncoding.DecodeString(r.Data)
+}
+
+// Screen is what is in the window, as WebP.
+func (b *Browser) Screen() ([]byte, error) {
+	var r struct{ Data string }
+	if err := b.Call("Page.captureScreenshot", map[string]any{"format": "webp", "quality": 85}, &r); err != nil {
 		return nil, err
 	}
 	return base64.StdEncoding.DecodeString(r.Data)

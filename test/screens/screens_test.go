@@ -154,6 +154,7 @@ func look(t *testing.T, b *Browser, out, name, url string) {
 					t.Errorf("%v %s", err, strings.Join(bad, "\n"))
 				}
 			}
+			axe(t, b)
 			picture, err := b.Picture()
 			if err == nil {
 				err = os.WriteFile(filepath.Join(out, name+"-"+l.Name+".png"), picture, 0o644)
@@ -168,6 +169,39 @@ func look(t *testing.T, b *Browser, out, name, url string) {
 	}
 }
 
+// axe lets axe-core judge the page too, where ACCELD_AXE names its axe.min.js (npm pack axe-core).
+func axe(t *testing.T, b *Browser) {
+	t.Helper()
+	file := os.Getenv("ACCELD_AXE")
+	if file == "" {
+		return
+	}
+	script, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bad []string
+	if err := b.Eval(string(script)+`;axe.run().then(r => r.violations.flatMap(v =>
+		v.nodes.map(n => v.id + " (" + v.impact + "): " + n.html.slice(0, 120))))`, &bad); err != nil || len(bad) > 0 {
+		t.Errorf("axe: %v\n%s", err, strings.Join(bad, "\n"))
+	}
+}
+
+// keep writes what the README shows of a page: what fits onto a desktop.
+func keep(t *testing.T, b *Browser, out, name, url string) {
+	t.Helper()
+	if err := b.Open(url, looks()[0]); err != nil {
+		t.Fatal(err)
+	}
+	picture, err := b.Screen()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(out, name+".webp"), picture, 0o644)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // TestStatusPage looks at the agent's page.
 func TestStatusPage(t *testing.T) {
 	b, out := open(t)
@@ -175,6 +209,7 @@ func TestStatusPage(t *testing.T) {
 	url := h.serve(t).URL
 	look(t, b, out, "status", url)
 	look(t, b, out, "history", url+"/history")
+	keep(t, b, out, "status", url)
 }
 
 // TestFleetPage looks at the controller's page, and at the same with a pod that is asked about.
@@ -195,6 +230,7 @@ func TestFleetPage(t *testing.T) {
 	t.Cleanup(s.Close)
 	t.Cleanup(s.CloseClientConnections)
 	look(t, b, out, "fleet", s.URL)
+	keep(t, b, out, "fleet", s.URL)
 	look(t, b, out, "fleet-pod", s.URL+"/?pod=ml/train-llama-2")
 }
 
