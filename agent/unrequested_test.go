@@ -114,7 +114,7 @@ func TestWhoMayUse(t *testing.T) {
 	stat(os.Getpid()+3, 1, "0::/system.slice/watch.service\n")
 	stat(os.Getpid()+4, 1, "0::/system.slice/acceld.service\n")
 	def := &accel.Definition{Kind: "example-npu", Unrequested: &accel.Unrequested{Beside: []string{"watch.service"}}}
-	all, err := o.Openers(t.Context(), []accel.DeviceNode{{Path: "/dev/npu0"}})
+	all, err := o.Openers(t.Context(), []accel.DeviceNode{{Path: "/dev/npu0"}}, func(string) bool { return false })
 	if err != nil || len(all) != 5 {
 		t.Fatalf("%+v, %v", all, err)
 	}
