@@ -84,7 +84,7 @@ type UseHave struct {
 	// read.
 	Unread int `json:"unread,omitempty"`
 	// Outside is how long engines have worked for all users outside pods together since the first look, those that have
-	// ended included. It never falls while the agent runs.
+	// ended included. It never falls before the next boot.
 	Outside map[string]float64 `json:"outsideEngineSeconds,omitempty"`
 }
 

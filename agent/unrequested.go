@@ -22,7 +22,8 @@ func (a unrequested) watcher() *usage.Watcher { return usage.New(a.options()) }
 func (a unrequested) options() usage.Options {
 	cleaner := driver.NewCleaner(a.driver)
 	return usage.Options{
-		Log: a.Log, Follow: func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
+		Log: a.Log, Host: a.Host, File: "/run/acceld/usage.json",
+		Follow:  func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
 		Openers: a.openers(), Shared: cleaner.SharedNodes,
 		Processes: func(def *accel.Definition) map[string][]accel.ProbeProcess { return a.programs.Processes(def.Kind) },
 		Expected: func(def *accel.Definition, o host.Opener) bool {

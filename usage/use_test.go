@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -105,6 +107,44 @@ func TestUse(t *testing.T) {
 		after(every)
 		b.is(t, "team/a (main)|1|1 B|core 1s|3 %")
 	})
+}
+
+// TestUseGoesOn: another agent goes on where this one was; what is damaged is left out.
+func TestUseGoesOn(t *testing.T) {
+	h, err := host.New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "/run/acceld/usage.json"
+	life := func(seconds int, want string) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBed()
+			b.telling()
+			b.openers = []host.Opener{{
+				PID: 9, Unit: "x.service", Nodes: []string{"/dev/npu0"},
+				Files: []host.OpenFile{file("/dev/npu0", device0, seconds, seconds*sec, 0)},
+			}}
+			b.o.Host, b.o.File = h, name
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- b.Run(ctx) }()
+			after(confirm + time.Second)
+			b.is(t, want)
+			cancel()
+			<-ended
+		})
+	}
+	life(2, "x.service|1|0 B|core 2s|")
+	life(3, "x.service|1|0 B|core 5s|30 %") // the clock was set back, as far as it can tell
+	for _, text := range []string{
+		"{", `{"totals":[{"device":"d","key":"k","engines":{"core":-1}}]}`,
+		`{"totals":[{"device":"d","key":"k"}]}`, `{"outside":{"d":{"\u001b":1}}}`,
+	} {
+		if err := h.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		life(3, "x.service|1|0 B|core 3s|")
+	}
 }
 
 // TestUseUnread: of what cannot be read it is said how much there is.

@@ -18,6 +18,10 @@ import (
 // Options of a [Watcher].
 type Options struct {
 	Log *slog.Logger
+	// Host has File, where what was counted is kept for the next agent, such as "/run/acceld/usage.json"; empty to keep
+	// nothing.
+	Host *host.Host
+	File string
 	// Follow returns the last snapshot, and a channel that is closed when there is another.
 	Follow func() (m accel.Machine, replaced <-chan struct{})
 	// Openers finds the processes that have nodes open or mapped, and what the kernel says of their open files of the
@@ -74,6 +78,8 @@ type Watcher struct {
 	seen    map[sighting]time.Time
 	named   map[name]times
 	counter counter
+	// unkept is true while what was counted cannot be kept.
+	unkept bool
 }
 
 // sighting is a process that uses a device.
@@ -119,13 +125,13 @@ func (w *Watcher) Enrich(def *accel.Definition, accs []accel.Accelerator) []acce
 
 // Run looks until ctx ends.
 func (w *Watcher) Run(ctx context.Context) error {
+	w.recall()
 	wait := confirm // an agent that starts has more urgent things to do
 	for pace.Sleep(ctx, wait) == nil {
 		m, replaced := w.o.Follow()
 		nodes, own := w.nodes(m)
 		if len(nodes) == 0 {
 			w.seen = map[sighting]time.Time{}
-			w.counter = counter{}
 			w.keepUse(nil, nil)
 			w.keep(nil, time.Time{})
 			select {
@@ -160,6 +166,7 @@ func (w *Watcher) turn(ctx context.Context, m accel.Machine, nodes []accel.Devic
 	}
 	w.keep(have, time.Now().Add(wait))
 	w.keepUse(use, err)
+	w.store()
 	return wait
 }
 
