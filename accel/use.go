@@ -175,8 +175,10 @@ func (h UseHave) Rest() string {
 	if h.LeftOut > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", h.LeftOut))
 	}
-	if h.Unread > 0 {
-		parts = append(parts, fmt.Sprintf("what is told of %d open files cannot be read", h.Unread))
+	if h.Unread == 1 {
+		parts = append(parts, "1 open file whose use cannot be read")
+	} else if h.Unread > 1 {
+		parts = append(parts, fmt.Sprintf("%d open files whose use cannot be read", h.Unread))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -59,7 +59,7 @@ func TestUserTexts(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := (UseHave{LeftOut: 2, Unread: 3}).Rest(); got != "and 2 more; what is told of 3 open files cannot be read" {
+	if got := (UseHave{LeftOut: 2, Unread: 3}).Rest(); got != "and 2 more; 3 open files whose use cannot be read" {
 		t.Error(got)
 	}
 }

@@ -160,7 +160,7 @@ func TestUseUnread(t *testing.T) {
 			}}
 		})
 		after(confirm + time.Second)
-		b.is(t, "what is told of 2 open files cannot be read")
+		b.is(t, "2 open files whose use cannot be read")
 	})
 }
 

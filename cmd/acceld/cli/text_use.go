@@ -31,9 +31,11 @@ func printUse(s *tableWriter, m shown, a accel.Accelerator) {
 			s.b.WriteString("    " + line + "\n")
 		}
 	default:
+		label := "uses"
 		for _, u := range a.Use.Users {
-			s.field(indent, "uses", filled(", ", plain(u.Who()), prefixed("memory ", u.MemoryText()),
+			s.field(indent, label, filled(", ", plain(u.Who()), prefixed("memory ", u.MemoryText()),
 				prefixed("busy ", u.BusyText()), plain(u.EngineText())))
+			label = ""
 		}
 	}
 	s.field(indent, "", a.Use.Rest())
