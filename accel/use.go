@@ -130,7 +130,7 @@ func (u User) Who() string {
 	case u.Container != "":
 		return "container " + u.Container
 	}
-	return cmp.Or(u.Unit, "of the host")
+	return cmp.Or(u.Unit, "a process of the host")
 }
 
 // MemoryText returns the memory, such as "1.5 GiB"; empty if it is not known.

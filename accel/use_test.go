@@ -53,7 +53,7 @@ func TestUserTexts(t *testing.T) {
 		"u|0 B||":                        {PodUID: "u", MemoryBytes: Known[int64](0)},
 		"container 0f1e2d3c4b5a|2 KiB||": {Container: "0f1e2d3c4b5a", MemoryBytes: Known[int64](2048)},
 		"x.service|||0 %":                {Unit: "x.service", Busy: Known(0.0)},
-		"of the host|20 TiB||":           {MemoryBytes: Known[int64](20 << 40)},
+		"a process of the host|20 TiB||": {MemoryBytes: Known[int64](20 << 40)},
 	} {
 		if got := strings.Join([]string{u.Who(), u.MemoryText(), u.EngineText(), u.BusyText()}, "|"); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -137,7 +137,7 @@ func useShown(t *testing.T, n *bed.Node, image string) {
 	delete(pods, "")
 	time.Sleep(time.Minute)
 	// What stands still can be compared: acceld looks again, and has what the driver has.
-	sh(t, n.Guest, "kill -STOP $(pgrep -x edu-check); sleep 1")
+	sh(t, n.Guest, "kill -STOP $(pgrep -x edu-check); sleep 3")
 	truth := shares(t, n, pods)
 	m, err := stage.WaitMachine(stage.Within(t, 3*time.Minute), n.Guest, fmt.Sprintf("%+v", truth), func(m accel.Machine) bool {
 		return same(seen(m), truth)
