@@ -130,6 +130,8 @@ type Accelerator struct {
 	Settings []SettingHave `json:"settings,omitempty"`
 	// Unrequested says who uses the device or a partition of it although nobody gave it to them; nil if nobody looks.
 	Unrequested *UnrequestedHave `json:"unrequested,omitempty"`
+	// Use says what each user uses of the device or a partition of it; nil if its driver does not tell.
+	Use *UseHave `json:"use,omitempty"`
 	// Faults are the errors that it has reported through the kernel log, by code, as far as the agent has seen them.
 	Faults []Fault `json:"faults,omitempty"`
 	// Recorded is how many faults of the device are on record, over restarts of the agent, reboots and slots.

@@ -206,13 +206,13 @@ func TestEveryFieldIsDecided(t *testing.T) {
 	undecided(got, rules, reflect.TypeFor[Definition]())
 	undecided(got, rules, reflect.TypeFor[KindConfig]())
 	want := map[string]int{
-		"Belonging": 2, "Capacity": 4, "CustomStep": 6, "Definition": 31, "DriverDefinition": 7,
+		"Belonging": 2, "Capacity": 4, "CustomStep": 6, "Definition": 32, "DriverDefinition": 7,
 		"Edits": 3, "Handover": 3, "HealthSource": 5, "KindConfig": 12, "KindDriverOverride": 4, "Layout": 2,
 		"Libraries": 4, "Limit": 7, "LogRule": 4, "LogStep": 3, "Making": 3, "Match": 5, "MetricSource": 7,
 		"Module": 6, "NodeSource": 2, "OwnState": 3, "Partitions": 12, "Profile": 6, "Programs": 2, "Repair": 6,
 		"Setting": 11,
 		"Share":   4, "ShareOf": 4, "Sharing": 4,
-		"StateSteps": 2, "Unrequested": 2, "UpgradePolicy": 6, "ValidateStep": 3, "Verdict": 4, "WaitStep": 3,
+		"StateSteps": 2, "Unrequested": 2, "UpgradePolicy": 6, "Usage": 2, "ValidateStep": 3, "Verdict": 4, "WaitStep": 3,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fields without privileges, by type (-decided +there are):\n%s", diff)

@@ -30,6 +30,9 @@ type ProbeLine struct {
 	// Readings are numbers by device, then by metric name (see MetricSource.Name). They replace that device's
 	// previous readings.
 	Readings map[string]map[string]float64 `json:"readings,omitempty"`
+	// Processes are the processes that use a device, by device. They replace that device's previous ones; a device that
+	// nobody uses has an empty list.
+	Processes map[string][]ProbeProcess `json:"processes,omitempty"`
 	// Fault is an error that a device has reported just now.
 	Fault *ProbeFault `json:"fault,omitempty"`
 	// Problem says why devices cannot be queried, until the next snapshot. It makes all devices of the kind degraded.
@@ -137,6 +140,17 @@ type ProbePartition struct {
 	Nodes []string `json:"nodes,omitempty"`
 	// Capacity holds its amounts, by their names in the definition.
 	Capacity map[string]int64 `json:"capacity,omitempty"`
+}
+
+// ProbeProcess is a process that uses a device.
+type ProbeProcess struct {
+	// PID is its id on the host. It counts only as long as the process has a node of the device open.
+	PID int `json:"pid"`
+	// MemoryBytes is the memory of the device that it has now; null if that is not known.
+	MemoryBytes Answer[int64] `json:"memoryBytes,omitzero"`
+	// EngineSeconds is how long each engine of the device has worked for it since the process or the program began, by
+	// the engine's name, such as "compute".
+	EngineSeconds map[string]float64 `json:"engineSeconds,omitempty"`
 }
 
 // ProbeFault is an error that a device has reported.

@@ -25,7 +25,7 @@ func (m Machine) Public() Machine {
 	for kind, have := range m.Have {
 		have.Accelerators = withoutEnv(have.Accelerators)
 		for i, a := range have.Accelerators {
-			have.Accelerators[i].Unrequested = a.Unrequested.Public()
+			have.Accelerators[i].Unrequested, have.Accelerators[i].Use = a.Unrequested.Public(), a.Use.Public()
 		}
 		m.Have[kind] = have
 	}

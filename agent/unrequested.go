@@ -22,12 +22,30 @@ func (a unrequested) watcher() *usage.Watcher { return usage.New(a.options()) }
 func (a unrequested) options() usage.Options {
 	cleaner := driver.NewCleaner(a.driver)
 	return usage.Options{
-		Log: a.Log, Follow: func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
-		Openers: a.Host.Processes().Openers, Took: host.ProcessorTime, Shared: cleaner.SharedNodes,
+		Log: a.Log, Host: a.Host, File: "/run/acceld/usage.json",
+		Follow:  func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
+		Openers: a.openers(), Took: host.ProcessorTime, Shared: cleaner.SharedNodes,
+		Processes: func(def *accel.Definition) map[string][]accel.ProbeProcess { return a.programs.Processes(def.Kind) },
 		Expected: func(def *accel.Definition, o host.Opener) bool {
 			return a.ours(o.PID) || cleaner.Expected(def, o.PID, o.Pod)
 		},
-		Recorded: a.recorded, Asked: a.asked, Name: a.podName, Changed: a.changed,
+		Recorded: a.recorded, Asked: a.asked, Name: a.podName, Container: a.containerName,
+		Changed: a.changed,
+	}
+}
+
+// openers returns what finds processes, with what the kernel says of their open files. A driver that does not answer is
+// remembered from one look to the next.
+func (a unrequested) openers() func(context.Context, []accel.DeviceNode, func(string) bool) ([]host.Opener, error) {
+	processes := a.Host.Processes()
+	read := processes.InfoReader()
+	return func(ctx context.Context, nodes []accel.DeviceNode, told func(node string) bool) ([]host.Opener, error) {
+		return processes.Openers(ctx, nodes, func(node, file string) (string, error) {
+			if !told(node) {
+				return "", nil
+			}
+			return read(node, file)
+		})
 	}
 }
 
@@ -106,4 +124,15 @@ func (a unrequested) podName(uid string) (namespace, pod string) {
 		}
 	}
 	return "", ""
+}
+
+// containerName returns the name of the container with an id in its pod, by the link to its log, which the kubelet makes:
+// <pod>_<namespace>_<container>-<id>.log (pkg/kubelet/kuberuntime/legacy.go, logSymlink).
+func (a unrequested) containerName(id string) string {
+	for _, link := range a.Host.Glob("/var/log/containers", "*_*_*-"+id+".log") {
+		if parts := strings.Split(strings.TrimSuffix(filepath.Base(link), "-"+id+".log"), "_"); len(parts) == 3 {
+			return parts[2]
+		}
+	}
+	return ""
 }

@@ -114,7 +114,7 @@ func TestWhoMayUse(t *testing.T) {
 	stat(os.Getpid()+3, 1, "0::/system.slice/watch.service\n")
 	stat(os.Getpid()+4, 1, "0::/system.slice/acceld.service\n")
 	def := &accel.Definition{Kind: "example-npu", Unrequested: &accel.Unrequested{Beside: []string{"watch.service"}}}
-	all, err := o.Openers(t.Context(), []accel.DeviceNode{{Path: "/dev/npu0"}})
+	all, err := o.Openers(t.Context(), []accel.DeviceNode{{Path: "/dev/npu0"}}, func(string) bool { return false })
 	if err != nil || len(all) != 5 {
 		t.Fatalf("%+v, %v", all, err)
 	}
@@ -142,6 +142,38 @@ func TestPodName(t *testing.T) {
 	}
 }
 
+// TestContainerName: a container has the name that the kubelet gave to the link to its log.
+func TestContainerName(t *testing.T) {
+	m := hosttest.New(t)
+	o := unrequested{assembled(t, m, "")}.options()
+	id := strings.Repeat("0f", 32)
+	m.Link("/var/log/containers/train-7_team_main-"+id+".log", "/var/log/pods/team_train-7_u-1/main/0.log")
+	m.Link("/var/log/containers/a_b_c_d-"+strings.Repeat("0e", 32)+".log", "/x")
+	for of, want := range map[string]string{id: "main", strings.Repeat("0e", 32): "", strings.Repeat("0d", 32): ""} {
+		if got := o.Container(of); got != want {
+			t.Errorf("%s: %q", of, got)
+		}
+	}
+}
+
+// TestOpenFiles: what the kernel says of open files is read of the nodes that somebody asks about.
+func TestOpenFiles(t *testing.T) {
+	m := hosttest.New(t)
+	o := unrequested{assembled(t, m, "")}.options()
+	m.File("/proc/20/stat", "20 (x) S 1"+strings.Repeat(" 0", 17)+" 100")
+	m.File("/proc/20/cgroup", "0::/system.slice/x.service\n")
+	m.Link("/proc/20/fd/3", "/dev/npu0")
+	m.Link("/proc/20/fd/4", "/dev/npu1")
+	m.File("/proc/20/fdinfo/3", "npu-client-id: 1\n")
+	m.File("/proc/20/fdinfo/4", "npu-client-id: 2\n")
+	all, err := o.Openers(t.Context(), []accel.DeviceNode{{Path: "/dev/npu0"}, {Path: "/dev/npu1"}},
+		func(node string) bool { return node == "/dev/npu1" })
+	want := []host.OpenFile{{Node: "/dev/npu1", Info: "npu-client-id: 2"}}
+	if err != nil || len(all) != 1 || !slices.Equal(all[0].Files, want) {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
 // TestUseIsShown: what the watcher knows is in the snapshot of the devices.
 func TestUseIsShown(t *testing.T) {
 	a := assembled(t, hosttest.New(t), "")
@@ -153,7 +185,7 @@ func TestUseIsShown(t *testing.T) {
 		}}},
 	}
 	o.Follow = func() (accel.Machine, <-chan struct{}) { return m, nil }
-	o.Openers = func(context.Context, []accel.DeviceNode) ([]host.Opener, error) {
+	o.Openers = func(context.Context, []accel.DeviceNode, func(string) bool) ([]host.Opener, error) {
 		return nil, context.DeadlineExceeded
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -52,7 +52,7 @@ func exampleMachine() accel.Machine {
 		Have: map[string]accel.Have{
 			"qemu-edu": {
 				Accelerators: []accel.Accelerator{
-					used(withFaults(dev(1, well, readings), accel.Fault{
+					used(withFaults(using(dev(1, well, readings)), accel.Fault{
 						Code: "7", Title: "an operation failed", Count: 3,
 						Last: noon().Add(-time.Hour),
 					}), accel.UnrequestedHave{Count: 2, Users: []accel.UnrequestedUser{
@@ -146,6 +146,27 @@ func exampleMachine() accel.Machine {
 // used is a device with those who use it without a request.
 func used(a accel.Accelerator, by accel.UnrequestedHave) accel.Accelerator {
 	a.Unrequested = &by
+	return a
+}
+
+// using is a device with what is used of it.
+func using(a accel.Accelerator) accel.Accelerator {
+	a.Use = &accel.UseHave{
+		Users: []accel.User{
+			{
+				PodUID: "7e8c1f5a-0000-4000-8000-000000000001", Namespace: "ml", Pod: "train-0", Container: "main",
+				NamedContainer: true, Processes: 2, MemoryBytes: accel.Known[int64](3 << 30),
+				EngineSeconds: map[string]float64{"compute": 3725.25, "copy": 0.5}, Busy: accel.Known(0.25),
+			},
+			{
+				PodUID: "7e8c1f5a-0000-4000-8000-000000000002", Container: "0f1e2d3c4b5a", Processes: 1,
+				EngineSeconds: map[string]float64{"compute": 1},
+			},
+			{Unit: "x.service", Processes: 1, MemoryBytes: accel.Known[int64](1 << 20), EngineSeconds: map[string]float64{"compute": 2}},
+			{Container: "0f1e2d3c4b5b", Processes: 1, MemoryBytes: accel.Known[int64](2 << 20)},
+		},
+		LeftOut: 3, Outside: map[string]float64{"compute": 7},
+	}
 	return a
 }
 

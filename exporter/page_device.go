@@ -63,7 +63,7 @@ func deviceRow(v view, d *device, now time.Time) page.TableRow {
 		deviceName(v, d), health, utilizationCell(v, d, got), amount(got.MemoryText(), "memory in use", got.MemoryShare()),
 		amount(got.PowerText(), "power drawn", got.PowerShare()), number(got.TemperatureText()), heldBy(d),
 	}
-	r.Below = page.Row(troubles(d, now), deviceReadings(d))
+	r.Below = page.Row(troubles(d, now), uses(d.Use), deviceReadings(d))
 	return r
 }
 
@@ -195,6 +195,25 @@ func unrequested(h *accel.UnrequestedHave) (lines []page.Node) {
 	}
 	for _, text := range h.Public().Lines() {
 		lines = append(lines, page.El("p", tone, page.Text("in use without a request: "+text)))
+	}
+	return lines
+}
+
+// uses renders what each user uses of a device, as far as anybody on this host may know.
+func uses(h *accel.UseHave) (lines page.Node) {
+	if h == nil {
+		return lines
+	}
+	if h.Unknown != "" {
+		return page.El("p", page.Class("faint"), page.Text("what its users use is not known: "+h.Unknown))
+	}
+	for _, u := range h.Public().Users {
+		who := u.Who()
+		text := prefixed(" · memory ", u.MemoryText()) + prefixed(" · busy ", u.BusyText()) + prefixed(" · ", u.EngineText())
+		lines.Add(page.El("p", page.Class("holder"), page.Text("used by "), page.El("b", page.Text(who)), page.Text(text)))
+	}
+	if rest := h.Rest(); rest != "" {
+		lines.Add(page.El("p", page.Class("faint"), page.Text(rest)))
 	}
 	return lines
 }

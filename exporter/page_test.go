@@ -46,6 +46,9 @@ func TestPage(t *testing.T) {
 		`in use without a request: process 4242 &lt;b&gt; and 1 more (pod ml/thief, to which 0000:02:00.0 is given)`,
 		`in use without a request: process 17 sh (of the host)`,
 		`in use without a request: not known: the kubelet does not say`,
+		`used by <b>ml/train-0 (main)</b> · memory 3 GiB · busy 25 % · compute 1h2m5s, copy 500ms`,
+		`used by <b>a process of the host</b> · memory 1 MiB · compute 2s`, `used by <b>container unnamed</b> · memory 2 MiB`,
+		`and 3 more`,
 		`<title>driver-missing from`,
 	} {
 		if !strings.Contains(body, want) {

@@ -9,7 +9,7 @@ import (
 )
 
 // deviceRows are the metrics of every accelerator of any vendor. Identity is written once, in accelerator_info.
-// Every other series has, except for accelerator_allocation_info, at most one label of its own.
+// Every other series has at most one label of its own, except for those that name containers.
 func deviceRows() []row {
 	return slices.Concat([]row{
 		{
@@ -42,7 +42,7 @@ func deviceRows() []row {
 				}
 			},
 		},
-	}, healthRows(), handoverRows(), repairRows(), settingRows(), usageRows(), switchRows(), linkRows(),
+	}, healthRows(), handoverRows(), repairRows(), settingRows(), usageRows(), useRows(), switchRows(), linkRows(),
 		functionRows())
 }
 

@@ -49,7 +49,7 @@ func (o Holder) String() string {
 func (p Processes) Holders(nodes []accel.DeviceNode) []Holder {
 	var holders []Holder
 	// Without /proc there are no processes.
-	_ = p.each(context.Background(), nodes, 1, func(pid int, found []string) {
+	_ = p.each(context.Background(), newSearch(p.h, nodes, 1), func(pid int, found []string) {
 		comm, _ := p.h.ReadAttribute(fmt.Sprintf("/proc/%d/comm", pid)) // a process may end at any moment
 		cgroup, _ := p.h.ReadAttribute(fmt.Sprintf("/proc/%d/cgroup", pid))
 		pod, container := PodOf(cgroup)
@@ -58,11 +58,10 @@ func (p Processes) Holders(nodes []accel.DeviceNode) []Holder {
 	return holders
 }
 
-// each calls visit for each process that has some of the nodes open or mapped, ordered by PID, with at most so many of
-// them. It fails if the processes cannot be listed, or ctx ends.
-func (p Processes) each(ctx context.Context, nodes []accel.DeviceNode, most int, visit func(pid int, found []string),
-) error {
-	if len(nodes) == 0 {
+// each calls visit for each process that has some of the nodes open or mapped, ordered by PID, with those that the
+// search found. It fails if the processes cannot be listed, or ctx ends.
+func (p Processes) each(ctx context.Context, s *search, visit func(pid int, found []string)) error {
+	if len(s.nodes) == 0 {
 		return nil
 	}
 	names, err := p.h.Names("/proc")
@@ -76,7 +75,6 @@ func (p Processes) each(ctx context.Context, nodes []accel.DeviceNode, most int,
 		}
 	}
 	slices.Sort(pids)
-	s := newSearch(p.h, nodes, most)
 	for _, pid := range pids {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -96,6 +94,9 @@ type search struct {
 	live  bool
 	most  int
 	found []string
+	// read reads what the kernel says of an open file; nil if nobody asks. files is what it said of the process's.
+	read  func(node, file string) (string, error)
+	files []OpenFile
 	buf   []byte // for a link
 	lines []byte // for lines of maps
 }
@@ -117,7 +118,7 @@ func newSearch(h *Host, nodes []accel.DeviceNode, most int) *search {
 
 // of returns which of the nodes a process has open or mapped.
 func (s *search) of(pid int) []string {
-	s.found = nil
+	s.found, s.files = nil, nil
 	s.opened(pid)
 	if len(s.found) < s.most {
 		s.mapped(pid)
@@ -150,7 +151,11 @@ func (s *search) opened(pid int) {
 			return true
 		}
 		node, err := s.behind(path.Join(dir.name, fd), string(text), s.live)
-		return err != nil || !s.add(node)
+		if err != nil || node == "" {
+			return true
+		}
+		s.ask(node, pid, fd)
+		return !s.add(node) || s.read != nil
 	})
 }
 

@@ -24,6 +24,8 @@ type Opener struct {
 	Nodes []string
 	// Pod is the UID of its Kubernetes pod, and Container the id of its container; empty outside them.
 	Pod, Container string
+	// Files are the open files of which the kernel says something, by /proc/<pid>/fdinfo.
+	Files []OpenFile
 	// Unit is the service or the scope of systemd that it belongs to, or the last part of its control group's path.
 	Unit string
 }
@@ -32,10 +34,14 @@ type Opener struct {
 const openerText = 64
 
 // Openers returns the processes that have some of the nodes open or mapped, as [Processes.Holders] finds them, each
-// with all of these nodes. It fails if the processes cannot be listed, or ctx ends.
-func (p Processes) Openers(ctx context.Context, nodes []accel.DeviceNode) ([]Opener, error) {
+// with all of these nodes. Read is called for each open file of a node, with the path of its fdinfo, to fill in
+// [Opener.Files]; nil reads none. Openers fails if the processes cannot be listed, or ctx ends.
+func (p Processes) Openers(ctx context.Context, nodes []accel.DeviceNode, read func(node, file string) (string, error),
+) ([]Opener, error) {
 	var all []Opener
-	err := p.each(ctx, nodes, len(nodes), func(pid int, found []string) {
+	s := newSearch(p.h, nodes, len(nodes))
+	s.read = read
+	err := p.each(ctx, s, func(pid int, found []string) {
 		start, err := p.StartedAfterBoot(strconv.Itoa(pid))
 		if err != nil {
 			return // it has ended
@@ -46,7 +52,7 @@ func (p Processes) Openers(ctx context.Context, nodes []accel.DeviceNode) ([]Ope
 			return
 		}
 		slices.Sort(found)
-		o := Opener{PID: pid, Start: start, Comm: tidy(comm), Nodes: found, Unit: unitOf(cgroup)}
+		o := Opener{PID: pid, Start: start, Comm: tidy(comm), Nodes: found, Files: s.files, Unit: unitOf(cgroup)}
 		o.Pod, o.Container = PodOf(cgroup)
 		// Users own what is in this slice, and give the groups there any name, that of a pod too.
 		if strings.Contains(cgroup, "/user.slice/") {

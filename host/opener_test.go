@@ -63,22 +63,22 @@ func TestOpeners(t *testing.T) {
 			PID: 100, Start: 100 * time.Second, Comm: "sh", Nodes: []string{"/dev/edu0", "/dev/edu2"}, Unit: "session-3.scope",
 		},
 	}
-	got, err := h.Processes().Openers(t.Context(), nodes)
+	got, err := h.Processes().Openers(t.Context(), nodes, nil)
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if got, err := h.Processes().Openers(t.Context(), nil); err != nil || got != nil {
+	if got, err := h.Processes().Openers(t.Context(), nil, nil); err != nil || got != nil {
 		t.Errorf("of no nodes: %v, %v", got, err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got, err := h.Processes().Openers(ended, nodes); err == nil {
+	if got, err := h.Processes().Openers(ended, nodes, nil); err == nil {
 		t.Errorf("when the time is over: %v", got)
 	}
 	if err := os.RemoveAll(filepath.Join(h.Root(), "proc")); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := h.Processes().Openers(t.Context(), nodes); err == nil {
+	if got, err := h.Processes().Openers(t.Context(), nodes, nil); err == nil {
 		t.Errorf("without /proc: %v", got)
 	}
 }
@@ -98,7 +98,7 @@ func TestOpenersLive(t *testing.T) {
 	}
 	all, err := h.Processes().Openers(t.Context(), []accel.DeviceNode{
 		{Path: "/dev/zero", Major: 1, Minor: 5}, {Path: "/dev/null", Major: 1, Minor: 3}, {Path: "/dev/full", Major: 1, Minor: 7},
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func BenchmarkOpeners(b *testing.B) {
 	begin := spent()
 	defer func() { b.ReportMetric((spent()-begin).Seconds()*1000/float64(b.N), "cpu-ms/op") }()
 	for b.Loop() {
-		all, err := h.Processes().Openers(b.Context(), []accel.DeviceNode{{Path: "/dev/edu0"}, {Path: "/dev/edu1"}})
+		all, err := h.Processes().Openers(b.Context(), []accel.DeviceNode{{Path: "/dev/edu0"}, {Path: "/dev/edu1"}}, nil)
 		if err != nil || len(all) != 10 {
 			b.Fatalf("%d processes, %v", len(all), err)
 		}

@@ -41,9 +41,11 @@ type reports struct {
 	devices  map[string]accel.ProbeDevice
 	labels   map[string]string
 	readings map[string]map[string]float64
-	problem  *accel.Problem
-	quiet    string // why no program runs; empty if one runs or none is wanted
-	stuck    string // why none can run
+	// processes are those that use each device. The slices are never modified.
+	processes map[string][]accel.ProbeProcess
+	problem   *accel.Problem
+	quiet     string // why no program runs; empty if one runs or none is wanted
+	stuck     string // why none can run
 }
 
 // forget clears everything, for when nothing is known and that is not an error.
@@ -96,6 +98,8 @@ func (b *book) hear(line accel.ProbeLine) bool {
 		b.problem, b.fresh = &p, true
 	case line.Readings != nil:
 		b.numbers(line.Readings)
+	case line.Processes != nil:
+		b.users(line.Processes)
 	}
 	if b.fresh {
 		b.heard = time.Now()

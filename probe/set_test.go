@@ -190,6 +190,7 @@ func TestSession(t *testing.T) {
 func FuzzLine(f *testing.F) {
 	f.Add([]byte(`{"snapshot":{"devices":[{"id":"0000:01:00.0","settings":{"limit":{"value":"50\n","max":"x"}}}]}}`))
 	f.Add([]byte(`{"set":{"device":"0000:01:00.0","setting":"limit","value":"1","problem":"\u001b"}}`))
+	f.Add([]byte(`{"processes":{"0000:01:00.0":[{"pid":7,"memoryBytes":-1,"engineSeconds":{"\u001b":1,"compute":1e300}},{"pid":-7}]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		def := &accel.Definition{Kind: "example-npu", Probe: &accel.Probe{Argv: []string{"watcher"}}}
 		p := newProgram(Options{
@@ -208,6 +209,18 @@ func FuzzLine(f *testing.F) {
 		}
 		if _, err := json.Marshal(all); err != nil {
 			t.Error(err)
+		}
+		for _, list := range p.book.processesNow() {
+			for _, x := range list {
+				for name, n := range x.EngineSeconds {
+					if !accel.UsageWord(name) || !(n >= 0 && n < 1e10) {
+						t.Errorf("%q is %v", name, n)
+					}
+				}
+				if x.PID <= 0 || x.MemoryBytes.Value < 0 || len(x.EngineSeconds) > accel.MaxEngines {
+					t.Errorf("%+v", x)
+				}
+			}
 		}
 	})
 }

@@ -18,12 +18,20 @@ import (
 // Options of a [Watcher].
 type Options struct {
 	Log *slog.Logger
+	// Host has File, where what was counted is kept for the next agent, such as "/run/acceld/usage.json"; empty to keep
+	// nothing.
+	Host *host.Host
+	File string
 	// Follow returns the last snapshot, and a channel that is closed when there is another.
 	Follow func() (m accel.Machine, replaced <-chan struct{})
-	// Openers finds the processes that have nodes open or mapped.
-	Openers func(ctx context.Context, nodes []accel.DeviceNode) ([]host.Opener, error)
+	// Openers finds the processes that have nodes open or mapped, and what the kernel says of their open files of the
+	// nodes for which told is true.
+	Openers func(ctx context.Context, nodes []accel.DeviceNode, told func(node string) bool) ([]host.Opener, error)
 	// Took calls a function and returns how long a processor worked for it.
 	Took func(f func()) time.Duration
+	// Processes returns what the probe program of a kind reports about the processes of its devices, by device; a device
+	// of which it reports none at all is not in it.
+	Processes func(def *accel.Definition) map[string][]accel.ProbeProcess
 	// Shared returns the nodes that the devices of a kind share.
 	Shared func(def *accel.Definition) []accel.DeviceNode
 	// Expected reports whether a process may use any device of a kind, such as a daemon of the driver.
@@ -34,6 +42,8 @@ type Options struct {
 	Asked    func(ctx context.Context, def *accel.Definition) ([]Grant, *accel.Problem)
 	// Name returns the name of the pod with a UID; empty if it is not known.
 	Name func(uid string) (namespace, pod string)
+	// Container returns the name of the container with an id in its pod; empty if it is not known.
+	Container func(id string) string
 	// Changed notifies the loop of news.
 	Changed func()
 }
@@ -56,17 +66,22 @@ const (
 	maxSightings = 1 << 14
 )
 
-// Watcher looks for processes that use devices which nobody gave to them. It is safe for concurrent use.
+// Watcher looks for processes that use devices: which nobody gave to them, and how much they use. It is safe for
+// concurrent use.
 type Watcher struct {
 	o Options
 
 	mu sync.Mutex
 	// have is the answer of the last look, by device, and due is when the next one begins.
 	have map[string]accel.UnrequestedHave
+	used map[string]*accel.UseHave
 	due  time.Time
 	// seen is when each suspect was first seen, and named when each user was first and last named. Only Run uses them.
-	seen  map[sighting]time.Time
-	named map[name]times
+	seen    map[sighting]time.Time
+	named   map[name]times
+	counter counter
+	// unkept is true while what was counted cannot be kept.
+	unkept bool
 }
 
 // sighting is a process that uses a device.
@@ -86,20 +101,24 @@ func New(o Options) *Watcher {
 	return &Watcher{o: o, seen: map[sighting]time.Time{}, named: map[name]times{}}
 }
 
-// Enrich adds to the devices of a kind who uses them although nobody gave them to them. The result is accs.
+// Enrich adds to the devices of a kind what each user uses of them, and who uses them although nobody gave them to them.
+// The result is accs.
 func (w *Watcher) Enrich(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
-	if def.ReportsUse() == accel.ReportNone {
-		return accs
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	old := time.Now().After(w.due.Add(late))
+	const unended = "the last look at the processes of the host has not ended"
 	for i, a := range accs {
+		use := w.used[a.ID]
+		if use != nil && old {
+			use = &accel.UseHave{Unknown: unended}
+		}
+		accs[i].Use = use
 		have, known := w.have[a.ID]
 		if known && old {
-			have = accel.UnrequestedHave{Unknown: "the last look at the processes of the host has not ended"}
+			have = accel.UnrequestedHave{Unknown: unended}
 		}
-		if known {
+		if known && def.ReportsUse() != accel.ReportNone {
 			accs[i].Unrequested = &have
 		}
 	}
@@ -108,12 +127,14 @@ func (w *Watcher) Enrich(def *accel.Definition, accs []accel.Accelerator) []acce
 
 // Run looks until ctx ends.
 func (w *Watcher) Run(ctx context.Context) error {
+	w.recall()
 	wait := confirm // an agent that starts has more urgent things to do
 	for pace.Sleep(ctx, wait) == nil {
 		m, replaced := w.o.Follow()
 		nodes, own := w.nodes(m)
 		if len(nodes) == 0 {
 			w.seen = map[sighting]time.Time{}
+			w.keepUse(nil, nil)
 			w.keep(nil, time.Time{})
 			select {
 			case <-ctx.Done():
@@ -132,7 +153,10 @@ func (w *Watcher) turn(ctx context.Context, m accel.Machine, nodes []accel.Devic
 ) (wait time.Duration) {
 	var openers []host.Opener
 	var err error
-	took := w.o.Took(func() { openers, err = w.o.Openers(ctx, nodes) })
+	prefixes := told(m, own)
+	took := w.o.Took(func() {
+		openers, err = w.o.Openers(ctx, nodes, func(node string) bool { return prefixes[node] != "" })
+	})
 	wait = max(every, share*took)
 	if ctx.Err() != nil { // a part of the processes
 		return wait
@@ -141,27 +165,47 @@ func (w *Watcher) turn(ctx context.Context, m accel.Machine, nodes []accel.Devic
 	if unconfirmed {
 		wait = max(confirm, soon*took)
 	}
+	var use map[string]*accel.UseHave
+	if err == nil {
+		use = w.use(m, own, prefixes, openers)
+	}
 	w.keep(have, time.Now().Add(wait))
+	w.keepUse(use, err)
+	w.store()
 	return wait
 }
 
-// nodes returns the nodes that are looked for, and the device of each; none if nobody is reported.
+// nodes returns the nodes that are looked for, and the device of each; none if nobody is reported, and nothing tells who
+// uses how much.
 func (w *Watcher) nodes(m accel.Machine) (nodes []accel.DeviceNode, own map[string]string) {
-	if !m.Want.Kubernetes || m.Taken.IsZero() {
+	if m.Taken.IsZero() {
 		return nil, nil
 	}
 	var shared []accel.DeviceNode
-	reported := false
+	wanted := false
 	for kind, def := range m.Want.Kinds {
 		if len(m.Have[kind].Accelerators) > 0 {
 			shared = append(shared, w.o.Shared(def)...)
-			reported = reported || def.ReportsUse() != accel.ReportNone
+			wanted = wanted || reported(m, def) || tells(m, def) || len(w.o.Processes(def)) > 0
 		}
 	}
-	if !reported {
+	if !wanted {
 		return nil, nil
 	}
 	return Own(m, shared)
+}
+
+// tells reports whether a driver may say what each open file of a kind's devices uses.
+func tells(m accel.Machine, def *accel.Definition) bool {
+	return slices.ContainsFunc(accel.Flat(m.Have[def.Kind].Accelerators), func(a accel.Accelerator) bool {
+		return slices.ContainsFunc(a.Nodes, func(n accel.DeviceNode) bool { return def.UsagePrefix(n.Path) != "" })
+	})
+}
+
+// reported reports whether those are named who use devices of a kind although nobody gave them to them. Without a
+// kubelet nobody is given a device.
+func reported(m accel.Machine, def *accel.Definition) bool {
+	return m.Want.Kubernetes && def.ReportsUse() != accel.ReportNone
 }
 
 // verdict is who uses the devices of a kind although nobody gave them to them.
@@ -229,7 +273,7 @@ func (w *Watcher) look(ctx context.Context, m accel.Machine, own map[string]stri
 	have, seen := map[string]accel.UnrequestedHave{}, map[sighting]time.Time{}
 	for _, kind := range slices.Sorted(maps.Keys(m.Want.Kinds)) {
 		def, devices := m.Want.Kinds[kind], m.Have[kind].Accelerators
-		if def.ReportsUse() == accel.ReportNone || len(devices) == 0 {
+		if !reported(m, def) || len(devices) == 0 {
 			continue
 		}
 		v := w.judge(ctx, def, devices, own, openers, unread)
@@ -290,8 +334,7 @@ func users(suspects []Suspect) (all []accel.UnrequestedUser) {
 			Given: s.Given,
 		}
 		if s.Opener.Pod == "" {
-			const enough = 12 // digits, as container runtimes show them
-			u.Container = s.Container[:min(len(s.Container), enough)]
+			u.Container = s.Container[:min(len(s.Container), shortID)]
 			if u.Container == "" {
 				u.Unit = s.Unit
 			}

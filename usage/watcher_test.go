@@ -28,13 +28,16 @@ type bed struct {
 	unread   error          // of the processes
 	unknown  *accel.Problem // of the records
 	silent   *accel.Problem // of the kubelet
-	takes    time.Duration  // a look
-	looks    []time.Duration
-	asks     int
-	changes  int
-	began    time.Time
-	news     []string // what accel.Diff has found
-	last     accel.Machine
+	// what the probe program says, and the names of containers by id
+	processes  map[string][]accel.ProbeProcess
+	containers map[string]string
+	takes      time.Duration // a look
+	looks      []time.Duration
+	asks       int
+	changes    int
+	began      time.Time
+	news       []string // what accel.Diff has found
+	last       accel.Machine
 }
 
 func newBed() *bed {
@@ -55,7 +58,7 @@ func newBed() *bed {
 			f()
 			return time.Since(begin)
 		},
-		Openers: func(_ context.Context, nodes []accel.DeviceNode) ([]host.Opener, error) {
+		Openers: func(_ context.Context, nodes []accel.DeviceNode, _ func(string) bool) ([]host.Opener, error) {
 			b.mu.Lock()
 			b.looks = append(b.looks, time.Since(b.began))
 			takes, openers, unread := b.takes, slices.Clone(b.openers), b.unread
@@ -85,7 +88,12 @@ func newBed() *bed {
 			b.asks++
 			return b.asked, b.silent
 		},
-		Name: names,
+		Name: names, Container: func(id string) string { return b.containers[id] },
+		Processes: func(*accel.Definition) map[string][]accel.ProbeProcess {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.processes
+		},
 		Changed: func() {
 			b.set(func() { b.changes++ })
 			b.publish()
@@ -433,7 +441,7 @@ func machineWithoutNodes(m accel.Machine) accel.Machine {
 func TestEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed()
-		b.o.Openers = func(ctx context.Context, _ []accel.DeviceNode) ([]host.Opener, error) {
+		b.o.Openers = func(ctx context.Context, _ []accel.DeviceNode, _ func(string) bool) ([]host.Opener, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}

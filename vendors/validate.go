@@ -120,6 +120,9 @@ func Validate(def *accel.Definition) []Fault {
 	if def.Unrequested != nil {
 		c.problems("unrequested", def.Unrequested.Problems())
 	}
+	if def.Usage != nil {
+		c.problems("usage", def.Usage.Problems())
+	}
 	for _, text := range accel.IgnoreProblems(def.IgnoreConditions) {
 		field, what, _ := strings.Cut(text, ": ")
 		c.bad(field, "%s", what)

@@ -94,7 +94,7 @@ func (l *Loop) remember(k *kind, found []accel.Accelerator, now time.Time) []acc
 			if l.facts.Function(id).Address != "" {
 				a.Health.Message = on + ", and no device of this kind any more"
 			}
-			a.Bound, a.Nodes, a.Metrics, a.Withheld, a.Settings, a.Unrequested = "", nil, nil, nil, nil, nil
+			a.Bound, a.Nodes, a.Metrics, a.Withheld, a.Settings, a.Unrequested, a.Use = "", nil, nil, nil, nil, nil, nil
 			a.Partitions = partitions(accel.Accelerator{Health: a.Health}, a, now)
 		}
 		if now.Sub(k.vanished[id]) < tombstoneFor {

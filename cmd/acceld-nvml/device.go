@@ -20,6 +20,7 @@ type device struct {
 	files  files
 	wishes chan struct{}
 	orders chan order
+	worked worked // its goroutine's
 
 	known bool // it has answered once
 	busy  bool // a reading was requested and has not arrived
@@ -65,14 +66,16 @@ type answer struct {
 	device *device
 	state
 	readings map[string]float64
-	order    // that was obeyed before, if any
+	// processes are those that use it; nil if NVML does not tell.
+	processes []accel.ProbeProcess
+	order     // that was obeyed before, if any
 }
 
 func newDevice(w *watch, handle nvml.Device, id string) *device {
 	return &device{
 		handle: handle, id: id, calls: newCalls(w.lib), files: w.files, wishes: make(chan struct{}, 1),
-		orders: make(chan order, 1),
-		state:  state{about: accel.ProbeDevice{ID: id}},
+		orders: make(chan order, 1), worked: worked{by: map[int]map[string]float64{}},
+		state: state{about: accel.ProbeDevice{ID: id}},
 	}
 }
 
@@ -149,9 +152,10 @@ func (d *device) read() answer {
 	a.about.Partitions, a.facts.parts = d.partitions()
 	a.switched, a.peers = links(c, d.handle)
 	a.about.Settings = d.settings()
+	a.processes = d.processes(time.Now())
 	a.about.Health = d.health(len(a.about.Partitions))
 	if c.lost {
-		a.readings = map[string]float64{}
+		a.readings, a.processes = map[string]float64{}, []accel.ProbeProcess{}
 	}
 	return a
 }

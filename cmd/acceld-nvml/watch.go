@@ -66,6 +66,9 @@ func (w *watch) run(ctx context.Context, version string) error {
 		case a := <-answers:
 			a.device.take(a)
 			w.say.line(accel.ProbeLine{Readings: map[string]map[string]float64{a.device.id: a.readings}})
+			if a.processes != nil {
+				w.say.line(accel.ProbeLine{Processes: map[string][]accel.ProbeProcess{a.device.id: a.processes}})
+			}
 			if a.order != (order{}) {
 				w.tell()
 				w.say.line(accel.ProbeLine{Divided: a.divide, Set: a.set})
@@ -250,6 +253,7 @@ func (w *watch) lateOnes() {
 	for _, d := range w.devices {
 		if d.late(w.patience) {
 			w.say.line(accel.ProbeLine{Readings: map[string]map[string]float64{d.id: {}}})
+			w.say.line(accel.ProbeLine{Processes: map[string][]accel.ProbeProcess{d.id: {}}})
 		}
 	}
 }

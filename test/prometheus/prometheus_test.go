@@ -171,6 +171,10 @@ func machine() accel.Machine {
 					Settings:    []accel.SettingHave{{Name: "powerLimitWatts", Want: "250", State: accel.SettingApplied, Drifts: 1}},
 					Handover:    &accel.HandoverHave{State: accel.HandoverUsed, Cleaned: 1, Seconds: 1, Killed: 1},
 					Unrequested: &accel.UnrequestedHave{Count: 1},
+					Use: &accel.UseHave{Users: []accel.User{{
+						PodUID: "u", Namespace: "ml", Pod: "train-0", Container: "main", NamedContainer: true,
+						MemoryBytes: accel.Known[int64](1), EngineSeconds: map[string]float64{"compute": 1},
+					}}},
 				},
 				{ID: "0000:02:00.0", Health: accel.Health{
 					State: accel.Unhealthy, Reason: accel.DeviceFault,

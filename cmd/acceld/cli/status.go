@@ -17,7 +17,8 @@ func statusCommand(c *common) *cobra.Command {
 		Use: "status [KIND|DEVICE...]", Short: "Show the state of the accelerators",
 		Long: `status asks the running agent for the state of the host's accelerators. For each kind it shows the state and since when,
 why it is not ready, what is next and who must do what; for each device, its health and which pods hold it. If you name
-kinds or devices, it shows only those, and the exit code is about them. Devices that need attention come first; what is
+kinds or devices, it shows only those, with what each container and service uses of them as far as that is known, and
+the exit code is about them. Devices that need attention come first; what is
 not known of a device is a dash. With -o wide there are all columns, such as model, link and UUID. On a terminal the output fits the width and has
 colour, unless NO_COLOR is set. With --watch it keeps the page up to date until you interrupt it; in a pipe it prints
 one line for each change.`,
@@ -79,7 +80,7 @@ func (a *asked) look(ctx context.Context) (shown, error) {
 	}
 	picked, err := pick(m, a.words)
 	return a.completed(shown{
-		Machine: m, picked: picked, holders: a.Holders(ctx), atWork: a.Progress(ctx, ""), now: a.Clock(),
+		Machine: m, picked: picked, uses: len(a.words) > 0, holders: a.Holders(ctx), atWork: a.Progress(ctx, ""), now: a.Clock(),
 	}), err
 }
 

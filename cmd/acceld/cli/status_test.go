@@ -65,6 +65,21 @@ func used(cards []accel.Accelerator) []accel.Accelerator {
 	return cards
 }
 
+// usedBy are two cards of which somebody uses something.
+func usedBy(cards []accel.Accelerator) []accel.Accelerator {
+	cards[0].Use = &accel.UseHave{Users: []accel.User{
+		{
+			PodUID: "u", Namespace: "ml", Pod: "train-llama-0", Container: "main", NamedContainer: true, Processes: 2,
+			MemoryBytes: accel.Known[int64](31 << 30), Busy: accel.Known(0.62),
+			EngineSeconds: map[string]float64{"compute": 7384.2, "copy": 14.25},
+		},
+		{PodUID: "v", Namespace: "ml", Pod: "chat", Container: "0f1e2d3c4b5a", MemoryBytes: accel.Known[int64](1536)},
+		{Unit: "session-3.scope\x1b", EngineSeconds: map[string]float64{"compute": 0}, Busy: accel.Known(0.0)},
+	}, LeftOut: 2, Unread: 1}
+	cards[1].Use = &accel.UseHave{Unknown: "the last look at the processes of the host has not ended"}
+	return cards
+}
+
 // readingCards are cards with many readings, with few, and with none; the last one is not well.
 func readingCards() []accel.Accelerator {
 	well := accel.Health{State: accel.Healthy, Since: night().Add(-4 * time.Hour)}
@@ -176,7 +191,10 @@ func every(visit func(title string, m shown)) {
 	}}
 	visit("a pull that hangs", hanging)
 	visit("use without a request", stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: used(anyCards(well))}))
-	m := stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: anyCards(well)})
+	m := stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: usedBy(anyCards(well))})
+	m.uses = true
+	visit("what is used", m)
+	m = stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: anyCards(well)})
 	m.Facts.Maintenance = accel.ParseMaintenance([]accel.RawCondition{
 		{Type: "MaintenanceInProgress", Status: "True", Reason: "FanReplacement", Message: "rack 7", Since: night()},
 		{Type: "Drained", Status: "True", Reason: "KubectlDrainCompleted"},

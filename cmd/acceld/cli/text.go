@@ -43,6 +43,8 @@ type shown struct {
 	now time.Time
 	// wide shows every column of the devices, whatever the width.
 	wide bool
+	// uses shows what each user uses of a device.
+	uses bool
 }
 
 // printMachine writes the page that an operator reads at night: for each kind its state, why, since when, and what

@@ -91,6 +91,7 @@ func printDevices(s *tableWriter, m shown, have accel.Have) {
 		for i, a := range devices {
 			s.b.WriteString("  " + lines[i+1] + "\n")
 			printTrouble(s, withoutParents(devices[:i], a), drop < all)
+			printUse(s, m, a)
 		}
 		return
 	}
@@ -114,6 +115,7 @@ func withoutParents(before []accel.Accelerator, a accel.Accelerator) accel.Accel
 func printDevice(s *tableWriter, m shown, a accel.Accelerator) {
 	s.line(2, deviceName(a)+"  "+s.health(a)+since("  ", m.now, a.Health.Since))
 	printTrouble(s, a, false)
+	printUse(s, m, a)
 	r := a.Readings()
 	s.field(4, "held by", m.held(a))
 	s.field(4, "nodes", strings.ReplaceAll(nodes(a), ",", ", "))
@@ -220,7 +222,7 @@ func (p *parts) openers(m accel.Machine) map[string][]string {
 		}
 	}
 	out := map[string][]string{}
-	found, _ := p.Host.Processes().Openers(p.ctx, all) // without a list of processes, nobody is named
+	found, _ := p.Host.Processes().Openers(p.ctx, all, nil) // without a list of processes, nobody is named
 	for _, o := range found {
 		text := fmt.Sprintf("%s (pid %d%s)", plain(o.Comm), o.PID, prefixed(", ", plain(cmp.Or(o.Container, o.Unit))))
 		for _, node := range o.Nodes {

@@ -129,6 +129,8 @@ func TestRun(t *testing.T) {
 		{"expects less than none", two(), []string{"-expect", "-2"}, 2, "", "edu-check: -expect -2 is negative"},
 		{"holds backwards", two(), []string{"-hold", "-1s"}, 2, "", "edu-check: -hold -1s is negative"},
 		{"never computes", two(), []string{"-every", "0s"}, 2, "", "edu-check: -every 0s is not positive"},
+		{"a number too big", two(), []string{"-number", "4294967296"}, 2, "", "edu-check: -number 4294967296 is more than 32 bits"},
+		{"copies nothing", two(), []string{"-copy", "0"}, 2, "", "edu-check: -copy 0 is not positive"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			code, stdout, stderr := tt.host.run(t.Context(), tt.args...)

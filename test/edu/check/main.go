@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"strings"
@@ -28,6 +29,8 @@ type config struct {
 	expect  int           // -1: any number but none
 	hold    time.Duration // 0: check once
 	every   time.Duration // the period of the computations while it holds
+	number  uint          // the factorial that it computes while it holds; 0: some in turn
+	copies  int           // bytes of each copy while it holds
 	vfio    bool          // compute through VFIO, on what the environment names
 	leave   string        // not empty: say what is in the device's memory and leave this there, and compute nothing
 }
@@ -50,6 +53,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.IntVar(&c.expect, "expect", -1, "fail unless exactly `N` devices are there; -1: one or more")
 	flags.DurationVar(&c.hold, "hold", 0, "keep computing for this `long`, or until SIGTERM")
 	flags.DurationVar(&c.every, "every", 100*time.Millisecond, "the `period` of the computations with -hold")
+	flags.UintVar(&c.number, "number", 0, "with -hold, compute the factorial of this `n`; 0: of some in turn")
+	flags.IntVar(&c.copies, "copy", 64, "with -hold, copy this many `bytes` once a second")
 	flags.StringVar(&c.leave, "leave", "",
 		"compute nothing: say what is in the device's memory, and leave this `text` there")
 	flags.BoolVar(&c.vfio, "vfio", false, "compute on the devices that were given with VFIO")
@@ -64,6 +69,10 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		err = fmt.Errorf("-hold %v is negative", c.hold)
 	case c.every <= 0:
 		err = fmt.Errorf("-every %v is not positive", c.every)
+	case c.number > math.MaxUint32:
+		err = fmt.Errorf("-number %d is more than 32 bits", c.number)
+	case c.copies < 1:
+		err = fmt.Errorf("-copy %d is not positive", c.copies)
 	case len(c.leave) > leaveMax:
 		err = fmt.Errorf("-leave has %d bytes, at most %d fit", len(c.leave), leaveMax)
 	case c.expect < -1:

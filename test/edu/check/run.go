@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -105,7 +106,7 @@ func hold(ctx context.Context, c config, held map[string]accelerator, stdout io.
 	errs := make(chan error, len(held))
 	for path, a := range held {
 		wg.Go(func() {
-			err := holdOne(ctx, a, c.every, func(ops int, took time.Duration) {
+			err := holdOne(ctx, a, c, func(ops int, took time.Duration) {
 				mu.Lock()
 				defer mu.Unlock()
 				fmt.Fprintf(stdout, "%s alive, %d factorials, slowest %v\n", path, ops, took.Round(time.Microsecond))
@@ -126,19 +127,19 @@ func hold(ctx context.Context, c config, held map[string]accelerator, stdout io.
 // 200 ms), and calls beat with the number of factorials since the last beat and
 // the time that the slowest took.
 func holdOne(
-	ctx context.Context, a accelerator, period time.Duration, beat func(ops int, slowest time.Duration),
+	ctx context.Context, a accelerator, c config, beat func(ops int, slowest time.Duration),
 ) error {
-	tick := time.NewTicker(period)
+	tick := time.NewTicker(c.every)
 	defer tick.Stop()
 	last, ops, slowest := time.Now(), 0, time.Duration(0)
 	for n := uint32(1); ; n = n%maxInteresting + 1 {
 		start := time.Now()
-		if err := verifyFactorial(a, n); err != nil {
+		if err := verifyFactorial(a, cmp.Or(uint32(c.number), n)); err != nil {
 			return err
 		}
 		ops, slowest = ops+1, max(slowest, time.Since(start))
 		if time.Since(last) >= heartbeatEvery {
-			if err := verifyCopy(a, 64); err != nil {
+			if err := verifyCopy(a, c.copies); err != nil {
 				return err
 			}
 			beat(ops, slowest)

@@ -87,6 +87,19 @@ u64 edu_busy_ns(struct edu_dev *edu)
 	return busy;
 }
 
+/* What a client has used until now, with the operation that runs. */
+void edu_client_read(struct edu_client *client, u64 busy_ns[EDU_ENGINES], u32 *held)
+{
+	struct edu_dev *edu = client->edu;
+
+	spin_lock(&edu->state_lock);
+	memcpy(busy_ns, client->busy_ns, sizeof(client->busy_ns));
+	if (edu->client == client)
+		busy_ns[edu->engine] += ktime_get_ns() - edu->began;
+	*held = client->held;
+	spin_unlock(&edu->state_lock);
+}
+
 unsigned int edu_utilization(struct edu_dev *edu)
 {
 	u64 busy = 0, slot;
@@ -166,6 +179,9 @@ static int edu_end(struct edu_dev *edu, int err, u64 dma_bytes)
 	spin_lock(&edu->state_lock);
 	edu_account_running(edu);
 	edu->busy_since = 0;
+	if (edu->client)
+		edu->client->busy_ns[edu->engine] += ktime_get_ns() - edu->began;
+	edu->client = NULL;
 	edu->dma_bytes += dma_bytes;
 	if (!err)
 		edu->operations++;
@@ -180,8 +196,8 @@ static int edu_end(struct edu_dev *edu, int err, u64 dma_bytes)
 	return err;
 }
 
-/* Takes the device for one operation, or says why it cannot be had. */
-static int edu_begin(struct edu_dev *edu)
+/* Takes the device for one operation of a client, or says why it cannot be had. */
+static int edu_begin(struct edu_dev *edu, struct edu_client *client, enum edu_engine engine)
 {
 	unsigned long deadline;
 	bool refused, idle;
@@ -194,10 +210,14 @@ static int edu_begin(struct edu_dev *edu)
 	}
 	spin_lock(&edu->state_lock);
 	refused = edu_faults[edu->health].refuses;
-	if (refused)
+	if (refused) {
 		edu->errors++;
-	else
+	} else {
 		edu->busy_since = ktime_get_ns();
+		edu->began = edu->busy_since;
+		edu->client = client;
+		edu->engine = engine;
+	}
 	spin_unlock(&edu->state_lock);
 	if (refused) {
 		mutex_unlock(&edu->lock);
@@ -229,10 +249,10 @@ static enum edu_fault_id edu_take_fault(struct edu_dev *edu)
 	return id;
 }
 
-int edu_compute(struct edu_dev *edu, struct edu_factorial *f)
+int edu_compute(struct edu_dev *edu, struct edu_client *client, struct edu_factorial *f)
 {
 	enum edu_fault_id fault;
-	int ret = edu_begin(edu);
+	int ret = edu_begin(edu, client, EDU_ENGINE_COMPUTE);
 
 	if (ret)
 		return ret;
@@ -268,14 +288,14 @@ static int edu_dma(struct edu_dev *edu, u64 src, u64 dst, u32 len, u32 dir)
 }
 
 /* Moves data into the device's memory, from offset on, and out again. */
-int edu_copy(struct edu_dev *edu, u32 offset, u8 *data, u32 len)
+int edu_copy(struct edu_dev *edu, struct edu_client *client, u32 offset, u8 *data, u32 len)
 {
 	u64 there = EDU_DMA_BUFFER + offset;
 	u64 here = edu->dma_addr + offset;
 	u8 *buf = edu->dma_buf + offset;
 	enum edu_fault_id fault;
 	u64 moved = 0;
-	int ret = edu_begin(edu);
+	int ret = edu_begin(edu, client, EDU_ENGINE_DMA);
 
 	if (ret)
 		return ret;
@@ -297,15 +317,20 @@ int edu_copy(struct edu_dev *edu, u32 offset, u8 *data, u32 len)
 	memcpy(data, buf, len);
 	if (fault == EDU_FAULT_CORRUPT)
 		data[0] ^= 1;
+	if (client) {
+		spin_lock(&edu->state_lock);
+		client->held = len;
+		spin_unlock(&edu->state_lock);
+	}
 	return edu_end(edu, 0, moved);
 }
 
 /* Moves what is in the device's memory, from offset on, out: whoever has put it there. */
-int edu_read(struct edu_dev *edu, u32 offset, u8 *data, u32 len)
+int edu_read(struct edu_dev *edu, struct edu_client *client, u32 offset, u8 *data, u32 len)
 {
 	u8 *buf = edu->dma_buf + offset;
 	enum edu_fault_id fault;
-	int ret = edu_begin(edu);
+	int ret = edu_begin(edu, client, EDU_ENGINE_DMA);
 
 	if (ret)
 		return ret;

@@ -2,6 +2,7 @@
 /* The character devices /dev/edu<N> and /dev/edu<N>p<M>. */
 #include <linux/compat.h>
 #include <linux/fs.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -31,7 +32,7 @@ static long edu_ioctl_info(struct edu_dev *edu, const struct edu_part *part, voi
 	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;
 }
 
-static long edu_ioctl_factorial(struct edu_dev *edu, void __user *arg)
+static long edu_ioctl_factorial(struct edu_client *client, void __user *arg)
 {
 	struct edu_factorial f;
 	int ret;
@@ -40,14 +41,15 @@ static long edu_ioctl_factorial(struct edu_dev *edu, void __user *arg)
 		return -EFAULT;
 	if (f.reserved || f.n > READ_ONCE(edu_max_factorial))
 		return -EINVAL;
-	ret = edu_compute(edu, &f);
+	ret = edu_compute(client->edu, client, &f);
 	if (ret)
 		return ret;
 	return copy_to_user(arg, &f, sizeof(f)) ? -EFAULT : 0;
 }
 
-static long edu_ioctl_dma_copy(struct edu_dev *edu, const struct edu_part *part, void __user *arg)
+static long edu_ioctl_dma_copy(struct edu_client *client, void __user *arg)
 {
+	const struct edu_part *part = client->part;
 	struct edu_dma_copy c;
 	long ret;
 	u8 *data;
@@ -60,15 +62,16 @@ static long edu_ioctl_dma_copy(struct edu_dev *edu, const struct edu_part *part,
 	data = memdup_user(u64_to_user_ptr(c.src), c.len);
 	if (IS_ERR(data))
 		return PTR_ERR(data);
-	ret = edu_copy(edu, part ? part->offset : 0, data, c.len);
+	ret = edu_copy(client->edu, client, part ? part->offset : 0, data, c.len);
 	if (!ret && copy_to_user(u64_to_user_ptr(c.dst), data, c.len))
 		ret = -EFAULT;
 	kfree(data);
 	return ret;
 }
 
-static long edu_ioctl_dma_read(struct edu_dev *edu, const struct edu_part *part, void __user *arg)
+static long edu_ioctl_dma_read(struct edu_client *client, void __user *arg)
 {
+	const struct edu_part *part = client->part;
 	struct edu_dma_copy c;
 	long ret;
 	u8 *data;
@@ -80,7 +83,7 @@ static long edu_ioctl_dma_read(struct edu_dev *edu, const struct edu_part *part,
 	data = kzalloc(c.len, GFP_KERNEL);
 	if (!data)
 		return -ENOMEM;
-	ret = edu_read(edu, part ? part->offset : 0, data, c.len);
+	ret = edu_read(client->edu, client, part ? part->offset : 0, data, c.len);
 	if (!ret && copy_to_user(u64_to_user_ptr(c.dst), data, c.len))
 		ret = -EFAULT;
 	kfree(data);
@@ -102,39 +105,27 @@ static long edu_ioctl_check_version(struct edu_dev *edu, void __user *arg)
 	return -EPROTO;
 }
 
-static long edu_do_ioctl(struct edu_dev *edu, const struct edu_part *part,
-			 unsigned int cmd, unsigned long arg)
+static long edu_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
+	struct edu_client *client = file->private_data;
 	void __user *p = (void __user *)arg;
 
-	if (READ_ONCE(edu->gone))
+	if (READ_ONCE(client->edu->gone))
 		return -ENODEV;
 	switch (cmd) {
 	case EDU_INFO:
-		return edu_ioctl_info(edu, part, p);
+		return edu_ioctl_info(client->edu, client->part, p);
 	case EDU_FACTORIAL:
-		return edu_ioctl_factorial(edu, p);
+		return edu_ioctl_factorial(client, p);
 	case EDU_DMA_COPY:
-		return edu_ioctl_dma_copy(edu, part, p);
+		return edu_ioctl_dma_copy(client, p);
 	case EDU_DMA_READ:
-		return edu_ioctl_dma_read(edu, part, p);
+		return edu_ioctl_dma_read(client, p);
 	case EDU_CHECK_VERSION:
-		return edu_ioctl_check_version(edu, p);
+		return edu_ioctl_check_version(client->edu, p);
 	default:
 		return -ENOTTY;
 	}
-}
-
-static long edu_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
-{
-	return edu_do_ioctl(file->private_data, NULL, cmd, arg);
-}
-
-static long edu_part_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
-{
-	struct edu_part *part = file->private_data;
-
-	return edu_do_ioctl(part->edu, part, cmd, arg);
 }
 
 /* Counts an open file, so that the layout stays under it. */
@@ -160,36 +151,71 @@ static void edu_leave(struct edu_dev *edu)
 	mutex_unlock(&edu->layout);
 }
 
-static int edu_open(struct inode *inode, struct file *file)
-{
-	struct edu_dev *edu = container_of(inode->i_cdev, struct edu_dev, cdev);
+/* The numbers of clients are never used again while the module is loaded. */
+static atomic64_t edu_clients = ATOMIC64_INIT(0);
 
-	/* The open file holds the cdev, and the cdev holds edu->dev. */
-	file->private_data = edu;
-	return edu_enter(edu, NULL) ?: nonseekable_open(inode, file);
+/*
+ * The open file holds the cdev, the cdev of a device edu->dev, and that of a
+ * part part->dev, which holds edu->dev.
+ */
+static int edu_open_client(struct inode *inode, struct file *file, struct edu_dev *edu, struct edu_part *part)
+{
+	struct edu_client *client = kzalloc(sizeof(*client), GFP_KERNEL);
+	int ret;
+
+	if (!client)
+		return -ENOMEM;
+	ret = edu_enter(edu, part);
+	if (ret) {
+		kfree(client);
+		return ret;
+	}
+	client->edu = edu;
+	client->part = part;
+	client->id = atomic64_inc_return(&edu_clients);
+	file->private_data = client;
+	return nonseekable_open(inode, file);	/* never fails */
 }
 
-static int edu_release(struct inode *inode, struct file *file)
+static int edu_open(struct inode *inode, struct file *file)
 {
-	edu_leave(file->private_data);
-	return 0;
+	return edu_open_client(inode, file, container_of(inode->i_cdev, struct edu_dev, cdev), NULL);
 }
 
 static int edu_part_open(struct inode *inode, struct file *file)
 {
 	struct edu_part *part = container_of(inode->i_cdev, struct edu_part, cdev);
 
-	/* The open file holds the cdev, the cdev part->dev, and that edu->dev. */
-	file->private_data = part;
-	return edu_enter(part->edu, part) ?: nonseekable_open(inode, file);
+	return edu_open_client(inode, file, part->edu, part);
 }
 
-static int edu_part_close(struct inode *inode, struct file *file)
+static int edu_release(struct inode *inode, struct file *file)
 {
-	struct edu_part *part = file->private_data;
+	struct edu_client *client = file->private_data;
 
-	edu_leave(part->edu);
+	edu_leave(client->edu);
+	kfree(client);
 	return 0;
+}
+
+/*
+ * What /proc/<pid>/fdinfo/<fd> says of an open file, in the words of the
+ * kernel's Documentation/gpu/drm-usage-stats.rst with a prefix of our own.
+ */
+static void edu_show_fdinfo(struct seq_file *m, struct file *file)
+{
+	struct edu_client *client = file->private_data;
+	u64 busy_ns[EDU_ENGINES];
+	u32 held;
+
+	edu_client_read(client, busy_ns, &held);
+	seq_puts(m, "edu-driver:\tedu\n");
+	seq_printf(m, "edu-client-id:\t%llu\n", client->id);
+	seq_printf(m, "edu-pdev:\t%s\n", client->edu->bdf);
+	seq_printf(m, "edu-total-device:\t%u\n", held);
+	seq_printf(m, "edu-resident-device:\t%u\n", held);
+	seq_printf(m, "edu-engine-compute:\t%llu ns\n", busy_ns[EDU_ENGINE_COMPUTE]);
+	seq_printf(m, "edu-engine-dma:\t%llu ns\n", busy_ns[EDU_ENGINE_DMA]);
 }
 
 const struct file_operations edu_fops = {
@@ -198,12 +224,14 @@ const struct file_operations edu_fops = {
 	.release = edu_release,
 	.unlocked_ioctl = edu_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
+	.show_fdinfo = edu_show_fdinfo,
 };
 
 const struct file_operations edu_part_fops = {
 	.owner = THIS_MODULE,
 	.open = edu_part_open,
-	.release = edu_part_close,
-	.unlocked_ioctl = edu_part_ioctl,
+	.release = edu_release,
+	.unlocked_ioctl = edu_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
+	.show_fdinfo = edu_show_fdinfo,
 };

@@ -68,6 +68,21 @@ extern const struct edu_fault edu_faults[EDU_FAULTS];
 
 struct edu_dev;
 
+enum edu_engine {
+	EDU_ENGINE_COMPUTE,
+	EDU_ENGINE_DMA,
+	EDU_ENGINES,
+};
+
+/* What one open file uses of its device; the times are under edu->state_lock. */
+struct edu_client {
+	struct edu_dev *edu;
+	struct edu_part *part;		/* NULL: all of the device */
+	u64 id;
+	u64 busy_ns[EDU_ENGINES];
+	u32 held;			/* bytes that its last copy has left in the device */
+};
+
 /*
  * A part of a device that is divided. It lives as long as its struct device,
  * which every open file holds, and holds the device's.
@@ -122,6 +137,9 @@ struct edu_dev {
 	u64 dma_bytes;
 	u64 busy_ns;
 	u64 busy_since;			/* 0: idle */
+	struct edu_client *client;	/* of the operation that runs; NULL: none, or the kernel's own */
+	enum edu_engine engine;		/* that it runs on */
+	u64 began;
 	struct {
 		u64 slot;
 		u64 busy_ns;
@@ -145,9 +163,10 @@ void edu_parts_end(struct edu_dev *edu);
 
 /* edu_engine.c */
 irqreturn_t edu_interrupt(int irq, void *data);
-int edu_compute(struct edu_dev *edu, struct edu_factorial *f);
-int edu_copy(struct edu_dev *edu, u32 offset, u8 *data, u32 len);
-int edu_read(struct edu_dev *edu, u32 offset, u8 *data, u32 len);
+int edu_compute(struct edu_dev *edu, struct edu_client *client, struct edu_factorial *f);
+int edu_copy(struct edu_dev *edu, struct edu_client *client, u32 offset, u8 *data, u32 len);
+int edu_read(struct edu_dev *edu, struct edu_client *client, u32 offset, u8 *data, u32 len);
+void edu_client_read(struct edu_client *client, u64 busy_ns[EDU_ENGINES], u32 *held);
 bool edu_alive(struct edu_dev *edu);
 void edu_quiesce(struct edu_dev *edu);
 u64 edu_busy_ns(struct edu_dev *edu);

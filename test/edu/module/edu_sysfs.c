@@ -142,7 +142,7 @@ static ssize_t factorial_store(struct device *dev, struct device_attribute *attr
 	if (f.n > READ_ONCE(edu_max_factorial))
 		return -EINVAL;
 	WRITE_ONCE(edu->factorial, 0);	/* a failure must not show an older result */
-	ret = edu_compute(edu, &f);
+	ret = edu_compute(edu, NULL, &f);
 	if (ret)
 		return ret;
 	WRITE_ONCE(edu->factorial, f.result);
@@ -212,7 +212,7 @@ static ssize_t scrub_store(struct device *dev, struct device_attribute *attr,
 
 	if (!zeros)
 		return -ENOMEM;
-	ret = edu_copy(edu_of(dev), 0, zeros, EDU_DMA_MAX);
+	ret = edu_copy(edu_of(dev), NULL, 0, zeros, EDU_DMA_MAX);
 	kfree(zeros);
 	return ret ? ret : count;
 }

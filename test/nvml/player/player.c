@@ -16,6 +16,9 @@
  *	event.1 3 8 79               the first event: of GPU 3, of type 8, with the number 79
  *	gpu.*.compute 0              what can be set; gpu.*.refuse.compute 3 is what setting it returns
  *
+ *	gpu.0.process.0 4242 1024 50 0 25    a process that computes: PID, MiB, and how busy it keeps SMs, encoder and decoder; -1 MiB is
+ *	                                     not known, and gpu.0.graphics.0 is one that draws
+ *
  * What is set goes to the file "set" beside it, one line each time, and the last one counts: as in a driver, it outlives whoever set it.
  *
  * A value that is not there is not supported. Structures and numbers are those of the interface, as its documentation has them.
@@ -28,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, LOST = 15 };
@@ -347,6 +351,75 @@ int nvmlDeviceGetFieldValues(handle *d, int count, struct field *values)
 			return LOST;
 	}
 	return OK;
+}
+
+/* Processes. */
+
+struct process { unsigned pid; unsigned long long memory; unsigned gi, ci; };
+struct process_sample { unsigned pid; unsigned long long at; unsigned sm, memory, encoder, decoder; };
+
+static int process(handle *d, const char *kind, int i, struct process *p, struct process_sample *s)
+{
+	char key[32], text[128];
+	long long mib = 0;
+
+	snprintf(key, sizeof key, "%s.%d", kind, i);
+	if (!of(d->gpu, key, text, sizeof text) ||
+	    sscanf(text, "%u %lld %u %u %u", &p->pid, &mib, &s->sm, &s->encoder, &s->decoder) != 5)
+		return 0;
+	p->memory = mib < 0 ? ~0ULL : (unsigned long long)mib << 20;
+	p->gi = p->ci = ~0u;
+	s->pid = p->pid;
+	return 1;
+}
+
+static int processes(handle *d, const char *kind, unsigned *count, struct process *out)
+{
+	struct process_sample s;
+	struct process p;
+	unsigned n = 0;
+	int ret = enter(d->gpu);
+
+	if (ret != OK)
+		return ret;
+	for (; process(d, kind, (int)n, &p, &s); n++)
+		if (n < *count)
+			out[n] = p;
+	ret = n > *count ? 7 : OK; /* insufficient size */
+	*count = n;
+	return ret;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(handle *d, unsigned *count, struct process *out)
+{
+	return processes(d, "process", count, out);
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(handle *d, unsigned *count, struct process *out)
+{
+	return processes(d, "graphics", count, out);
+}
+
+int nvmlDeviceGetProcessUtilization(handle *d, struct process_sample *out, unsigned *count, unsigned long long since)
+{
+	struct process_sample s = {0};
+	struct process p;
+	struct timespec now;
+	unsigned n = 0;
+	int ret = enter(d->gpu);
+
+	if (ret != OK)
+		return ret;
+	clock_gettime(CLOCK_REALTIME, &now);
+	s.at = (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000;
+	for (; process(d, "process", (int)n, &p, &s); n++)
+		if (out && n < *count)
+			out[n] = s;
+	if (n == 0 || s.at <= since)
+		return NOT_FOUND;
+	ret = !out || n > *count ? 7 : OK;
+	*count = n;
+	return ret;
 }
 
 /* Links: "link.0 switch", "link.1 gpu 0000:5d:00.0", "link.2 off". */
