@@ -49,13 +49,13 @@ func dashboard() string {
 		x := 0
 		for _, p := range all {
 			if x+p.width > 24 {
-				x, y = 0, y+tall
+				x, y = 0, y+panelHeight
 			}
 			id++
 			placed = append(placed, p.json(id, x, y))
 			x += p.width
 		}
-		y += tall
+		y += panelHeight
 		return placed
 	}
 	section := func(title string, all []panel) {
@@ -107,15 +107,15 @@ func source() map[string]string {
 	return map[string]string{"type": "prometheus", "uid": "${datasource}"}
 }
 
-// tall is the height of a panel, in the grid of Grafana.
-const tall = 8
+// panelHeight is the height of a panel, in the grid of Grafana.
+const panelHeight = 8
 
 func (p panel) json(id, x, y int) map[string]any {
 	target := map[string]any{"refId": "A", "expr": p.expr, "datasource": source(), "legendFormat": p.legend}
 	out := map[string]any{
 		"id": id, "type": p.kind, "title": p.title, "description": p.help, "datasource": source(),
 		"targets":     []any{target},
-		"gridPos":     map[string]int{"h": tall, "w": p.width, "x": x, "y": y},
+		"gridPos":     map[string]int{"h": panelHeight, "w": p.width, "x": x, "y": y},
 		"fieldConfig": map[string]any{"defaults": map[string]any{"unit": p.unit}, "overrides": []any{}},
 	}
 	if p.kind == "table" {

@@ -6,23 +6,20 @@ import (
 	"strings"
 )
 
-// lineHeight is the distance of lines of text in a picture, in its pixels.
-const lineHeight = 17
+// pictureWidth is that of a picture, and lineHeight the distance of lines of text in it, in its pixels.
+const pictureWidth, lineHeight = 660, 17
 
 // picture is a drawing that becomes SVG: boxes, arrows and text in the colours of the status pages, light or dark as
 // the reader's system is.
 type picture struct {
 	title string
-	width int
 	body  strings.Builder
 	// marks are heights that the drawer remembers.
 	marks []int
 }
 
-func newPicture(title string, width int) *picture { return &picture{title: title, width: width} }
-
-func (p *picture) box(class string, x, y, width, height int) {
-	fmt.Fprintf(&p.body, `<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="7"/>`+"\n", class, x, y, width, height)
+func (p *picture) box(class string, x, y, wide, tall int) {
+	fmt.Fprintf(&p.body, `<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="7"/>`+"\n", class, x, y, wide, tall)
 }
 
 func (p *picture) text(class string, x, y int, text string) {
@@ -64,7 +61,7 @@ text{font:14px system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:#1a2026
 </style>
 <rect class="ground" width="%d" height="%d" rx="10"/>
 %s</svg>
-`, p.width, height, p.width, height, html.EscapeString(p.title), p.width, height, p.body.String())
+`, pictureWidth, height, pictureWidth, height, html.EscapeString(p.title), pictureWidth, height, p.body.String())
 }
 
 // broken breaks text into lines of at most that many characters; a longer word has a line of its own.

@@ -15,14 +15,14 @@ const roomsPicture = "docs/pictures/rooms.svg"
 // implied by another one.
 func drawRooms() string {
 	const edge, gap, most = 16, 10, 4
-	p := newPicture("The rooms of the house, each above what it imports", 660)
+	p := &picture{title: "The rooms of the house, each above what it imports"}
 	rooms := house.Rooms()
 	y := edge
 	for _, floor := range floors(rooms) {
 		rows := (len(floor) + most - 1) / most
 		for i := range rows {
 			row := floor[i*len(floor)/rows : (i+1)*len(floor)/rows]
-			wide := (p.width-2*edge+gap)/len(row) - gap
+			wide := (pictureWidth-2*edge+gap)/len(row) - gap
 			tall := 0
 			var below [][]string
 			for _, room := range row {

@@ -48,7 +48,7 @@ const statesPicture = "docs/pictures/states.svg"
 // validates leaving it beside the arrow. A dashed state is one of hosts with a kubelet.
 func drawStates() string {
 	const left, wide, tall = 48, 170, 44
-	p := newPicture("The states of a kind of accelerator", 660)
+	p := &picture{title: "The states of a kind of accelerator"}
 	y := 20
 	var before, after int // where the way of a host without a kubelet leaves and comes back
 	rows := loop.States()

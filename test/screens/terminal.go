@@ -118,10 +118,13 @@ type frame struct {
 	hold time.Duration
 }
 
-// record runs a program on a pseudoterminal of that size until it ends or ctx does, and returns the pages that it
-// showed: each synchronized output, or else what stands there at the end.
-func record(ctx context.Context, width, height int, argv ...string) ([][][]cell, error) {
-	master, slave, err := pseudoterminal(width, height)
+// columns and lines are the size of a terminal that is recorded: the bars of acceld top have room there.
+const columns, lines = 112, 45
+
+// record runs a program on a pseudoterminal until it ends or ctx does, and returns the pages that it showed: each
+// synchronized output, or else what stands there at the end.
+func record(ctx context.Context, argv ...string) ([][][]cell, error) {
+	master, slave, err := pseudoterminal()
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +140,7 @@ func record(ctx context.Context, width, height int, argv ...string) ([][][]cell,
 	}
 	_ = slave.Close()
 	var pages [][][]cell
-	t := &terminal{width: width, height: height}
+	t := &terminal{width: columns, height: lines}
 	t.clear()
 	t.page = func() { pages = append(pages, t.picture()) }
 	var read sync.WaitGroup
@@ -164,7 +167,7 @@ func record(ctx context.Context, width, height int, argv ...string) ([][][]cell,
 	return pages, nil
 }
 
-func pseudoterminal(width, height int) (master, slave *os.File, err error) {
+func pseudoterminal() (master, slave *os.File, err error) {
 	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		return nil, nil, err
 	}
@@ -174,7 +177,7 @@ func pseudoterminal(width, height int) (master, slave *os.File, err error) {
 		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
 	}
 	if err == nil {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(height), Col: uint16(width)})
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: lines, Col: columns})
 	}
 	if err == nil {
 		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)

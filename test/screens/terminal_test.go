@@ -21,7 +21,6 @@ import (
 // TestTerminal films `acceld status` and `acceld top`, the real program on a pseudoterminal, beside an agent whose
 // machine is played. The film shows what the program wrote, and is looked at in a browser.
 func TestTerminal(t *testing.T) {
-	const columns = 112 // where the bars of acceld top have room
 	b, out := open(t)
 	program := filepath.Join(t.TempDir(), "acceld")
 	build := exec.CommandContext(t.Context(), "go", "build", "-tags=grpcnotrace", "-o", program, "../../cmd/acceld")
@@ -30,7 +29,7 @@ func TestTerminal(t *testing.T) {
 	}
 	var h host
 	config := h.listen(t)
-	status, err := record(t.Context(), columns, 45, program, "--config", config, "status", "example-npu")
+	status, err := record(t.Context(), program, "--config", config, "status", "example-npu")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +42,7 @@ func TestTerminal(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 	}()
-	top, err := record(ctx, columns, 45, program, "--config", config, "top")
+	top, err := record(ctx, program, "--config", config, "top")
 	if err != nil {
 		t.Fatal(err)
 	}
