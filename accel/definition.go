@@ -80,7 +80,7 @@ type Definition struct {
 	VFIO *VFIO `json:"vfio,omitempty" privileged:"gives whole PCI functions away"`
 	// Unrequested says which processes are reported that use a device although nobody gave it to them; nil reports all.
 	Unrequested *Unrequested `json:"unrequested,omitempty"`
-	// Usage says where the driver tells what each of its users uses of a device; nil reads it of nodes below /dev/dri and
+	// Usage says where the driver tells what each user uses of a device; nil reads it of nodes below /dev/dri and
 	// /dev/accel.
 	Usage *Usage `json:"usage,omitempty"`
 	// IgnoreConditions are conditions of a node that keep no upgrade and no repair from beginning, although they say

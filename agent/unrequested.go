@@ -25,7 +25,9 @@ func (a unrequested) options() usage.Options {
 		Log: a.Log, Host: a.Host, File: "/run/acceld/usage.json",
 		Follow:  func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
 		Openers: a.openers(), Took: host.ProcessorTime, Shared: cleaner.SharedNodes,
-		Processes: func(def *accel.Definition) map[string][]accel.ProbeProcess { return a.programs.Processes(def.Kind) },
+		Processes: func(def *accel.Definition) map[string][]accel.ProbeProcess {
+			return a.programs.Processes(def.Kind)
+		},
 		Expected: func(def *accel.Definition, o host.Opener) bool {
 			return a.ours(o.PID) || cleaner.Expected(def, o.PID, o.Pod)
 		},
@@ -126,7 +128,7 @@ func (a unrequested) podName(uid string) (namespace, pod string) {
 	return "", ""
 }
 
-// containerName returns the name of the container with an id in its pod, by the link to its log, which the kubelet makes:
+// containerName returns the name of the container with an id in its pod, by the link to its log that the kubelet makes:
 // <pod>_<namespace>_<container>-<id>.log (pkg/kubelet/kuberuntime/legacy.go, logSymlink).
 func (a unrequested) containerName(id string) string {
 	for _, link := range a.Host.Glob("/var/log/containers", "*_*_*-"+id+".log") {

@@ -8,7 +8,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// tenant identifies the container of a pod in the metrics about use; the zero tenant is all users outside pods together.
+// tenant identifies the container of a pod in the metrics about use; the zero tenant is all users outside pods.
 // Services of the host and ids of containers are in no metric, because metrics are served over TCP.
 type tenant struct{ namespace, pod, uid, container string }
 

@@ -81,7 +81,8 @@ func TestFilesLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	all, err := h.Processes().Openers(t.Context(), []accel.DeviceNode{{Path: "/dev/zero", Major: 1, Minor: 5}}, h.Processes().InfoReader())
+	nodes := []accel.DeviceNode{{Path: "/dev/zero", Major: 1, Minor: 5}}
+	all, err := h.Processes().Openers(t.Context(), nodes, h.Processes().InfoReader())
 	if err != nil {
 		t.Fatal(err)
 	}

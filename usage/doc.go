@@ -1,12 +1,12 @@
 // Package usage finds out who uses a device: how much each container and each service uses of it, and who uses it
 // although nobody gave it to them: a privileged pod, a pod that uses another device than its own, a container that no
-// kubelet has started, a process of the host. It looks at the processes of the host now and then, because the opening of
-// a device is no event, and never for more than a small share of one processor. One look serves both questions. It names
-// what it finds, and ends nobody's work.
+// kubelet has started, a process of the host. It looks at the processes of the host now and then, because the opening
+// of a device is no event, and never for more than a small share of one processor. One look serves both questions. It
+// names what it finds, and ends nobody's work.
 //
 // How much somebody uses is what the driver says about open files of the device's nodes (/proc/<pid>/fdinfo), or what
-// the kind's probe program says about processes. The kernel decides which process has a node open, and its control group
-// whose it is: what a program says about any other process counts for nothing. What an open file has used ends with it,
+// the kind's probe program says about processes. The kernel decides which process has a node open, and its control
+// group whose it is: what a program says about any other process counts for nothing. What an open file has used ends with it,
 // so the package adds up what was used between two looks, by container.
 //
 // Of use without a request the following holds.

@@ -63,7 +63,8 @@ func TestParse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, told, err := parse(tc.text, tc.prefix)
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(client{}, engine{})); diff != "" || !told || err != nil {
+			diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(client{}, engine{}))
+			if diff != "" || !told || err != nil {
 				t.Errorf("told %t, %v (-want +got):\n%s", told, err, diff)
 			}
 		})

@@ -14,8 +14,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// What was counted is kept below /run for the next agent: otherwise the engine time of a container would fall to what the
-// files use that it has open now. A reboot empties it, and ends every container.
+// What was counted is kept below /run for the next agent: otherwise the engine time of a container would fall to what
+// the files use that it has open now. A reboot empties it, and ends every container.
 
 // kept is the file's content.
 type kept struct {

@@ -40,7 +40,8 @@ func (b *bed) uses() string {
 	}
 	lines := []string{h.Unknown}
 	for _, u := range h.Users {
-		lines = append(lines, strings.Join([]string{u.Who(), fmt.Sprint(u.Processes), u.MemoryText(), u.EngineText(), u.BusyText()}, "|"))
+		cells := []string{u.Who(), fmt.Sprint(u.Processes), u.MemoryText(), u.EngineText(), u.BusyText()}
+		lines = append(lines, strings.Join(cells, "|"))
 	}
 	return strings.Trim(strings.Join(append(lines, h.Rest()), "\n"), "\n")
 }
@@ -82,7 +83,8 @@ func TestUse(t *testing.T) {
 			t.Error("somebody is named without a kubelet")
 		}
 		b.set(func() {
-			b.openers = []host.Opener{ // the second file was closed, another one opened, and the first goes on in one process
+			// The second file was closed, another one opened, and the first goes on in one process.
+			b.openers = []host.Opener{
 				pod(8, file("/dev/npu0", device0, 1, 2*sec+15*sec, 100), file("/dev/npu0", device0, 5, 3*sec, 200)),
 				{PID: 9, Unit: "x.service", Nodes: []string{"/dev/npu0"}, Files: []host.OpenFile{file("/dev/npu0", device0, 3, sec, 0)}},
 			}
@@ -183,12 +185,14 @@ func TestUseOfMany(t *testing.T) {
 	})
 }
 
-// TestUseByProgram: what a probe program says of a process counts if the process has a node of the device open, and then
-// nothing else does.
+// TestUseByProgram: what a probe program says of a process counts if the process has a node of the device open, and
+// then nothing else does.
 func TestUseByProgram(t *testing.T) {
 	run(t, func(t *testing.T, b *bed) {
 		said := func(pid int, seconds float64) accel.ProbeProcess {
-			return accel.ProbeProcess{PID: pid, MemoryBytes: accel.Known[int64](3 << 30), EngineSeconds: map[string]float64{"compute": seconds}}
+			return accel.ProbeProcess{
+				PID: pid, MemoryBytes: accel.Known[int64](3 << 30), EngineSeconds: map[string]float64{"compute": seconds},
+			}
 		}
 		b.set(func() {
 			b.m.Want.Kubernetes = false

@@ -29,8 +29,8 @@ type Options struct {
 	Openers func(ctx context.Context, nodes []accel.DeviceNode, told func(node string) bool) ([]host.Opener, error)
 	// Took calls a function and returns how long a processor worked for it.
 	Took func(f func()) time.Duration
-	// Processes returns what the probe program of a kind reports about the processes of its devices, by device; a device
-	// of which it reports none at all is not in it.
+	// Processes returns what the probe program of a kind reports about the processes of its devices, by device. A
+	// device of which it does not report is not in it.
 	Processes func(def *accel.Definition) map[string][]accel.ProbeProcess
 	// Shared returns the nodes that the devices of a kind share.
 	Shared func(def *accel.Definition) []accel.DeviceNode
@@ -101,8 +101,8 @@ func New(o Options) *Watcher {
 	return &Watcher{o: o, seen: map[sighting]time.Time{}, named: map[name]times{}}
 }
 
-// Enrich adds to the devices of a kind what each user uses of them, and who uses them although nobody gave them to them.
-// The result is accs.
+// Enrich adds to the devices of a kind what each user uses of them, and who uses them although nobody gave them to
+// them. The result is accs.
 func (w *Watcher) Enrich(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,8 +175,8 @@ func (w *Watcher) turn(ctx context.Context, m accel.Machine, nodes []accel.Devic
 	return wait
 }
 
-// nodes returns the nodes that are looked for, and the device of each; none if nobody is reported, and nothing tells who
-// uses how much.
+// nodes returns the nodes that are looked for, and the device of each; none if nobody is reported, and nothing tells
+// who uses how much.
 func (w *Watcher) nodes(m accel.Machine) (nodes []accel.DeviceNode, own map[string]string) {
 	if m.Taken.IsZero() {
 		return nil, nil

@@ -24,7 +24,7 @@ func (p *picture) box(class string, x, y, wide, tall int) {
 
 func (p *picture) text(class string, x, y int, text string) {
 	if class != "" {
-		class = fmt.Sprintf(` class="%s"`, class)
+		class = ` class="` + class + `"`
 	}
 	fmt.Fprintf(&p.body, `<text%s x="%d" y="%d">%s</text>`+"\n", class, x, y, html.EscapeString(text))
 }

@@ -19,8 +19,8 @@ import (
 )
 
 // TestUsePerPod: two pods share a device, one computes much and holds much, the other little, and a process of the host
-// uses it beside them. What each uses is in the metrics, the machine and the status, exactly as the driver has it and as
-// the pods' own logs say, and ends with whoever used it.
+// uses it, too. What each uses is in the metrics, the machine and the status, exactly as the driver has it and as the
+// pods' own logs say, and ends with whoever used it.
 func TestUsePerPod(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	stage.Check(t, s.Units(t.Context(), n.Guest, byDevicePlugin+"kinds: {qemu-edu: {sharing: {replicas: 2}}}\n"))
@@ -139,9 +139,8 @@ func useShown(t *testing.T, n *bed.Node, image string) {
 	// What stands still can be compared: acceld looks again, and has what the driver has.
 	sh(t, n.Guest, "kill -STOP $(pgrep -x edu-check); sleep 3")
 	truth := shares(t, n, pods)
-	m, err := stage.WaitMachine(stage.Within(t, 3*time.Minute), n.Guest, fmt.Sprintf("%+v", truth), func(m accel.Machine) bool {
-		return same(seen(m), truth)
-	})
+	m, err := stage.WaitMachine(stage.Within(t, 3*time.Minute), n.Guest, fmt.Sprintf("%+v", truth),
+		func(m accel.Machine) bool { return same(seen(m), truth) })
 	stage.Check(t, err)
 	for _, u := range m.Have[stage.Kind].Accelerators[0].Use.Users {
 		if u.InPod() != (u.Container == "compute") || u.Unit != "" || u.Processes != 1 { // TCP names no services
@@ -163,7 +162,8 @@ func useShown(t *testing.T, n *bed.Node, image string) {
 			{"accelerator_container_engine_seconds_total", "compute", s.compute},
 			{"accelerator_container_engine_seconds_total", "dma", s.dma},
 		} {
-			if got, there := useSeries(metrics, want.name, who, want.engine); !there || math.Abs(got-want.value) > 1e-6 {
+			got, there := useSeries(metrics, want.name, who, want.engine)
+			if !there || math.Abs(got-want.value) > 1e-6 {
 				t.Errorf("%s of %q, engine %q: %v, want %v", want.name, who, want.engine, got, want.value)
 			}
 		}
@@ -180,8 +180,8 @@ func useShown(t *testing.T, n *bed.Node, image string) {
 	sh(t, n.Guest, "kill -CONT $(pgrep -x edu-check)")
 }
 
-// useAsLogged holds the driver's figures to what the pods say that they did: the time of the DMA engine to the number of
-// copies, of 0.2 s each, and the ratio of the times of the other engine to that of the numbers of equal factorials.
+// useAsLogged holds the driver's figures to what the pods say that they did: the time of the DMA engine to the number
+// of copies, of 0.2 s each, and the ratio of the times of the other engine to that of the numbers of equal factorials.
 func useAsLogged(t *testing.T, n *bed.Node, truth map[string]share) {
 	t.Helper()
 	count := map[string]int{}

@@ -80,7 +80,8 @@ func (a *asked) look(ctx context.Context) (shown, error) {
 	}
 	picked, err := pick(m, a.words)
 	return a.completed(shown{
-		Machine: m, picked: picked, uses: len(a.words) > 0, holders: a.Holders(ctx), atWork: a.Progress(ctx, ""), now: a.Clock(),
+		Machine: m, picked: picked, uses: len(a.words) > 0, holders: a.Holders(ctx),
+		atWork: a.Progress(ctx, ""), now: a.Clock(),
 	}), err
 }
 

@@ -30,6 +30,10 @@ func printUse(s *tableWriter, m shown, a accel.Accelerator) {
 		for _, line := range lines {
 			s.b.WriteString("    " + line + "\n")
 		}
+		if rest := a.Use.Rest(); rest != "" {
+			s.line(indent, rest)
+		}
+		return
 	default:
 		label := "uses"
 		for _, u := range a.Use.Users {
