@@ -6,8 +6,8 @@
 //
 // How much somebody uses is what the driver says about open files of the device's nodes (/proc/<pid>/fdinfo), or what
 // the kind's probe program says about processes. The kernel decides which process has a node open, and its control
-// group whose it is: what a program says about any other process counts for nothing. What an open file has used ends with it,
-// so the package adds up what was used between two looks, by container.
+// group whose it is: what a program says about any other process counts for nothing. What an open file has used ends
+// with it, so the package adds up what was used between two looks, by container.
 //
 // Of use without a request the following holds.
 //
