@@ -53,7 +53,7 @@ const (
 	calm, busy = 3 * time.Second, 5 * time.Second
 	// rest is how many times as long as a look has taken the next one is later: with many virtual functions it takes a
 	// second to find out who has them.
-	rest = 10
+	rest = 3
 	// soonest is how soon a device is looked at again whose driver was bound only just now.
 	soonest = 250 * time.Millisecond
 	// leave is how long the end of the keeper waits for devices that do not answer.
