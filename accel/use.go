@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Usage says where the driver of a kind tells what each user uses of a device: in /proc/<pid>/fdinfo/<fd> of the device
-// nodes that processes have open, in the form of the kernel's Documentation/gpu/drm-usage-stats.rst. Without it, nodes
-// below /dev/dri and /dev/accel are read.
+// Usage says how the driver of a kind tells what each of its users uses of a device: in the fdinfo of the device nodes
+// that processes have open (proc_pid_fdinfo(5)), in the form of the kernel's Documentation/gpu/drm-usage-stats.rst.
+// Without it, nodes below /dev/dri and /dev/accel are read.
 type Usage struct {
 	// Prefix begins the keys of the driver, such as "edu-"; "drm-" when empty.
 	Prefix string `json:"prefix,omitempty"`
