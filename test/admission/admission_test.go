@@ -231,6 +231,8 @@ func TestAdmission(t *testing.T) {
 	defer cancel()
 	all, err := Cases()
 	check(t, err)
+	// This API server has no definition of NodeResourceTopology; test/kubelet/admission judges these cases.
+	all = slices.DeleteFunc(all, func(c Case) bool { return c.Resource.Group == "topology.node.k8s.io" })
 	s.inForce(ctx, all)
 	refused := 0
 	for _, c := range all {

@@ -84,7 +84,7 @@ type row struct {
 // Cases returns all cases.
 func Cases() ([]Case, error) {
 	var all []Case
-	for _, who := range []string{"agent", "controller"} {
+	for _, who := range []string{"agent", "controller", "topology"} {
 		data, err := cases.ReadFile("cases/" + who + ".yaml")
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the cases: %w", err)
