@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/host/hosttest"
 )
 
@@ -21,16 +20,8 @@ func TestPartsGoBack(t *testing.T) {
 	m.Modprobe(hosttest.Driver{Module: "edu"})
 	m.Bind(id, "edu")
 	m.SetAttribute(id, "partitions", "2")
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	save(t, file, "logLevel: error\n")
-	o := options(m.Host.Root(), file)
-	s, problem := Open(o)
-	if problem != nil {
-		t.Fatal(problem)
-	}
-	a := bare(t, o, s)
-	a.loop = loop.New(loop.Options{})
-	record := filepath.Join(s.Host.Root(), s.Config.StateDir, "dra/qemu-edu/u-1.json")
+	a := idle(t, m)
+	record := filepath.Join(a.Host.Root(), a.Config.StateDir, "dra/qemu-edu/u-1.json")
 	if err := os.MkdirAll(filepath.Dir(record), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -39,13 +30,13 @@ func TestPartsGoBack(t *testing.T) {
 	journal := accel.Divided{
 		Kind: "qemu-edu", Profile: "half", File: "partitions", Value: "2", Before: "1", Claim: "u-1", Name: "team/c",
 	}
-	if err := s.Host.Devices().Divide(id, journal); err != nil {
+	if err := a.Host.Devices().Divide(id, journal); err != nil {
 		t.Fatal(err)
 	}
 	is := func(when, value string, divided bool) {
 		t.Helper()
-		j, err := s.Host.Devices().DividedOf(id)
-		got, unread := s.Host.ReadAttribute("/sys/bus/pci/devices/" + id + "/partitions")
+		j, err := a.Host.Devices().DividedOf(id)
+		got, unread := a.Host.ReadAttribute("/sys/bus/pci/devices/" + id + "/partitions")
 		if got != value || (j != nil) != divided || err != nil || unread != nil {
 			t.Errorf("%s: %q, %+v, %v, %v", when, got, j, err, unread)
 		}

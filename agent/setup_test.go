@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/host/hosttest"
 	"github.com/acceld/acceld/systemd"
 	"github.com/acceld/acceld/vendors"
@@ -56,6 +57,20 @@ func bare(t *testing.T, o SetupOptions, s *Setup) *Agent {
 		cancel()
 		a.group.Wait()
 	})
+	return a
+}
+
+// idle returns an agent of a fake machine with a loop that has observed nothing. None of its tasks run.
+func idle(t *testing.T, m *hosttest.Machine) *Agent {
+	t.Helper()
+	o := options(m.Host.Root(), filepath.Join(t.TempDir(), "config.yaml"))
+	save(t, o.ConfigFile, "logLevel: error\n")
+	s, problem := Open(o)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	a := bare(t, o, s)
+	a.loop = loop.New(loop.Options{})
 	return a
 }
 

@@ -13,28 +13,20 @@ import (
 // TestSwitchesGoBack: a device is given back when the record of its claim is gone, and not before; what keeps it is
 // shown with the device.
 func TestSwitchesGoBack(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	save(t, file, "logLevel: error\n")
-	o := options(hosttest.New(t).Host.Root(), file)
-	s, problem := Open(o)
-	if problem != nil {
-		t.Fatal(problem)
-	}
-	a := bare(t, o, s)
-	a.loop = loop.New(loop.Options{})
-	record := filepath.Join(s.Host.Root(), s.Config.StateDir, "dra/qemu-edu/u-1.json")
+	a := idle(t, hosttest.New(t))
+	record := filepath.Join(a.Host.Root(), a.Config.StateDir, "dra/qemu-edu/u-1.json")
 	if err := os.MkdirAll(filepath.Dir(record), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	save(t, record, "what an older agent cannot read")
 	const gone = "0000:7f:00.0" // no longer on the bus: its journal is all that is left of it
 	journal := accel.Switched{Use: accel.UseVFIO, Kind: "qemu-edu", Driver: "vfio-pci", From: "edu", Group: 7, Claim: "u-1"}
-	if err := s.Host.Devices().Switch(gone, journal); err != nil {
+	if err := a.Host.Devices().Switch(gone, journal); err != nil {
 		t.Fatal(err)
 	}
 	there := func() bool {
 		t.Helper()
-		j, err := s.Host.Devices().SwitchedOf(gone)
+		j, err := a.Host.Devices().SwitchedOf(gone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,20 +94,12 @@ func TestDueAside(t *testing.T) {
 // TestAsideGoesBack: a device that is no longer set aside is given back, but not while it is unknown whether a pod has
 // it; while it is set aside it counts as given to a tenant of its own.
 func TestAsideGoesBack(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	save(t, file, "logLevel: error\n")
-	o := options(hosttest.New(t).Host.Root(), file)
-	s, problem := Open(o)
-	if problem != nil {
-		t.Fatal(problem)
-	}
-	a := bare(t, o, s)
-	a.loop = loop.New(loop.Options{})
+	a := idle(t, hosttest.New(t))
 	const gone = "0000:7f:00.0"
 	journal := accel.Switched{
 		Use: accel.UseVFIO, Kind: "qemu-edu", Driver: "vfio-pci", From: "edu", Group: 7, Claim: accel.AsideClaim(gone),
 	}
-	if err := s.Host.Devices().Switch(gone, journal); err != nil {
+	if err := a.Host.Devices().Switch(gone, journal); err != nil {
 		t.Fatal(err)
 	}
 	if !a.switches.lent(gone) || a.switches.lent("0000:7e:00.0") {
@@ -133,7 +117,7 @@ func TestAsideGoesBack(t *testing.T) {
 	if !a.switches.pass(t.Context()) || !a.switches.lent(gone) {
 		t.Error("it is given back although nobody has asked the kubelet who has it")
 	}
-	problem = a.switches.setAside(t.Context(), def, accel.Accelerator{ID: "0000:7e:00.0"})
+	problem := a.switches.setAside(t.Context(), def, accel.Accelerator{ID: "0000:7e:00.0"})
 	if problem == nil || problem.Reason != accel.InUse || a.switches.lent("0000:7e:00.0") {
 		t.Errorf("a device is set aside although nobody has asked the kubelet who has it: %v", problem)
 	}

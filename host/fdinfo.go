@@ -63,7 +63,7 @@ func infoReader(read func(file string) (string, error)) func(node, file string) 
 		err  error
 	}
 	var mu sync.Mutex
-	hangs := map[string]time.Time{} // since when, by node
+	hangs := map[string]time.Time{} // when the read that hangs began, by node
 	since := func(node string) (time.Time, bool) {
 		mu.Lock()
 		defer mu.Unlock()

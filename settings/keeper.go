@@ -81,7 +81,7 @@ type device struct {
 	since   time.Time // when this binding was first seen
 	wish    string    // what was configured, and what was reported, at the last look
 	begun   time.Time // when the look in progress began; zero if none is
-	waiting time.Time // since when it waits for the device; zero while it asks others who has it
+	waiting time.Time // when it began to wait for the device; zero while it asks others who has it
 	next    time.Time // when it is looked at again without news
 	done    bool      // it was looked at in this binding
 	held    time.Time // since when it is withheld for a setting that needs an idle device

@@ -94,8 +94,8 @@ func (l *look) users(ctx context.Context, s accel.Setting) []string {
 	return l.o.Users(ctx, l.def, l.a)
 }
 
-// waits says since when the look waits for the device, and not for those who are asked who has it: with many processes
-// or virtual functions that takes a while.
+// waits records when the look began to wait for the device; zero while it asks others who has the device, which takes a
+// while with many processes or virtual functions.
 func (l *look) waits(since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

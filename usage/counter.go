@@ -54,7 +54,7 @@ type tally struct {
 	memory  uint64
 	sized   bool               // the memory of some client is known
 	worked  map[string]float64 // since the last look, seconds
-	unknown bool               // for some of its clients it is not known since when they have worked
+	unknown bool               // how long some of its clients had worked before the first look is not known
 }
 
 // count takes the samples of a look, and returns what the users of each device use. Memory returns how much of a

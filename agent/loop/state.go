@@ -135,7 +135,7 @@ func route(m accel.Machine, from, to accel.State) []accel.State {
 	return states
 }
 
-// StateRow is a row of the state table for who reads or draws it.
+// StateRow is a row of the state table, as pages and pictures show it.
 type StateRow struct {
 	State accel.State
 	// Means says what the state means, and Gate what validates leaving it.

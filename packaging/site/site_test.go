@@ -36,7 +36,7 @@ type page struct {
 	resources  []string
 	// inline are elements and attributes that the page's policy forbids.
 	inline []string
-	// noText are pictures without text for who cannot see them.
+	// noText are pictures without a text for those who cannot see them.
 	noText []string
 }
 

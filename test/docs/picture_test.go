@@ -20,7 +20,7 @@ func TestPictures(t *testing.T) {
 	for name := range pages(t) {
 		for _, m := range regexp.MustCompile(`!\[([^\]]*)\]\(([^)]+)\)`).FindAllStringSubmatch(read(t, name), -1) {
 			if len(strings.Fields(m[1])) < 5 {
-				t.Errorf("%s: %q has no text for who cannot see it", name, m[2])
+				t.Errorf("%s: %q has no text for those who cannot see it", name, m[2])
 			}
 			shown[filepath.Join(filepath.Dir(name), m[2])] = true
 		}

@@ -186,19 +186,26 @@ func handedOverKills(t *testing.T, n *bed.Node, image string) {
 func killedOver(t *testing.T, n *bed.Node, name string, job []byte) {
 	t.Helper()
 	sh(t, n.Guest, startsAtOnce)
-	const kill = "pkill -9 -f '^/usr/bin/acceld run' || true"
-	begin := time.Now()
-	sh(t, n.Guest, kill)
-	reaches(t, n.Guest, accel.Ready, soon)
-	step, kills := time.Since(begin)/2, 0
+	step, kills := restartTime(t, n.Guest)/2, 0
 	all := found(t, n, name, handovers(), job, func() {
-		sh(t, n.Guest, kill)
+		sh(t, n.Guest, killsAgent)
 		kills++
 		time.Sleep(time.Duration(kills%5) * step)
 	})
 	t.Logf("%d kills, up to %s apart", kills, 4*step)
 	reaches(t, n.Guest, accel.Ready, soon) // the last agent, too, was killed
 	nothing(t, n, all)
+}
+
+const killsAgent = "pkill -9 -f '^/usr/bin/acceld run' || true"
+
+// restartTime kills the agent and returns how long it takes until the next one is ready.
+func restartTime(t *testing.T, g *bed.Guest) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	sh(t, g, killsAgent)
+	reaches(t, g, accel.Ready, soon)
+	return time.Since(begin)
 }
 
 // startsAtOnce lets systemd start an agent again that was killed often.
@@ -318,15 +325,13 @@ func TestHandoverOfContainers(t *testing.T) {
 	}
 	sh(t, g, startsAtOnce)
 	// Of agents that are killed again and again, some must live until they serve.
+	pause := max(500*time.Millisecond, restartTime(t, g)/2)
 	begin := time.Now()
-	sh(t, g, "systemctl restart acceld.service")
-	pause := max(500*time.Millisecond, time.Since(begin)/2)
-	begin = time.Now()
 	sh(t, g, "cat > /root/run <<'EOF'\n"+run.String()+"wait\nEOF\nsystemd-run --unit=passing --service-type=exec sh /root/run")
 	kills := 0
 	for sh(t, g, "systemctl is-active passing || true") == "active" {
 		time.Sleep(time.Duration(1+kills%7) * pause)
-		sh(t, g, "pkill -9 -f '^/usr/bin/acceld run' || true")
+		sh(t, g, killsAgent)
 		kills++
 	}
 	took := time.Since(begin).Seconds()

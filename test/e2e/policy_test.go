@@ -145,14 +145,16 @@ func TestPolicy(t *testing.T) {
 	f.served(t, stage.Version)
 	stage.StartController(t, first, s, "")
 	f.order = watchFleet(t, first)
-	with := func(do func(*testing.T, *fleet)) func(*testing.T, *bed.Node, string) {
-		return func(t *testing.T, _ *bed.Node, _ string) { do(t, f) }
-	}
 	inOrder(t, first, f.image,
-		part{"one after the other, under a Deployment", with(underDeployment)},
-		part{"a version that computes wrongly", with(wrongVersion)},
-		part{"one after the other, under a DaemonSet", with(underDaemonSet)},
+		f.part("one after the other, under a Deployment", underDeployment),
+		f.part("a version that computes wrongly", wrongVersion),
+		f.part("one after the other, under a DaemonSet", underDaemonSet),
 	)
+}
+
+// part is a part of a test about the fleet.
+func (f *fleet) part(name string, do func(*testing.T, *fleet)) part {
+	return part{name, func(t *testing.T, _ *bed.Node, _ string) { do(t, f) }}
 }
 
 // prepare puts the sources of three versions of the driver on the nodes, and one of them built.

@@ -25,16 +25,13 @@ func TestSkew(t *testing.T) {
 	f.served(t, stage.Version)
 	stage.StartController(t, first, s, "")
 	f.order = watchFleet(t, first)
-	with := func(do func(*testing.T, *fleet)) func(*testing.T, *bed.Node, string) {
-		return func(t *testing.T, _ *bed.Node, _ string) { do(t, f) }
-	}
 	inOrder(t, first, f.image,
-		part{"agents of the release before", with(underDeployment)},
-		part{"a controller of the release before", func(t *testing.T, _ *bed.Node, _ string) {
+		f.part("agents of the release before", underDeployment),
+		f.part("a controller of the release before", func(t *testing.T, f *fleet) {
 			agentsOf(s)
 			f.served(t, stage.Version2)
 			stage.StartController(t, first, before, "")
 			wrongVersion(t, f)
-		}},
+		}),
 	)
 }

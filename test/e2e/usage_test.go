@@ -153,7 +153,7 @@ func useShown(t *testing.T, n *bed.Node, image string) {
 	useAsLogged(t, n, truth)
 	metrics, _, err := stage.Get(stage.Within(t, soon), n.Guest, "/metrics")
 	stage.Check(t, err)
-	for who, s := range truth {
+	for pod, s := range truth {
 		for _, want := range []struct {
 			name, engine string
 			value        float64
@@ -162,9 +162,9 @@ func useShown(t *testing.T, n *bed.Node, image string) {
 			{"accelerator_container_engine_seconds_total", "compute", s.compute},
 			{"accelerator_container_engine_seconds_total", "dma", s.dma},
 		} {
-			got, there := useSeries(metrics, want.name, who, want.engine)
+			got, there := useSeries(metrics, want.name, pod, want.engine)
 			if !there || math.Abs(got-want.value) > 1e-6 {
-				t.Errorf("%s of %q, engine %q: %v, want %v", want.name, who, want.engine, got, want.value)
+				t.Errorf("%s of %q, engine %q: %v, want %v", want.name, pod, want.engine, got, want.value)
 			}
 		}
 	}
@@ -228,9 +228,9 @@ func useEnds(t *testing.T, n *bed.Node, _ string) {
 	}
 	metrics, _, err := stage.Get(stage.Within(t, soon), n.Guest, "/metrics")
 	stage.Check(t, err)
-	for who, want := range map[string]bool{"busy": true, "calm": false, "": false} {
-		if _, there := useSeries(metrics, "accelerator_container_memory_used_bytes", who, ""); there != want {
-			t.Errorf("memory of %q: %t", who, there)
+	for pod, want := range map[string]bool{"busy": true, "calm": false, "": false} {
+		if _, there := useSeries(metrics, "accelerator_container_memory_used_bytes", pod, ""); there != want {
+			t.Errorf("memory of %q: %t", pod, there)
 		}
 	}
 	if sum, there := useSeries(metrics, "accelerator_container_engine_seconds_total", "", "dma"); !there || sum < seen(before)[""].dma {

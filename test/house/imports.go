@@ -48,7 +48,7 @@ func rooms() map[string][]string {
 	}
 }
 
-// Rooms returns the rooms and what each may import, for who draws them.
+// Rooms returns the rooms and what each may import, for the picture of them.
 func Rooms() map[string][]string { return rooms() }
 
 // inside lists the packages of a room that has floors, and what each may import of the same room: those below it, and
