@@ -59,6 +59,7 @@ func ends() map[string]string {
 		"host.Programs.Reside":              "waits for a program's end",
 		"host.Start":                        "starts a program and waits for its end",
 		"host.onSpareThread":                "runs one function, whose callers catch its panics",
+		"host.infoReader":                   "one reading: a panic is its error",
 		"kube.Election.Elect":               "the renewal of the lease of one build: another node may then build as well",
 		"probe.Start":                       "the reader of one program of a command, which counts as ended",
 		"probe.program.hold":                "what it keeps is one division",
