@@ -35,6 +35,7 @@ STAMP = -buildvcs=$(if $(REVISION),true,false)
 # The time of everything in an image or a package is the commit's, so that a commit gives the same bytes.
 EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),0)
 ARCHES ?= amd64 arm64
+PLUGINS ?= linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64
 BIN ?= bin
 HERE = $(shell $(GO) env GOARCH)
 
@@ -170,7 +171,9 @@ packages: programs $(if $(wildcard packaging/man),man) ## deb and rpm of the age
 RELEASE = $(CURDIR)/dist/release
 .PHONY: release
 release: programs man ## All that is published of a commit, in dist/release; KEY=file signs, URL= is where it will be, PUSH=registry.example.com/acceld pushes
-	rm -rf $(RELEASE) bin/tree
+	rm -rf $(RELEASE) bin/tree bin/plugin
+	@for to in $(PLUGINS); do \
+		GOOS=$${to%-*} GOARCH=$${to#*-} $(PROGRAMS) -o bin/plugin/$$to/ ./cmd/kubectl-acceld || exit; done
 	@for arch in $(ARCHES); do $(MAKE) -s install BIN=bin/$$arch DESTDIR=bin/tree/$$arch; done
 	@export SOURCE_DATE_EPOCH=$(EPOCH); \
 	version=$$(cd packaging/release && $(GO) run . -version-of $(CURDIR)/bin/$(firstword $(ARCHES))/acceld) && \
@@ -181,7 +184,7 @@ release: programs man ## All that is published of a commit, in dist/release; KEY
 			$(if $(PUSH),&& $(GO) run . "$$@" -push '$(PUSH)'/$$image:$$version)) || exit; \
 	done && \
 	for arch in $(ARCHES); do (cd packaging/packages && $(GO) run . -bin $(CURDIR)/bin/$$arch -out $(RELEASE) -version $$version) || exit; done && \
-	cd packaging/release && $(GO) run . $(ARCHES:%=-tree $(CURDIR)/bin/tree/%) -out $(RELEASE) -version $$version -revision '$(REVISION)' \
+	cd packaging/release && $(GO) run . $(ARCHES:%=-tree $(CURDIR)/bin/tree/%) $(PLUGINS:%=-plugin $(CURDIR)/bin/plugin/%) -out $(RELEASE) -version $$version -revision '$(REVISION)' \
 		-url '$(URL)' -key '$(if $(KEY),$(abspath $(KEY)))' $(if $(PUSH),-push '$(PUSH)/charts')
 
 ##@ Everything

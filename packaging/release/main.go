@@ -1,6 +1,6 @@
 // Command release completes what is published of one version. It takes the images and packages that are already in the
-// output directory, and adds the chart, an archive of the programs for each processor, an installation script,
-// checksums, their signature, and where all of it comes from (SLSA provenance). The same programs give the same bytes,
+// output directory, and adds the chart, an archive of the programs for each processor, kubectl's plugin, an installation
+// script, checksums, their signature, and where all of it comes from (SLSA provenance). The same programs give the same bytes,
 // on any machine and at any time; only the signature differs.
 package main
 
@@ -30,6 +30,8 @@ type Options struct {
 	Root, Out string
 	// Trees are directories with the files of a host, one for each processor; the base name of each is the processor.
 	Trees []string
+	// Plugins are directories with kubectl's plugin, named after a system and a processor, such as darwin-arm64.
+	Plugins []string
 	// Version is a semantic version without "v".
 	Version string
 	// Source is where the source is published, Revision its commit.
@@ -50,6 +52,8 @@ func run(args []string, stdout io.Writer) error {
 	flags.StringVar(&o.Out, "out", "../../dist/release", "directory of the artifacts")
 	flags.Func("tree", "directory with the files of a host, named after its processor; may be given several times",
 		func(dir string) error { o.Trees = append(o.Trees, dir); return nil })
+	flags.Func("plugin", "directory with kubectl's plugin, named after its system and processor, such as darwin-arm64; "+
+		"may be given several times", func(dir string) error { o.Plugins = append(o.Plugins, dir); return nil })
 	flags.StringVar(&o.Version, "version", "", "semantic version of the release")
 	flags.StringVar(&o.Source, "source", "https://github.com/acceld/acceld", "where the source is published")
 	flags.StringVar(&o.Revision, "revision", "", "commit of the source")
@@ -111,6 +115,9 @@ func (o *Options) write() error {
 		if err := o.archive(dir); err != nil {
 			return err
 		}
+	}
+	if err := o.plugins(); err != nil {
+		return err
 	}
 	if err := o.chart(); err != nil {
 		return err

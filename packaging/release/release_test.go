@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/zip"
 	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -12,6 +13,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
+	"io/fs"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -29,6 +31,7 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	helmregistry "helm.sh/helm/v3/pkg/registry"
+	"sigs.k8s.io/yaml"
 )
 
 const version = "0.0.0-20260304050607-abcdef012345"
@@ -80,7 +83,9 @@ func made(t *testing.T, more ...string) string {
 	save(t, filepath.Join(tree, "usr/bin/acceld"), "#!/bin/sh\necho a program\n")
 	save(t, filepath.Join(tree, "usr/lib/systemd/system/acceld.service"), "[Unit]\n")
 	save(t, filepath.Join(out, "acceld_"+version+"_"+runtime.GOARCH+".deb"), "a package")
-	args := append([]string{"-tree", tree, "-out", out, "-version", version, "-revision", "abcdef"}, more...)
+	plugin := filepath.Join(dir, "darwin-arm64")
+	save(t, filepath.Join(plugin, pluginName), "a plugin")
+	args := append([]string{"-tree", tree, "-plugin", plugin, "-out", out, "-version", version, "-revision", "abcdef"}, more...)
 	var said bytes.Buffer
 	if err := run(args, &said); err != nil {
 		t.Fatal(err)
@@ -107,7 +112,8 @@ func TestRelease(t *testing.T) {
 	}
 	want := []string{
 		"acceld-" + version + "-linux-" + runtime.GOARCH + ".tar.gz", "acceld-chart-" + version + ".tgz",
-		"acceld_" + version + "_" + runtime.GOARCH + ".deb", scriptFile, provenanceFile,
+		"acceld_" + version + "_" + runtime.GOARCH + ".deb", scriptFile,
+		pluginName + "-" + version + "-darwin-arm64.tar.gz", krewFile, provenanceFile,
 	}
 	if !slices.Equal(listed, want) {
 		t.Errorf("checksums of %q, want %q", listed, want)
@@ -151,6 +157,43 @@ func TestChart(t *testing.T) {
 	for _, image := range []string{"acceld:" + version, "acceld-controller:" + version} {
 		if !strings.Contains(rendered, "registry.example.com/"+image) {
 			t.Errorf("no object has the image %s", image)
+		}
+	}
+}
+
+// TestPlugin: kubectl's plugin is packed for each system in a form that the system unpacks, and Krew's manifest says where
+// the packages are and what they must be.
+func TestPlugin(t *testing.T) {
+	windows := filepath.Join(t.TempDir(), "windows-amd64")
+	save(t, filepath.Join(windows, pluginName+".exe"), "a plugin for Windows")
+	out := made(t, "-plugin", windows, "-url", "https://example.com/v1/")
+	z, err := zip.OpenReader(filepath.Join(out, pluginName+"-"+version+"-windows-amd64.zip"))
+	must(t, err)
+	defer z.Close()
+	text, err := fs.ReadFile(z, pluginName+".exe")
+	if err != nil || string(text) != "a plugin for Windows" {
+		t.Errorf("%q, %v", text, err)
+	}
+	var krew struct {
+		Spec struct {
+			Version   string
+			Platforms []platform
+		}
+	}
+	must(t, yaml.Unmarshal(read(t, filepath.Join(out, krewFile)), &krew))
+	if krew.Spec.Version != "v"+version || len(krew.Spec.Platforms) != 2 {
+		t.Fatalf("%+v", krew)
+	}
+	for i, want := range []struct{ system, arch, file, bin string }{
+		{"darwin", "arm64", pluginName + "-" + version + "-darwin-arm64.tar.gz", pluginName},
+		{"windows", "amd64", pluginName + "-" + version + "-windows-amd64.zip", pluginName + ".exe"},
+	} {
+		p := krew.Spec.Platforms[i]
+		sum, err := sumOf(filepath.Join(out, want.file))
+		must(t, err)
+		if p.Selector.MatchLabels["os"] != want.system || p.Selector.MatchLabels["arch"] != want.arch || p.Bin != want.bin ||
+			p.SHA256 != sum || p.URI != "https://example.com/v1/"+want.file {
+			t.Errorf("%+v, want %+v with %s", p, want, sum)
 		}
 	}
 }
@@ -225,6 +268,8 @@ func TestRefusals(t *testing.T) {
 		{"has a +", []string{"-version", "1.2.3+dirty"}},
 		{`CHANGELOG.md has no section "## 97.0.0"`, []string{"-version", "97.0.0"}},
 		{"say -tree", []string{"-version", version, "-tree", ""}},
+		{"cannot tell the system of the plugin", []string{"-version", version, "-plugin", "/amd64"}},
+		{"cannot pack kubectl's plugin", []string{"-version", version, "-plugin", "/linux-amd64"}},
 		{"say -revision", []string{"-version", version, "-revision", ""}},
 		{"no ECDSA key", []string{"-version", version, "-key", foreign}},
 		{"cannot read the key", []string{"-version", version, "-key", "/nonexistent"}},
