@@ -274,7 +274,7 @@ func (c *changing) underClaims(t *testing.T, n *bed.Node, image string) {
 func (c *changing) under(t *testing.T, pod func(name string) []byte) map[string]int {
 	t.Helper()
 	s := &podStream{Node: c.Node, pod: pod, running: map[string]time.Time{}, done: make(chan struct{})}
-	s.start(t, 2)
+	s.start(t, 1)
 	defer s.end()
 	begin := time.Now()
 	made := c.change(t)
