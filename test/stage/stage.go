@@ -56,7 +56,7 @@ func New(ctx context.Context, dir string) (*Stage, error) {
 	return s, os.CopyFS(s.bin, os.DirFS(built))
 }
 
-// Program returns the path of a built program: acceld, acceld-hook, edu-check, tree or plainplugin.
+// Program returns the path of a built program: acceld, acceld-hook, edu-check, tree, plainplugin or switches.
 func (s *Stage) Program(name string) string {
 	switch name { // two packages are named for their place
 	case "edu-check":

@@ -17,7 +17,7 @@ const Variable = "ACCELD_PROGRAMS"
 // Build builds the programs of the tree at root into a folder. It leaves programs that are up to date alone.
 func Build(ctx context.Context, root, into string) error {
 	if err := build(ctx, root, into, "./cmd/acceld", "./cmd/acceld-hook", "./test/edu/check", "./test/tree/cmd",
-		"./test/cmd/plainplugin"); err != nil {
+		"./test/cmd/plainplugin", "./test/cmd/switches"); err != nil {
 		return err
 	}
 	return build(ctx, filepath.Join(root, "cmd", "acceld-prove"), into, ".") // a module of its own
