@@ -1,7 +1,7 @@
-// Command release completes what is published of one version. It takes the images and packages that are already in the
-// output directory, and adds the chart, an archive of the programs for each processor, kubectl's plugin, an installation
-// script, checksums, their signature, and where all of it comes from (SLSA provenance). The same programs give the same bytes,
-// on any machine and at any time; only the signature differs.
+// Command release completes what is published of one version. It takes the images and packages that are already in
+// the output directory, and adds the chart, an archive of the programs for each processor, kubectl's plugin, an
+// installation script, checksums, their signature, and where all of it comes from (SLSA provenance). The same
+// programs give the same bytes, on any machine and at any time; only the signature differs.
 package main
 
 import (

@@ -82,7 +82,8 @@ func packZip(path string, files []entry, created time.Time) error {
 	return replace(path, b.Bytes(), 0o644)
 }
 
-// plugins packs kubectl's plugin for each system. If it is known where the release will be, Krew's manifest leads there.
+// plugins packs kubectl's plugin for each system. If it is known where the release will be, Krew's manifest leads
+// there.
 func (o *Options) plugins() error {
 	var all []platform
 	for _, dir := range o.Plugins {

@@ -161,8 +161,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestPlugin: kubectl's plugin is packed for each system in a form that the system unpacks, and Krew's manifest says where
-// the packages are and what they must be.
+// TestPlugin: kubectl's plugin is packed for each system in a form that the system unpacks, and Krew's manifest says
+// where the packages are and what they must be.
 func TestPlugin(t *testing.T) {
 	windows := filepath.Join(t.TempDir(), "windows-amd64")
 	save(t, filepath.Join(windows, pluginName+".exe"), "a plugin for Windows")

@@ -39,8 +39,8 @@ func TestSkew(t *testing.T) {
 	)
 }
 
-// TestSkewOfClaims: devices are given out by claims while the agent or the controller is of the release before, and what
-// one version of the agent has prepared, the other one takes over and takes back.
+// TestSkewOfClaims: devices are given out by claims while the agent or the controller is of the release before, and
+// what one version of the agent has prepared, the other one takes over and takes back.
 func TestSkewOfClaims(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	before, err := stage.NewBefore(t.Context(), t.TempDir())

@@ -38,7 +38,9 @@ func (s *stage) container(ctx context.Context, name string, ids []string, vfio b
 			{Destination: "/program", Type: "bind", Source: s.program, Options: []string{"bind", "ro"}},
 		},
 		Linux: &specs.Linux{
-			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}},
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace},
+			},
 			Resources:  &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},
 		},
 	}

@@ -1,8 +1,8 @@
 // Command switches plays a scheduler and a kubelet for one DRA driver of a node: it makes claims at random, allocates
-// them, lets the driver prepare them, computes on their devices in containers, and takes the claims back. A device is in
-// turn whole with its own driver, in parts, and whole with VFIO. It is how a thousand switches fit into a test: a pod of
-// a real kubelet takes many times as long. It ends with 1 if a container did not compute, or not on the device that its
-// claim has.
+// them, lets the driver prepare them, computes on their devices in containers, and takes the claims back. A device is
+// in turn whole with its own driver, in parts, and whole with VFIO. It is how a thousand switches fit into a test: a
+// pod of a real kubelet takes many times as long. It ends with 1 if a container did not compute, or not on the device
+// that its claim has.
 package main
 
 import (
