@@ -41,7 +41,7 @@ func (s *stage) container(ctx context.Context, name string, ids []string, vfio b
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace},
 			},
-			Resources:  &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},
+			Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},
 		},
 	}
 	if err := s.inject(spec, ids); err != nil {
