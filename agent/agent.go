@@ -419,6 +419,21 @@ func (a *Agent) preflightFor(
 	return accel.Readiness{Key: r.Key, Problem: r.Problem, Checked: time.Now()}
 }
 
+// until follows the machine until it is as wanted, and reports whether that was so before ctx ended.
+func (a *Agent) until(ctx context.Context, wanted func(accel.Machine) bool) bool {
+	for {
+		m, next := a.loop.Follow()
+		if wanted(m) {
+			return true
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 // publish hands a new machine to everything that renders it.
 func (a *Agent) publish(m accel.Machine) {
 	a.programs.Keep(m.Want.Kinds)

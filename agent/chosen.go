@@ -189,7 +189,8 @@ func (g *hookGate) bound(resource string) (all []deviceplugin.Bound, changed <-c
 	return asking(pods, ids, resource), changed, known
 }
 
-// open publishes the devices of the machine and the pods as they are now.
+// open publishes the devices of the machine and the pods as they are now. The kubelet is told that a claim is prepared
+// only after that: a container may start at once, and the agent may be killed before it publishes the next machine.
 func (g *hookGate) open(machine func() accel.Machine) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -115,22 +115,20 @@ func (p *parts) divider(def *accel.Definition, id string) driver.Divider {
 func (p *parts) await(ctx context.Context, def *accel.Definition, id string) (accel.Accelerator, *accel.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, awaitPart)
 	defer cancel()
-	for {
-		m, next := p.loop.Follow()
-		x, known := unit(m, def.Kind, id)
-		if known && x.ReadyForClaims() && (x.Parent != "" || x.Divided == nil) && p.current(def, m, x) {
-			return x, nil
-		}
-		select {
-		case <-next:
-		case <-ctx.Done():
-			if known && x.Present() && !x.ReadyForClaims() {
-				reason, message := x.Refusal()
-				return x, accel.Problemf(reason, "%q is not offered: %s", id, message)
-			}
-			return x, accel.Problemf(accel.DivisionFailed, "device divided, and there is no %q", id)
-		}
+	var x accel.Accelerator
+	known := false
+	if p.until(ctx, func(m accel.Machine) bool {
+		x, known = unit(m, def.Kind, id)
+		return known && x.ReadyForClaims() && (x.Parent != "" || x.Divided == nil) && p.current(def, m, x)
+	}) {
+		p.gate.open(p.machine)
+		return x, nil
 	}
+	if known && x.Present() && !x.ReadyForClaims() {
+		reason, message := x.Refusal()
+		return x, accel.Problemf(reason, "%q is not offered: %s", id, message)
+	}
+	return x, accel.Problemf(accel.DivisionFailed, "device divided, and there is no %q", id)
 }
 
 // current reports whether a part that acceld finds by itself has the nodes that the machine's reading says: parts that

@@ -45,11 +45,27 @@ func (s *switches) poke() {
 func (s *switches) give(ctx context.Context, def *accel.Definition, x accel.Accelerator, claim, name string) (
 	accel.Accelerator, *accel.Problem,
 ) {
-	if x.ServesClaim(claim) {
-		return x, nil
+	if !x.ServesClaim(claim) {
+		got, problem := s.lend(ctx, def, x, claim, name, s.awaitWithheld(x.ID))
+		if problem != nil {
+			return got, problem
+		}
+		ctx, cancel := context.WithTimeout(ctx, awaitGiven)
+		defer cancel()
+		if !s.until(ctx, func(m accel.Machine) (serves bool) {
+			x, serves = unit(m, def.Kind, x.ID)
+			return serves && x.ServesClaim(claim)
+		}) {
+			return got, accel.Problemf(accel.SwitchFailed, "device %q has driver %q, and was not ready with it in time", x.ID,
+				got.Bound)
+		}
 	}
-	return s.lend(ctx, def, x, claim, name, s.awaitWithheld(x.ID))
+	s.gate.open(s.machine)
+	return x, nil
 }
+
+// awaitGiven is how long the agent may take to see a device with its other driver.
+const awaitGiven = 20 * time.Second
 
 // lend switches a device for whom claim stands. Ready returns when nobody else has it or is given it any more.
 func (s *switches) lend(ctx context.Context, def *accel.Definition, x accel.Accelerator, claim, name string,
@@ -95,21 +111,19 @@ func (s *switches) awaitWithheld(id string) func(context.Context) *accel.Problem
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		s.wake(false)
-		for {
-			m, next := s.loop.Follow()
+		if !s.until(ctx, func(m accel.Machine) bool {
 			for _, have := range m.Have {
 				if slices.ContainsFunc(have.Accelerators, func(x accel.Accelerator) bool {
 					return x.ID == id && x.WithheldBy(accel.BySwitch)
 				}) {
-					return nil
+					return true
 				}
 			}
-			select {
-			case <-next:
-			case <-ctx.Done():
-				return accel.Problemf(accel.SwitchFailed, "device %q was not withheld in time", id)
-			}
+			return false
+		}) {
+			return accel.Problemf(accel.SwitchFailed, "device %q was not withheld in time", id)
 		}
+		return nil
 	}
 }
 

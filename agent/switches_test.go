@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +10,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/host/hosttest"
+	"github.com/acceld/acceld/runtime/gate"
 )
 
 // TestSwitchesGoBack: a device is given back when the record of its claim is gone, and not before; what keeps it is
@@ -48,6 +51,27 @@ func TestSwitchesGoBack(t *testing.T) {
 	if shown[0].Withheld.Reason != accel.NotGivenBack || !shown[0].WithheldBy(accel.BySwitch) ||
 		shown[1].Withheld != nil {
 		t.Errorf("%+v", shown)
+	}
+}
+
+// TestGivenIsAdmitted: when a claim has its device, the hook lets its containers start, whatever happens to the agent
+// then.
+func TestGivenIsAdmitted(t *testing.T) {
+	a := idle(t, hosttest.New(t))
+	journal := accel.Switched{Use: accel.UseVFIO, Kind: "qemu-edu", Driver: "vfio-pci", Claim: "u-1"}
+	x := accel.Accelerator{
+		ID: "0000:7f:00.0", Bound: "vfio-pci", Switched: &journal, Health: accel.Health{State: accel.Healthy},
+		Nodes: []accel.DeviceNode{{Path: "/dev/vfio/7"}},
+	}
+	x.WithholdSwitched()
+	if _, err := a.Host.Stat(gate.Path); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("the hook knows something already: %v", err)
+	}
+	if _, problem := a.switches.give(t.Context(), &accel.Definition{Kind: "qemu-edu"}, x, "u-1", "one"); problem != nil {
+		t.Fatal(problem)
+	}
+	if _, err := a.Host.Stat(gate.Path); err != nil {
+		t.Errorf("what the hook reads is not published: %v", err)
 	}
 }
 
