@@ -212,6 +212,18 @@ func restartTime(t *testing.T, g *bed.Guest) time.Duration {
 const startsAtOnce = `mkdir -p /run/systemd/system/acceld.service.d
 	printf '[Unit]\nStartLimitIntervalSec=0\n' > /run/systemd/system/acceld.service.d/limit.conf; systemctl daemon-reload`
 
+// killing kills the agent again and again, at random moments between least and most apart, until stop is called.
+func killing(t *testing.T, g *bed.Guest, least, most time.Duration) (stop func()) {
+	t.Helper()
+	sh(t, g, startsAtOnce)
+	sh(t, g, fmt.Sprintf(`systemd-run --quiet --collect --unit=killer sh -c 'while :; do
+		sleep "$(shuf -n 1 -i %d-%d)e-3"; systemctl kill -s KILL acceld.service; done'`, least.Milliseconds(), most.Milliseconds()))
+	return func() {
+		t.Helper()
+		sh(t, g, "systemctl stop killer; systemctl start acceld.service")
+	}
+}
+
 // leftoverOfPod enters the container's mount namespace from the host, as a process that was started in the container
 // and has left its control group.
 func leftoverOfPod(t *testing.T, n *bed.Node, image string) {

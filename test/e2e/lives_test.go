@@ -141,26 +141,22 @@ func bothLives(t *testing.T, n *bed.Node, image string) {
 
 // killedInSwitches kills the agent again and again while a device goes to VFIO and back.
 func killedInSwitches(t *testing.T, n *bed.Node, image string) {
-	g := n.Guest
-	sh(t, g, `systemd-run --unit=killer sh -c 'while :; do sleep 0.$(($(od -An -N1 -tu1 /dev/urandom) % 9))5; systemctl kill -s KILL acceld.service; done'
-mkdir -p /run/systemd/system/acceld.service.d; printf '[Service]\nRestartSec=100ms\nStartLimitIntervalSec=0\n[Unit]\nStartLimitIntervalSec=0\n' > /run/systemd/system/acceld.service.d/kill.conf; systemctl daemon-reload`)
-	defer sh(t, g, "systemctl stop killer || true; rm -rf /run/systemd/system/acceld.service.d; systemctl daemon-reload; systemctl start acceld.service")
 	for i := range 3 {
 		name := fmt.Sprintf("killed%d", i)
+		stop := killing(t, n.Guest, 50*time.Millisecond, 900*time.Millisecond)
 		apply(t, n, claimWith(name, "use: vfio"), stage.ClaimPod(name, image, "resourceClaimName: "+name, "-vfio", "-expect", "1",
 			"-hold", "2h"))
 		time.Sleep(15 * time.Second)
-		sh(t, g, "systemctl stop killer; systemctl start acceld.service")
+		stop()
 		stage.Check(t, n.WaitPod(stage.Within(t, 5*time.Minute), "default", name, corev1.PodRunning))
 		awaitLog(t, n, name, "computes 10! through vfio")
-		sh(t, g, `systemd-run --unit=killer sh -c 'while :; do sleep 0.$(($(od -An -N1 -tu1 /dev/urandom) % 9))5; systemctl kill -s KILL acceld.service; done'`)
+		stop = killing(t, n.Guest, 50*time.Millisecond, 900*time.Millisecond)
 		_, err := n.Kubectl(t.Context(), nil, "-n", "default", "delete", "pod", name, "--wait=false")
 		stage.Check(t, err)
 		time.Sleep(10 * time.Second)
-		sh(t, g, "systemctl stop killer; systemctl start acceld.service")
+		stop()
 		removeClaims(t, n, name)
 		lives(t, n, 0)
-		sh(t, g, `systemd-run --unit=killer sh -c 'while :; do sleep 0.$(($(od -An -N1 -tu1 /dev/urandom) % 9))5; systemctl kill -s KILL acceld.service; done'`)
 	}
 }
 

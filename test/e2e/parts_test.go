@@ -210,11 +210,6 @@ func partsOfAUsedDevice(t *testing.T, n *bed.Node, image string) {
 	wholeAgain(t, n)
 }
 
-// killer kills the agent again and again, and lets it live long enough to get somewhere: on a busy machine it takes ten
-// seconds to be with the kubelet.
-const killer = `mkdir -p /run/systemd/system/acceld.service.d; printf '[Service]\nRestartSec=100ms\nStartLimitIntervalSec=0\n[Unit]\nStartLimitIntervalSec=0\n' > /run/systemd/system/acceld.service.d/kill.conf; systemctl daemon-reload
-systemd-run --unit=killer sh -c 'while :; do sleep $((2 + $(od -An -N1 -tu1 /dev/urandom) % 20)).$(($(od -An -N1 -tu1 /dev/urandom) % 9))5; systemctl kill -s KILL acceld.service; done'`
-
 // partsKilled: claims for parts and for whole devices come and go at random while the agent is killed again and again.
 // Every pod computes, and in the end the devices are whole. ACCELD_PARTS_CLAIMS is how many claims; 6 by default.
 func partsKilled(t *testing.T, n *bed.Node, image string) {
@@ -223,8 +218,8 @@ func partsKilled(t *testing.T, n *bed.Node, image string) {
 		claims = 6
 	}
 	g := n.Guest
-	sh(t, g, killer)
-	defer sh(t, g, "systemctl stop killer || true; rm -rf /run/systemd/system/acceld.service.d; systemctl daemon-reload; systemctl start acceld.service")
+	restart := restartTime(t, g)
+	stop := killing(t, g, restart/2, 3*restart) // of the agents, some must live until they serve
 	begin := time.Now()
 	var running []string
 	for i := range claims {
@@ -244,7 +239,7 @@ func partsKilled(t *testing.T, n *bed.Node, image string) {
 	}
 	kills := sh(t, g, "journalctl -u acceld.service | grep -c 'status=9/KILL' || true")
 	t.Logf("%d claims, %s kills, %.0f s", claims, kills, time.Since(begin).Seconds())
-	sh(t, g, "systemctl stop killer; systemctl start acceld.service")
+	stop()
 	removeClaims(t, n, running...)
 	wholeAgain(t, n)
 }
