@@ -204,18 +204,19 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// All of the rights that `allocation: dra` needs, and the policy that limits them to the agent's own node.
+// All of the rights that `allocation: dra` and parts before binding need, and the policy that limits them to the
+// agent's own node.
 func TestRightsForClaims(t *testing.T) {
 	var rules []rbacv1.PolicyRule
 	var subjects []rbacv1.Subject
 	held, bound := "", ""
-	for _, o := range objectsIn(t, "dra") {
+	for _, o := range slices.Concat(objectsIn(t, "binding"), objectsIn(t, "dra")) {
 		if o.GetLabels()["app.kubernetes.io/name"] != "acceld" {
 			t.Errorf("%T has no name label", o)
 		}
 		switch o := o.(type) {
 		case *rbacv1.ClusterRole:
-			rules = o.Rules
+			rules = append(rules, o.Rules...)
 		case *rbacv1.ClusterRoleBinding:
 			subjects = o.Subjects
 		case *admissionv1.ValidatingAdmissionPolicy:
@@ -232,13 +233,14 @@ func TestRightsForClaims(t *testing.T) {
 	}
 	group := []string{"resource.k8s.io"}
 	want := []rbacv1.PolicyRule{
+		{APIGroups: group, Resources: []string{"resourceclaims"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: group, Resources: []string{"resourceclaims/status"}, Verbs: []string{"patch"}},
+		{APIGroups: group, Resources: []string{"resourceclaims/driver"}, Verbs: []string{"associated-node:patch"}},
 		{APIGroups: group, Resources: []string{"resourceslices"}, Verbs: []string{
 			"list", "watch", "create", "update",
 			"delete",
 		}},
-		{APIGroups: group, Resources: []string{"resourceclaims"}, Verbs: []string{"get", "list", "watch"}},
-		{APIGroups: group, Resources: []string{"resourceclaims/status"}, Verbs: []string{"patch"}},
-		{APIGroups: group, Resources: []string{"resourceclaims/driver"}, Verbs: []string{"associated-node:patch"}},
+		{APIGroups: group, Resources: []string{"resourceclaims"}, Verbs: []string{"get"}},
 		{APIGroups: group, Resources: []string{"deviceclasses"}, Verbs: []string{"get", "create", "patch"}},
 	}
 	if diff := cmp.Diff(want, rules); diff != "" {

@@ -227,6 +227,7 @@ func TestSameAsManifests(t *testing.T) {
 	}{
 		{"", []string{".", "controller", "remove"}},
 		{"{dra: true, evict: true}", []string{".", "controller", "dra", "evict", "remove"}},
+		{"{dra: true, binding: true}", []string{".", "binding", "controller", "dra", "remove"}},
 		{"{topology: true}", []string{".", "controller", "topology", "remove"}},
 		{"{confine: false, controller: {enabled: false}, removal: {enabled: false}}", []string{"."}},
 	} {

@@ -143,7 +143,7 @@ func startChanging(t *testing.T, n *bed.Node, s *stage.Stage) *changing {
 }
 
 // putPrograms puts two programs of the agent beside the one that is run: the tree's, and either another version's or
-// another build of the same, which is a byte longer.
+// another build of the same, which is a byte longer. What the other version has as a definition, the tree's reads too.
 func (c *changing) putPrograms(t *testing.T, s *stage.Stage) {
 	t.Helper()
 	own := s.Program("acceld")
@@ -151,6 +151,8 @@ func (c *changing) putPrograms(t *testing.T, s *stage.Stage) {
 	if other == "acceld" {
 		other = filepath.Join(t.TempDir(), "acceld")
 		stage.Check(t, os.WriteFile(other, []byte(readFile(t, own)+"\n"), 0o755))
+	} else {
+		c.builtIn = command(t, ".", other, "definition", "show", stage.Kind)
 	}
 	for i, program := range []string{own, other} {
 		stage.Check(t, c.Put(t.Context(), program, fmt.Sprint("/opt/acceld-", i), 0o755))

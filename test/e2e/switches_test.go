@@ -16,7 +16,7 @@ import (
 
 // TestSwitches lets cards have three lives in turn, at random: in a container with their driver, in parts that are
 // made for claims, and with VFIO for a driver in user space. In each a container computes, on the card that its claim
-// has, and the agent is killed at random moments of one call in six. In the end nothing is lost.
+// has, and the agent is killed at random moments of one call in twenty. In the end nothing is lost.
 //
 // A pod of the kubelet takes too long for as many switches as are wanted, so a program plays the scheduler and the
 // kubelet at the agent's socket; the API server, the container runtime and the devices are real. TestLives and

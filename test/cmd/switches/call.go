@@ -26,7 +26,7 @@ func (s *stage) repeat(ctx context.Context, random *rand.Rand,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
-	if s.kill != "" && random.IntN(6) == 0 {
+	if s.kill != "" && random.IntN(20) == 0 {
 		late := time.AfterFunc(time.Duration(random.IntN(1500))*time.Millisecond, func() {
 			_ = exec.CommandContext(ctx, "sh", "-c", s.kill).Run() // the driver may not run
 			s.mu.Lock()
@@ -46,7 +46,7 @@ func (s *stage) repeat(ctx context.Context, random *rand.Rand,
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(time.Second):
 		}
 	}
 }
