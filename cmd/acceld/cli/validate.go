@@ -125,6 +125,7 @@ type chartValues struct {
 	} `json:"agent,omitzero"`
 	Controller any `json:"controller,omitempty"`
 	Confine    any `json:"confine,omitempty"`
+	Binding    any `json:"binding,omitempty"`
 	DRA        any `json:"dra,omitempty"`
 	Evict      any `json:"evict,omitempty"`
 	Topology   any `json:"topology,omitempty"`
