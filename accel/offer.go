@@ -47,6 +47,11 @@ type Withheld struct {
 	Message string `json:"message,omitempty"`
 }
 
+// WithheldWith reports whether a part is withheld for the very reason that its whole device is.
+func (a Accelerator) WithheldWith(whole Accelerator) bool {
+	return a.Parent == whole.ID && a.Withheld != nil && whole.Withheld != nil && *a.Withheld == *whole.Withheld
+}
+
 // OnDemand reports whether claims can get the device or parts of it, whichever it has now: acceld divides it for them,
 // and makes it whole again.
 func (a Accelerator) OnDemand() bool {

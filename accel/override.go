@@ -67,61 +67,46 @@ func (k KindConfig) Problems() []string {
 		out = append(out, "resource: "+text)
 	}
 	if k.Sharing != nil {
-		for _, text := range k.Sharing.Problems() {
-			out = append(out, "sharing."+text)
-		}
+		out = append(out, under("sharing.", k.Sharing.Problems())...)
 		if k.Allocation == AllocateByDRA {
 			out = append(out, fmt.Sprintf("sharing: is for allocation %s", AllocateByPlugin))
 		}
 	}
 	if k.Handover != nil {
-		for _, text := range k.Handover.Problems() {
-			out = append(out, "handover."+text)
-		}
+		out = append(out, under("handover.", k.Handover.Problems())...)
 	}
 	if k.Repair != nil {
-		for _, text := range k.Repair.Problems() {
-			out = append(out, "repair."+text)
-		}
+		out = append(out, under("repair.", k.Repair.Problems())...)
 	}
 	out = append(out, k.settingProblems()...)
 	if k.Functions != nil {
-		for _, text := range k.Functions.Problems() {
-			out = append(out, "functions."+text)
-		}
+		out = append(out, under("functions.", k.Functions.Problems())...)
 	}
 	if k.VFIO != nil {
-		for _, text := range k.VFIO.Problems() {
-			out = append(out, "vfio."+text)
-		}
+		out = append(out, under("vfio.", k.VFIO.Problems())...)
 	}
 	if k.Unrequested != nil {
-		for _, text := range k.Unrequested.Problems() {
-			out = append(out, "unrequested."+text)
-		}
+		out = append(out, under("unrequested.", k.Unrequested.Problems())...)
 	}
 	out = append(out, IgnoreProblems(k.IgnoreConditions)...)
 	out = append(out, k.amounts()...)
-	for _, text := range BranchProblems(k.Driver.Branch, k.Driver.Version) {
-		out = append(out, "driver."+text)
-	}
+	out = append(out, under("driver.", BranchProblems(k.Driver.Branch, k.Driver.Version))...)
 	for i, s := range k.Driver.Sources {
-		for _, text := range s.Problems() {
-			out = append(out, fmt.Sprintf("driver.sources[%d].%s", i, text))
-		}
+		out = append(out, under(fmt.Sprintf("driver.sources[%d].", i), s.Problems())...)
 	}
 	for i, s := range k.Driver.UserSpace.sources() {
-		for _, text := range s.UserSpaceProblems() {
-			out = append(out, fmt.Sprintf("driver.userSpace.sources[%d].%s", i, text))
-		}
+		out = append(out, under(fmt.Sprintf("driver.userSpace.sources[%d].", i), s.UserSpaceProblems())...)
 	}
 	if u := k.Driver.Upgrade; u != nil {
-		for _, text := range u.Problems() {
-			out = append(out, "driver.upgrade."+text)
-		}
+		out = append(out, under("driver.upgrade.", u.Problems())...)
 	}
-	for _, text := range LayoutProblems(k.Layout) {
-		out = append(out, "layout"+text)
+	return append(out, under("layout", LayoutProblems(k.Layout))...)
+}
+
+// under puts the place of a value before each of its errors.
+func under(place string, problems []string) (out []string) {
+	for _, text := range problems {
+		out = append(out, place+text)
 	}
 	return out
 }

@@ -364,27 +364,19 @@ func Precedence(policies []Policy) []*Policy {
 func (s PolicySpec) Problems() []string {
 	var out []string
 	for _, kind := range slices.Sorted(maps.Keys(s.Kinds)) {
-		for _, text := range s.Kinds[kind].Problems() {
-			out = append(out, "kinds."+kind+"."+text)
-		}
+		out = append(out, under("kinds."+kind+".", s.Kinds[kind].Problems())...)
 		if s.Kinds[kind].Driver.Branch != "" {
 			out = append(out, "kinds."+kind+".driver.branch: each host would choose its own version; set driver.version instead")
 		}
 	}
 	if s.Upgrade != nil {
-		for _, text := range s.Upgrade.problems() {
-			out = append(out, "upgrade."+text)
-		}
+		out = append(out, under("upgrade.", s.Upgrade.problems())...)
 	}
 	if s.Repair != nil {
-		for _, text := range s.Repair.problems() {
-			out = append(out, "repair."+text)
-		}
+		out = append(out, under("repair.", s.Repair.problems())...)
 	}
 	if s.History != nil {
-		for _, text := range s.History.problems() {
-			out = append(out, "history."+text)
-		}
+		out = append(out, under("history.", s.History.problems())...)
 	}
 	if s.Partition != nil {
 		for i, t := range s.Partition.Taints {
@@ -396,15 +388,11 @@ func (s PolicySpec) Problems() []string {
 			}
 		}
 		if c := s.Partition.PriorityClasses; c != nil {
-			for _, text := range c.problems() {
-				out = append(out, "partition.priorityClasses"+text)
-			}
+			out = append(out, under("partition.priorityClasses", c.problems())...)
 		}
 	}
 	if s.Validation != nil {
-		for _, text := range s.Validation.problems(s.Kinds) {
-			out = append(out, "validation."+text)
-		}
+		out = append(out, under("validation.", s.Validation.problems(s.Kinds))...)
 	}
 	return out
 }
@@ -420,9 +408,7 @@ func (r Rollout) problems() []string {
 		out = append(out, durationProblem("drain.waitTimeout", r.Drain.WaitTimeout, 1, "1h")...)
 	}
 	for i, w := range r.Windows {
-		for _, text := range w.problems() {
-			out = append(out, fmt.Sprintf("windows[%d].%s", i, text))
-		}
+		out = append(out, under(fmt.Sprintf("windows[%d].", i), w.problems())...)
 	}
 	return out
 }

@@ -80,9 +80,7 @@ func (b RepairBudget) problems() []string {
 	}
 	out = append(out, durationProblem("timeout", b.Timeout, time.Second, "30m")...)
 	for i, w := range b.Windows {
-		for _, text := range w.problems() {
-			out = append(out, fmt.Sprintf("windows[%d].%s", i, text))
-		}
+		out = append(out, under(fmt.Sprintf("windows[%d].", i), w.problems())...)
 	}
 	return out
 }

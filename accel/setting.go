@@ -206,9 +206,7 @@ func SettingProblems(all []Setting, program bool) (out []string) {
 	}
 	seen := map[string]bool{}
 	for i, s := range all {
-		for _, text := range s.problems(program) {
-			out = append(out, fmt.Sprintf("settings[%d].%s", i, text))
-		}
+		out = append(out, under(fmt.Sprintf("settings[%d].", i), s.problems(program))...)
 		if seen[s.Name] {
 			out = append(out, fmt.Sprintf("settings[%d].name: %q is there twice", i, s.Name))
 		}

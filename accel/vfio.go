@@ -102,9 +102,7 @@ func (def *Definition) VFIOProblems() (out []string) {
 	if def.VFIO == nil {
 		return nil
 	}
-	for _, text := range def.VFIO.Problems() {
-		out = append(out, "vfio."+text)
-	}
+	out = under("vfio.", def.VFIO.Problems())
 	if text := vfioMisfit(def); text != "" {
 		out = append(out, text)
 	}

@@ -63,7 +63,7 @@ func deviceRow(v view, d *device, now time.Time) page.TableRow {
 		deviceName(v, d), health, utilizationCell(v, d, got), amount(got.MemoryText(), "memory in use", got.MemoryShare()),
 		amount(got.PowerText(), "power drawn", got.PowerShare()), number(got.TemperatureText()), heldBy(d),
 	}
-	r.Below = page.Row(troubles(d, now), uses(d.Use), deviceReadings(d))
+	r.Below = page.Row(troubles(v, d, now), uses(d.Use), deviceReadings(d))
 	return r
 }
 
@@ -141,8 +141,9 @@ func heldBy(d *device) page.Node {
 	return holder
 }
 
-// troubles renders what is wrong with a device and what is done about it.
-func troubles(d *device, now time.Time) page.Node {
+// troubles renders what is wrong with a device and what is done about it. Why a part is withheld is left out where the
+// row of its whole device says so.
+func troubles(v view, d *device, now time.Time) page.Node {
 	var out page.Node
 	add := func(parts ...page.Node) { out.Add(page.El("p", parts...)) }
 	if tone := healthTone(d); tone != page.Good && tone != page.Idle {
@@ -155,7 +156,8 @@ func troubles(d *device, now time.Time) page.Node {
 			add(page.Class("mono", "faint"), page.Text(d.Health.Evidence))
 		}
 	}
-	if d.WithheldAlone() {
+	saidAbove := slices.ContainsFunc(v.Have[d.kind].Accelerators, d.WithheldWith)
+	if d.WithheldAlone() && !saidAbove {
 		add(page.El("b", page.Text("Held back: "+string(d.Withheld.Reason))), page.Text(prefixed(": ", d.Withheld.Message)))
 	}
 	if d.Recorded > 0 {

@@ -104,7 +104,7 @@ func printDevices(s *tableWriter, m shown, have accel.Have) {
 // for the same reason: that was written there.
 func withoutParents(before []accel.Accelerator, a accel.Accelerator) accel.Accelerator {
 	for _, whole := range before {
-		if a.Parent == whole.ID && a.Withheld != nil && whole.Withheld != nil && *a.Withheld == *whole.Withheld {
+		if a.WithheldWith(whole) {
 			a.Withheld = nil
 		}
 	}
