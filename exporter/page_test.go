@@ -112,6 +112,21 @@ func TestPageSays(t *testing.T) {
 	}
 }
 
+// TestPageSaysOnce: why a device is withheld is said with the device, and not again with each of its parts.
+func TestPageSaysOnce(t *testing.T) {
+	m := exampleMachine()
+	a := &m.Have["qemu-edu"].Accelerators[0]
+	a.Withheld = &accel.Withheld{By: accel.ByReset, Reason: accel.InUse, Message: "its pod is still there"}
+	a.Partitions = []accel.Accelerator{{ID: a.ID + "-half-p0", Parent: a.ID}, {ID: a.ID + "-half-p1", Parent: a.ID}}
+	_, body := get(t, example(func(o *Options) { o.Machine = func() accel.Machine { return m } }).Handler(), "/")
+	if n := strings.Count(body, "its pod is still there"); n != 1 {
+		t.Errorf("it is said %d times", n)
+	}
+	if n := strings.Count(body, ">held back<"); n != 4 { // the third device is for a reason of its own
+		t.Errorf("%d rows are marked, want 4", n)
+	}
+}
+
 // TestPageWaits: a client that has the page is answered when there is a newer one, as with /v1/machine.
 func TestPageWaits(t *testing.T) {
 	e := example()
