@@ -75,7 +75,7 @@ type Have struct {
 
 // Warnings are the problems of a kind that do not block it, but that somebody has to look at.
 func (h Have) Warnings() []*Problem {
-	return slices.DeleteFunc([]*Problem{h.Contested, h.SharedNode, h.Runtime.LibraryMissing},
+	return slices.DeleteFunc([]*Problem{h.Contested, h.SharedNode, h.Runtime.LibraryMissing, h.Plugin.NotAhead},
 		func(p *Problem) bool { return p == nil })
 }
 
@@ -267,6 +267,9 @@ type PluginHave struct {
 	// Allocatable is how many devices the kubelet itself reports as allocatable or, with DRA, how many the API server
 	// offers to the scheduler.
 	Allocatable Answer[int] `json:"allocatable"`
+	// NotAhead says why parts are not made before pods are bound, although the definition asks for that; nil if they
+	// are, or need not be. The kubelet then asks for them.
+	NotAhead *Problem `json:"notAhead,omitempty"`
 }
 
 // Monitoring is the current status of metrics and labels of one kind.

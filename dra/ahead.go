@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/guard"
 	"github.com/acceld/acceld/kube"
@@ -59,10 +61,13 @@ func (a *ahead) run(ctx context.Context) error {
 	}
 	defer a.group.Wait()
 	return guard.Together(ctx, a.reflector.Run, func(ctx context.Context) error {
-		for said := ""; ; {
-			if err := a.reflector.Err(); err != nil && err.Error() != said {
-				said = err.Error()
-				a.cfg.Log.Warn("cannot follow claims: parts are not made before pods are bound", "error", err)
+		for {
+			forbidden := a.reflector.Err()
+			if !apierrors.IsForbidden(forbidden) {
+				forbidden = nil // it is not there at the moment, which is said elsewhere
+			}
+			if a.pluginState.setAhead(forbidden) && forbidden != nil {
+				a.cfg.Log.Warn("cannot follow claims: parts are not made before pods are bound", "error", forbidden)
 			}
 			_, synced := a.reflector.All()
 			if followed := synced && a.reflector.Err() == nil; a.followed.Swap(followed) != followed {

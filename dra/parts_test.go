@@ -2,14 +2,19 @@ package dra
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/acceld/acceld/accel"
@@ -285,6 +290,40 @@ func TestPartsAhead(t *testing.T) {
 	if _, known := p.book.get("u-1"); !known {
 		t.Error("a claim that the kubelet has prepared is gone")
 	}
+}
+
+// TestPartsAheadForbidden: without the right to follow claims, the kind says so, and it no longer does when the right
+// is given.
+func TestPartsAheadForbidden(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin(edus(1)...)
+	(&shaper{}).of(p, true)
+	api := &noClaims{server: b.server}
+	api.forbidden.Store(true)
+	p.cfg.API = api
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- newAhead(p).run(ctx) }()
+	defer func() { cancel(); <-over }()
+	eventually(t, "the reason", func() bool {
+		why := p.State().NotAhead
+		return why != nil && why.Reason == accel.APIForbidden && strings.Contains(why.Message, "cannot follow claims")
+	})
+	api.forbidden.Store(false)
+	eventually(t, "the right", func() bool { return p.State().NotAhead == nil })
+}
+
+// noClaims is a server that may forbid to list claims.
+type noClaims struct {
+	*server
+	forbidden atomic.Bool
+}
+
+func (s *noClaims) Do(ctx context.Context, method, path string, query url.Values, body, into any) error {
+	if s.forbidden.Load() && strings.HasSuffix(path, "resourceclaims") {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "resourceclaims"}, "", errors.New("no"))
+	}
+	return s.server.Do(ctx, method, path, query, body, into)
 }
 
 func eventually(t *testing.T, what string, done func() bool) {

@@ -36,6 +36,24 @@ func (s *pluginState) setPublication(problem *accel.Problem, change func(*accel.
 	return s.set(&s.publication, problem, change)
 }
 
+// setAhead records why claims may not be followed, nil if they may, and reports whether that has changed.
+func (s *pluginState) setAhead(err error) bool {
+	var problem *accel.Problem
+	if err != nil {
+		problem = accel.Problemf(accel.APIForbidden, "parts are not made before pods are bound: cannot follow claims: %v", err)
+	}
+	s.mu.Lock()
+	other := !reflect.DeepEqual(s.have.NotAhead, problem)
+	if other {
+		s.have.NotAhead = problem
+	}
+	s.mu.Unlock()
+	if other {
+		s.changed()
+	}
+	return other
+}
+
 func (s *pluginState) set(into **accel.Problem, problem *accel.Problem, change func(*accel.PluginHave)) bool {
 	s.mu.Lock()
 	have := s.have
