@@ -85,8 +85,8 @@ func run(ctx context.Context, o options) error {
 	for i, d := range devices {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(o.seed, uint64(i)))
-			for n := i; n < o.count && errs[i] == nil; n += len(devices) {
-				errs[i] = s.live(ctx, d, random, n)
+			for n := i; n < o.count && errs[i] == nil && ctx.Err() == nil; n += len(devices) {
+				errs[i] = s.live(context.WithoutCancel(ctx), d, random, n) // a signal ends it after this life
 			}
 		})
 	}
