@@ -25,7 +25,8 @@ func (r right) subresource() (resource, sub string) {
 	return resource, sub
 }
 
-// hidden are rights that no discovery names: verbs that are no requests, and resources that only authorizers know.
+// hidden are rights that no discovery names: verbs that are no requests, resources that only authorizers know, and a
+// custom resource that this cluster does not have.
 func hidden() []right {
 	var all []right
 	add := func(group, resources, verbs string, namespaced bool) {
@@ -46,6 +47,8 @@ func hidden() []right {
 		"get create update patch delete", false)
 	add("resource.k8s.io", "resourceclaims/binding resourceclaims/driver",
 		"update patch associated-node:update associated-node:patch arbitrary-node:update arbitrary-node:patch", true)
+	add("topology.node.k8s.io", "noderesourcetopologies", "get list watch create update patch delete deletecollection",
+		false)
 	return all
 }
 

@@ -438,7 +438,7 @@ func TestStolenToken(t *testing.T) {
 	stage.Check(t, s.Source(t.Context(), n.Guest))
 	stage.Check(t, s.Deploy(t.Context(), n))
 	stage.StartController(t, n, s, "")
-	for _, dir := range []string{"dra", "binding", "evict", "cards", "validation"} {
+	for _, dir := range []string{"dra", "binding", "evict", "topology", "cards", "validation"} {
 		text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/"+dir))
 		stage.Check(t, err)
 		apply(t, n, []byte(text))
