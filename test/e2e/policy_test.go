@@ -685,7 +685,7 @@ func stolenPatches(own string) []stolenPatch {
 		},
 		{
 			name: "capacity", node: own, form: merge, patch: `{"status":{"capacity":{"example.com/gold":"9"}}}`,
-			sub: status, says: "those of its own work only",
+			sub: status, says: "may not write these amounts",
 		},
 		{
 			name: "addresses", node: own, form: merge,

@@ -20,20 +20,20 @@ const callTimeout = 45 * time.Second
 
 var errNoSocket = errors.New("the driver has no socket")
 
-// repeat makes a call until it succeeds, as the kubelet does. The driver may be killed meanwhile.
+// repeat makes a call until it succeeds, as the kubelet does. The driver may be killed meanwhile, or right after it.
 func (s *stage) repeat(ctx context.Context, random *rand.Rand,
 	call func(context.Context, drapb.DRAPluginClient) error,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
 	if s.kill != "" && random.IntN(20) == 0 {
-		late := time.AfterFunc(time.Duration(random.IntN(1500))*time.Millisecond, func() {
-			_ = exec.CommandContext(ctx, "sh", "-c", s.kill).Run() // the driver may not run
+		after := time.Duration(random.IntN(1500)) * time.Millisecond
+		time.AfterFunc(after, func() { // which may be while the container runs
+			_ = exec.CommandContext(context.WithoutCancel(ctx), "sh", "-c", s.kill).Run() // the driver may not run
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.kills++
 		})
-		defer late.Stop()
 	}
 	for {
 		err := s.once(ctx, call)

@@ -36,7 +36,7 @@ func main() {
 	flag.StringVar(&o.driver, "driver", "", "the driver's `name`")
 	flag.StringVar(&o.node, "node", "", "the node's `name`, which is the pool")
 	flag.StringVar(&o.program, "program", "/usr/bin/edu-check", "the static `program` that computes in containers")
-	flag.StringVar(&o.kill, "kill", "", "a `command` that kills the driver, called during one call of twenty")
+	flag.StringVar(&o.kill, "kill", "", "a `command` that kills the driver, called during or right after one call of twenty")
 	flag.IntVar(&o.count, "count", 10, "`how many` lives there are, over all devices")
 	flag.Uint64Var(&o.seed, "seed", 0, "`number` that repeats an order")
 	flag.DurationVar(&o.patience, "patience", 5*time.Minute, "how `long` a call is repeated until it counts as failed")
