@@ -229,6 +229,8 @@ func readings() []reading {
 		{utilization, "Share of time in which the device was busy, 0 to 1.", false},
 		{inheritedUtilization, "Share of time in which the device was busy, 0 to 100: the inherited name, kept at its inherited scale.", false},
 		{"accelerator_memory_utilization_ratio", "Share of time in which the device's memory was busy, 0 to 1.", false},
+		{"accelerator_encoder_utilization_ratio", "Share of time in which the video encoders were busy, 0 to 1.", false},
+		{"accelerator_decoder_utilization_ratio", "Share of time in which the video decoders were busy, 0 to 1.", false},
 		{"accelerator_memory_used_bytes", "Device memory in use.", false},
 		{"accelerator_memory_total_bytes", "Device memory.", false},
 		{"accelerator_power_usage_watts", "Power that the device draws.", false},

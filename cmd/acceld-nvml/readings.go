@@ -22,6 +22,14 @@ func one[T uint32 | uint64 | int](symbol, name string, scale float64, get func(n
 	}}
 }
 
+// codec returns a reading of the engines for video, which NVML tells in per cent with the period that it looked at.
+func codec(symbol, name string, get func(nvml.Device) (uint32, uint32, nvml.Return)) reading {
+	return one(symbol, name, cent, func(d nvml.Device) (uint32, nvml.Return) {
+		share, _, ret := get(d)
+		return share, ret
+	})
+}
+
 // Units of NVML (nvml.h of 580): milliwatts, millijoules, MHz, per cent, nanoseconds.
 const (
 	milli = 1e-3
@@ -60,6 +68,8 @@ func table() []reading {
 				return d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
 			}),
 		{"nvmlDeviceGetUtilizationRates", utilisation},
+		codec("nvmlDeviceGetEncoderUtilization", "accelerator_encoder_utilization_ratio", nvml.Device.GetEncoderUtilization),
+		codec("nvmlDeviceGetDecoderUtilization", "accelerator_decoder_utilization_ratio", nvml.Device.GetDecoderUtilization),
 		{"nvmlDeviceGetMemoryInfo", memory},
 		{"nvmlDeviceGetRemappedRows", rows},
 		{"nvmlDeviceGetViolationStatus", throttling},

@@ -292,6 +292,18 @@ int nvmlDeviceGetUtilizationRates(handle *d, struct utilisation *out)
 	return ret == OK ? small(d, "busy.memory", &out->memory) : ret;
 }
 
+int nvmlDeviceGetEncoderUtilization(handle *d, unsigned *out, unsigned *period)
+{
+	*period = 166666;
+	return small(d, "busy.encoder", out);
+}
+
+int nvmlDeviceGetDecoderUtilization(handle *d, unsigned *out, unsigned *period)
+{
+	*period = 166666;
+	return small(d, "busy.decoder", out);
+}
+
 struct memory { unsigned version; unsigned long long total, reserved, free, used; };
 struct old_memory { unsigned long long total, free, used; };
 

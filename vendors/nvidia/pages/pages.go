@@ -45,6 +45,8 @@ func Exporter() accel.MetricPage {
 			{Name: "DCGM_FI_DEV_GPU_UTIL", Help: "GPU utilization, percent.", Reading: "accelerator_gpu_utilization"},
 			{Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Help: "Share of time in which the engine was busy, 0 to 1.", Reading: "accelerator_utilization_ratio"},
 			{Name: "DCGM_FI_DEV_MEM_COPY_UTIL", Help: "Memory utilization, percent.", Reading: "accelerator_memory_utilization_ratio", Scale: percent},
+			{Name: "DCGM_FI_DEV_ENC_UTIL", Help: "Encoder utilization, percent.", Reading: "accelerator_encoder_utilization_ratio", Scale: percent},
+			{Name: "DCGM_FI_DEV_DEC_UTIL", Help: "Decoder utilization, percent.", Reading: "accelerator_decoder_utilization_ratio", Scale: percent},
 			{Name: "DCGM_FI_DEV_FB_USED", Help: "Framebuffer memory used, MiB.", Reading: "accelerator_memory_used_bytes", Scale: mebi},
 			{Name: "DCGM_FI_DEV_FB_FREE", Help: "Framebuffer memory free, MiB.", Reading: "accelerator_memory_total_bytes", Less: "accelerator_memory_used_bytes", Scale: mebi},
 			{Name: "DCGM_FI_DEV_FB_TOTAL", Help: "Framebuffer memory, MiB.", Reading: "accelerator_memory_total_bytes", Scale: mebi},
