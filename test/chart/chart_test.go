@@ -337,6 +337,18 @@ func TestMonitoringConfig(t *testing.T) {
 	}
 }
 
+// TestExample: the chart takes the example's values, and every image is the registry's of the example.
+func TestExample(t *testing.T) {
+	text, err := os.ReadFile("../../examples/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds := rendered(t, "acceld-system", string(text))["DaemonSet acceld-system/acceld"]
+	if image := fmt.Sprint(ds); !strings.Contains(image, "registry.example.com/acceld/acceld:") {
+		t.Errorf("the agent is %s", image)
+	}
+}
+
 // In another namespace nothing says the usual one.
 func TestNamespace(t *testing.T) {
 	for key, o := range rendered(t, "other",
