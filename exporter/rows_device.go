@@ -231,6 +231,7 @@ func readings() []reading {
 		{"accelerator_memory_utilization_ratio", "Share of time in which the device's memory was busy, 0 to 1.", false},
 		{"accelerator_encoder_utilization_ratio", "Share of time in which the video encoders were busy, 0 to 1.", false},
 		{"accelerator_decoder_utilization_ratio", "Share of time in which the video decoders were busy, 0 to 1.", false},
+		{"accelerator_tensor_activity_ratio", "Share of time in which the tensor cores worked, 0 to 1.", false},
 		{"accelerator_memory_used_bytes", "Device memory in use.", false},
 		{"accelerator_memory_total_bytes", "Device memory.", false},
 		{"accelerator_power_usage_watts", "Power that the device draws.", false},

@@ -20,7 +20,9 @@ type device struct {
 	files  files
 	wishes chan struct{}
 	orders chan order
-	worked worked // its goroutine's
+	// worked and tensors are its goroutine's.
+	worked  worked
+	tensors tensors
 
 	known bool // it has answered once
 	busy  bool // a reading was requested and has not arrived
@@ -148,6 +150,9 @@ func (d *device) read() answer {
 	a.about.Serial = value(c, "nvmlDeviceGetSerial", d.handle.GetSerial)
 	a.about.Model = value(c, "nvmlDeviceGetName", d.handle.GetName)
 	a.readings = readings(c, d.handle)
+	if share, known := d.tensors.read(c, d.handle); known {
+		a.readings["accelerator_tensor_activity_ratio"] = share
+	}
 	a.facts = d.learn(a.about.Model, a.readings)
 	a.about.Partitions, a.facts.parts = d.partitions()
 	a.switched, a.peers = links(c, d.handle)

@@ -319,6 +319,23 @@ func TestMachine(t *testing.T) {
 	}
 }
 
+// TestTensors: how busy the tensor cores are is known once there are two samples, of models that tell.
+func TestTensors(t *testing.T) {
+	s := newStand(t, func(s *stand) {
+		s.script.gpu(2, "tensors", "37.5")
+		s.script.gpu(3, "tensors", "nan")
+	})
+	const name = "accelerator_tensor_activity_ratio"
+	s.until("tensor cores", func([]accel.Accelerator) bool {
+		return s.supervisor.Readings(s.def.Kind, addresses()[2])[name] == 0.375
+	})
+	for _, i := range []int{1, 3} {
+		if v, known := s.supervisor.Readings(s.def.Kind, addresses()[i])[name]; known {
+			t.Errorf("GPU %d tells %v", i, v)
+		}
+	}
+}
+
 // TestLabels: what GPU Feature Discovery would write, in the names of its README.
 func TestLabels(t *testing.T) {
 	s := newStand(t, func(s *stand) { s.divide(2) })

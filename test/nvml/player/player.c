@@ -304,6 +304,46 @@ int nvmlDeviceGetDecoderUtilization(handle *d, unsigned *out, unsigned *period)
 	return small(d, "busy.decoder", out);
 }
 
+/* Performance monitoring: a sample is what the script says then, in per cent. */
+struct gpm_support { unsigned version, supported; };
+struct gpm_metric { unsigned id, ret; double value; const char *texts[3]; };
+struct gpm_query { unsigned version, count; double *before, *after; struct gpm_metric metrics[]; };
+
+int nvmlGpmQueryDeviceSupport(handle *d, struct gpm_support *out)
+{
+	char text[64];
+	int ret = word(d, "tensors", text, sizeof text);
+
+	if (out->version != 1)
+		return INVALID;
+	out->supported = ret == OK;
+	return ret == NOT_SUPPORTED ? OK : ret;
+}
+
+int nvmlGpmSampleAlloc(double **out) { return (*out = calloc(1, sizeof **out)) ? OK : INVALID; }
+int nvmlGpmSampleFree(double *sample) { free(sample); return OK; }
+
+int nvmlGpmSampleGet(handle *d, double *sample)
+{
+	char text[64];
+	int ret = word(d, "tensors", text, sizeof text);
+
+	if (ret == OK)
+		*sample = strtod(text, NULL);
+	return ret;
+}
+
+int nvmlGpmMetricsGet(struct gpm_query *q)
+{
+	if (q->version != 1 || !q->before || !q->after)
+		return INVALID;
+	for (unsigned i = 0; i < q->count; i++) {
+		q->metrics[i].ret = q->metrics[i].id == 5 ? OK : NOT_SUPPORTED; /* NVML_GPM_METRIC_ANY_TENSOR_UTIL */
+		q->metrics[i].value = *q->after;
+	}
+	return OK;
+}
+
 struct memory { unsigned version; unsigned long long total, reserved, free, used; };
 struct old_memory { unsigned long long total, free, used; };
 

@@ -44,6 +44,7 @@ func Exporter() accel.MetricPage {
 			{Name: "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", Help: "Energy used, mJ.", Counter: true, Reading: "accelerator_energy_joules_total", Scale: milli},
 			{Name: "DCGM_FI_DEV_GPU_UTIL", Help: "GPU utilization, percent.", Reading: "accelerator_gpu_utilization"},
 			{Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Help: "Share of time in which the engine was busy, 0 to 1.", Reading: "accelerator_utilization_ratio"},
+			{Name: "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", Help: "Share of time in which the tensor cores were busy, 0 to 1.", Reading: "accelerator_tensor_activity_ratio"},
 			{Name: "DCGM_FI_DEV_MEM_COPY_UTIL", Help: "Memory utilization, percent.", Reading: "accelerator_memory_utilization_ratio", Scale: percent},
 			{Name: "DCGM_FI_DEV_ENC_UTIL", Help: "Encoder utilization, percent.", Reading: "accelerator_encoder_utilization_ratio", Scale: percent},
 			{Name: "DCGM_FI_DEV_DEC_UTIL", Help: "Decoder utilization, percent.", Reading: "accelerator_decoder_utilization_ratio", Scale: percent},
