@@ -6,8 +6,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// tensors finds out how busy the tensor cores of a device are: NVML's GPU performance monitoring, which Hopper and newer
-// models have (nvml.h of 580). NVML compares two samples, so the first reading has no value.
+// tensors finds out how busy the tensor cores of a device are: NVML's GPU performance monitoring, which Hopper and
+// newer models have (nvml.h of 580). NVML compares two samples, so the first reading has no value.
 type tensors struct {
 	last nvml.GpmSample
 	none bool // the device does not tell
@@ -23,7 +23,8 @@ func (t *tensors) read(c *calls, d nvml.Device) (share float64, known bool) {
 	}
 	if t.last == nil {
 		support, ret := d.GpmQueryDeviceSupport()
-		if t.none = c.ok(ret) && support.IsSupportedDevice == 0 || ret == nvml.ERROR_NOT_SUPPORTED; t.none || ret != nvml.SUCCESS {
+		if !c.ok(ret) || support.IsSupportedDevice == 0 {
+			t.none = ret == nvml.SUCCESS || ret == nvml.ERROR_NOT_SUPPORTED
 			return 0, false
 		}
 	}
