@@ -179,7 +179,9 @@ func merged(o, patch map[string]any) map[string]any {
 }
 
 // Dirs are the directories of the manifests with policies, below packaging/manifests.
-func Dirs() []string { return []string{".", "binding", "controller", "dra", "evict", "topology", "validation"} }
+func Dirs() []string {
+	return []string{".", "binding", "controller", "dra", "evict", "topology", "validation"}
+}
 
 // Policies reads the admission policies of the manifests below the root of the repository.
 func Policies(root string) ([]*admissionv1.ValidatingAdmissionPolicy, error) {

@@ -198,7 +198,7 @@ func Agent() []string {
 		lines("watch", "customresourcedefinitions.apiextensions.k8s.io", " named acceleratorpolicies.acceld.dev"),
 		lines("get create update watch", "leases.coordination.k8s.io", " in acceld-system"),
 		lines("list watch create update delete", "resourceslices.resource.k8s.io", ""), // dra
-		lines("get list watch", "resourceclaims.resource.k8s.io", ""),                 // dra and binding
+		lines("get list watch", "resourceclaims.resource.k8s.io", ""),                  // dra and binding
 		lines("patch", "resourceclaims.resource.k8s.io/status", ""),
 		lines("associated-node:patch", "resourceclaims.resource.k8s.io/driver", ""),
 		lines("get create patch", "deviceclasses.resource.k8s.io", ""),
