@@ -164,12 +164,7 @@ func nodePaths(x accel.Accelerator) string {
 // holding returns an agent that only reads its machine and withholds devices.
 func holding(t *testing.T, m *hosttest.Machine) *Agent {
 	t.Helper()
-	o := options(m.Host.Root(), filepath.Join(t.TempDir(), "config.yaml"))
-	save(t, o.ConfigFile, "logLevel: error\n")
-	s, problem := Open(o)
-	if problem != nil {
-		t.Fatal(problem)
-	}
+	o, s := openedBy(t, m.Host.Root(), "logLevel: error\n")
 	s.Kinds = map[string]*accel.Definition{"qemu-edu": s.Kinds["qemu-edu"]}
 	a := bare(t, o, s)
 	probes := a.probes()

@@ -32,13 +32,20 @@ func options(root, file string) SetupOptions {
 // opened returns the setup of a host root with a configuration.
 func opened(t *testing.T, root, config string) *Setup {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	save(t, file, config)
-	s, problem := Open(options(root, file))
+	_, s := openedBy(t, root, config)
+	return s
+}
+
+// openedBy is opened, with the options that it was opened by.
+func openedBy(t *testing.T, root, config string) (SetupOptions, *Setup) {
+	t.Helper()
+	o := options(root, filepath.Join(t.TempDir(), "config.yaml"))
+	save(t, o.ConfigFile, config)
+	s, problem := Open(o)
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	return s
+	return o, s
 }
 
 // bare returns an agent with its organs but without its loop. It ends with the test.
@@ -63,12 +70,7 @@ func bare(t *testing.T, o SetupOptions, s *Setup) *Agent {
 // idle returns an agent of a fake machine with a loop that has observed nothing. None of its tasks run.
 func idle(t *testing.T, m *hosttest.Machine) *Agent {
 	t.Helper()
-	o := options(m.Host.Root(), filepath.Join(t.TempDir(), "config.yaml"))
-	save(t, o.ConfigFile, "logLevel: error\n")
-	s, problem := Open(o)
-	if problem != nil {
-		t.Fatal(problem)
-	}
+	o, s := openedBy(t, m.Host.Root(), "logLevel: error\n")
 	a := bare(t, o, s)
 	a.loop = loop.New(loop.Options{})
 	return a

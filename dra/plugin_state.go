@@ -15,15 +15,19 @@ type pluginState struct {
 	have accel.PluginHave
 	// registration and publication are the current problem with each; registration comes first.
 	registration, publication *accel.Problem
+	// ahead is [accel.PluginHave.NotAhead].
+	ahead *accel.Problem
 }
 
 func (s *pluginState) get() (accel.PluginHave, *accel.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	have := s.have
+	have.NotAhead = s.ahead
 	if s.registration != nil {
-		return s.have, s.registration
+		return have, s.registration
 	}
-	return s.have, s.publication
+	return have, s.publication
 }
 
 // setRegistration records the state of the kubelet and reports whether the problem is a different one now.
@@ -42,16 +46,7 @@ func (s *pluginState) setAhead(err error) bool {
 	if err != nil {
 		problem = accel.Problemf(accel.APIForbidden, "parts are not made before pods are bound: cannot follow claims: %v", err)
 	}
-	s.mu.Lock()
-	other := !reflect.DeepEqual(s.have.NotAhead, problem)
-	if other {
-		s.have.NotAhead = problem
-	}
-	s.mu.Unlock()
-	if other {
-		s.changed()
-	}
-	return other
+	return s.set(&s.ahead, problem, nil)
 }
 
 func (s *pluginState) set(into **accel.Problem, problem *accel.Problem, change func(*accel.PluginHave)) bool {

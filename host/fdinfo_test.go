@@ -72,15 +72,7 @@ func TestManyFiles(t *testing.T) {
 
 // TestFilesLive reads what the kernel says of this process's own open file.
 func TestFilesLive(t *testing.T) {
-	h, err := New("/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open("/dev/zero")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	h := holdsZero(t)
 	nodes := []accel.DeviceNode{{Path: "/dev/zero", Major: 1, Minor: 5}}
 	all, err := h.Processes().Openers(t.Context(), nodes, h.Processes().InfoReader())
 	if err != nil {

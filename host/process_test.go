@@ -113,8 +113,9 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// TestHoldersLive finds this process by the number of a device that it has open under another name.
-func TestHoldersLive(t *testing.T) {
+// holdsZero returns this machine, on which this process has /dev/zero open until the test ends.
+func holdsZero(t *testing.T) *Host {
+	t.Helper()
 	h, err := New("/")
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +124,13 @@ func TestHoldersLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	t.Cleanup(func() { _ = f.Close() }) // opened for reading
+	return h
+}
+
+// TestHoldersLive finds this process by the number of a device that it has open under another name.
+func TestHoldersLive(t *testing.T) {
+	h := holdsZero(t)
 	for _, o := range h.Processes().Holders([]accel.DeviceNode{{Path: "/dev/other-name", Major: 1, Minor: 5}}) {
 		if o.PID == os.Getpid() && o.Node == "/dev/other-name" {
 			return

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -115,13 +114,8 @@ type changing struct {
 // startChanging starts an agent with first settings.
 func startChanging(t *testing.T, n *bed.Node, s *stage.Stage) *changing {
 	t.Helper()
-	seed, err := strconv.ParseUint(os.Getenv("ACCELD_SEED"), 10, 64)
-	if err != nil {
-		seed = rand.Uint64()
-	}
-	t.Logf("ACCELD_SEED=%d", seed)
 	c := &changing{
-		Node: n, random: rand.New(rand.NewPCG(seed, 0)), builtIn: readFile(t, s.File("vendors/qemu/edu.yaml")),
+		Node: n, random: rand.New(rand.NewPCG(seed(t), 0)), builtIn: readFile(t, s.File("vendors/qemu/edu.yaml")),
 		settings: settings{
 			allocation: accel.AllocateByPlugin, title: "change 0", shared: 1, timeout: "30m",
 		},
@@ -131,7 +125,7 @@ func startChanging(t *testing.T, n *bed.Node, s *stage.Stage) *changing {
 	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))
 	c.putPrograms(t, s)
 	stage.Check(t, n.Apply(t.Context(), []byte(readFile(t, s.File("packaging/manifests/controller/crd.yaml")))))
-	_, err = n.Kubectl(stage.Within(t, soon), nil, "wait", "--for=condition=Established",
+	_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "--for=condition=Established",
 		"crd/acceleratorpolicies.acceld.dev", "--timeout=60s")
 	stage.Check(t, err)
 	c.define(t)
@@ -221,10 +215,7 @@ func (c *changing) taken(t *testing.T, what string, after time.Time) {
 // change makes all changes and returns how many there were of each sort.
 func (c *changing) change(t *testing.T) map[string]int {
 	t.Helper()
-	changes, err := strconv.Atoi(os.Getenv("ACCELD_CHANGES"))
-	if err != nil {
-		changes = 20
-	}
+	changes := wanted("ACCELD_CHANGES", 20)
 	sorts := c.sorts()
 	names := slices.Sorted(maps.Keys(sorts))
 	made := map[string]int{}

@@ -2,12 +2,9 @@ package e2e
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -158,10 +155,7 @@ func nothing(t *testing.T, n *bed.Node, all []string) {
 	}
 }
 
-func handovers() int {
-	n, _ := strconv.Atoi(os.Getenv("ACCELD_HANDOVERS"))
-	return cmp.Or(n, passedOn)
-}
+func handovers() int { return wanted("ACCELD_HANDOVERS", passedOn) }
 
 func leaks(t *testing.T, n *bed.Node, image string) {
 	all := found(t, n, "leak", 3, podJob("leak", image, 3), nil)

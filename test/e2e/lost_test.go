@@ -1,9 +1,6 @@
 package e2e
 
 import (
-	"cmp"
-	"os"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -43,10 +40,7 @@ type losses struct{ computed, refused, failed int }
 // sampled is how many pods there are unless ACCELD_PODS asks for more.
 const sampled = 60
 
-func podsToLose() int {
-	pods, _ := strconv.Atoi(os.Getenv("ACCELD_PODS"))
-	return cmp.Or(pods, sampled)
-}
+func podsToLose() int { return wanted("ACCELD_PODS", sampled) }
 
 // lose runs a stream of pods, and takes one device away after a third of them. Six at a time leave room for that.
 func lose(t *testing.T, n *bed.Node, pods int, pod func(name string) []byte) (out losses) {

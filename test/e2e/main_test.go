@@ -3,7 +3,11 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -75,4 +79,21 @@ func facts(t *testing.T, g *bed.Guest) string {
 	t.Helper()
 	return sh(t, g,
 		`cat /sys/module/edu/notes/.note.gnu.build-id | od -An -tx1 | tr -d ' \n'; stat -c ' %Y' /sys/module/edu; grep -c . /proc/modules`)
+}
+
+// wanted is the number in an environment variable, or the usual one.
+func wanted(variable string, usual int) int {
+	n, _ := strconv.Atoi(os.Getenv(variable))
+	return cmp.Or(n, usual)
+}
+
+// seed is ACCELD_SEED, or any; the log says which.
+func seed(t *testing.T) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(os.Getenv("ACCELD_SEED"), 10, 64)
+	if err != nil {
+		n = rand.Uint64()
+	}
+	t.Logf("ACCELD_SEED=%d", n)
+	return n
 }

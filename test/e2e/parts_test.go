@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -213,10 +211,7 @@ func partsOfAUsedDevice(t *testing.T, n *bed.Node, image string) {
 // partsKilled: claims for parts and for whole devices come and go at random while the agent is killed again and again.
 // Every pod computes, and in the end the devices are whole. ACCELD_PARTS_CLAIMS is how many claims; 6 by default.
 func partsKilled(t *testing.T, n *bed.Node, image string) {
-	claims, _ := strconv.Atoi(os.Getenv("ACCELD_PARTS_CLAIMS"))
-	if claims == 0 {
-		claims = 6
-	}
+	claims := wanted("ACCELD_PARTS_CLAIMS", 6)
 	g := n.Guest
 	restart := restartTime(t, g)
 	stop := killing(t, g, restart/2, 3*restart) // of the agents, some must live until they serve

@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,10 +63,7 @@ func now(t *testing.T, n *bed.Node) accel.Machine {
 // roll replaces the agent under a stream of pods.
 func roll(t *testing.T, n *bed.Node, pod func(name string) []byte) {
 	t.Helper()
-	times, err := strconv.Atoi(os.Getenv("ACCELD_CHANGES"))
-	if err != nil {
-		times = 5
-	}
+	times := wanted("ACCELD_CHANGES", 5)
 	s := &podStream{Node: n, pod: pod, running: map[string]time.Time{}, done: make(chan struct{})}
 	s.start(t, 2)
 	defer s.end()

@@ -80,9 +80,9 @@ func TestSkewOfClaims(t *testing.T) {
 			stage.StartController(t, n, before, "")
 			claimComputes(t, n, image)
 		}},
-		part{"what this agent prepared is taken over by the one before", func(t *testing.T, _ *bed.Node, _ string) {
+		part{"what this agent prepared is taken over by that of the release before", func(t *testing.T, _ *bed.Node, _ string) {
 			takenOver(t, before, "back")
 		}},
-		part{"the agent before again", claimComputes},
+		part{"the agent of the release before again", claimComputes},
 	)
 }

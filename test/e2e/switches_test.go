@@ -1,11 +1,7 @@
 package e2e
 
 import (
-	"cmp"
 	"fmt"
-	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,16 +26,10 @@ func TestSwitches(t *testing.T) {
 	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/definitions.d/edu.yaml", []byte(onDemand(t, s, "")), 0o644))
 	partsPublished(t, n, "")
 	before := bindings(t, g)
-	lives, err := strconv.Atoi(os.Getenv("ACCELD_SWITCHES"))
-	if err != nil {
-		lives = 30
-	}
-	seed, _ := strconv.ParseUint(os.Getenv("ACCELD_SEED"), 10, 64)
-	seed = cmp.Or(seed, rand.Uint64())
-	t.Logf("ACCELD_SEED=%d", seed)
+	lives := wanted("ACCELD_SWITCHES", 30)
 	sh(t, g, startsAtOnce)
 	sh(t, g, fmt.Sprintf(`systemd-run --unit=switches --property=Type=exec --remain-after-exit switches -kubeconfig /etc/acceld/kubeconfig \
-		-driver %s -node %s -count %d -seed %d -kill "%s"`, stage.Class, n.Name(), lives, seed, killsAgent))
+		-driver %s -node %s -count %d -seed %d -kill "%s"`, stage.Class, n.Name(), lives, seed(t), killsAgent))
 	ended := func() string {
 		return sh(t, g, `systemctl show -p SubState --value switches`)
 	}

@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -193,8 +191,7 @@ func strangersUnknown(t *testing.T, n *bed.Node, _ string) {
 // neverNamed runs a stream of short pods, and holds that none is ever named.
 func neverNamed(t *testing.T, n *bed.Node, pod func(name string) []byte) {
 	t.Helper()
-	pods, _ := strconv.Atoi(os.Getenv("ACCELD_PODS"))
-	pods = cmp.Or(pods, 40)
+	pods := wanted("ACCELD_PODS", 40)
 	before := len(useEvents(t, n))
 	var created atomic.Int32
 	s := &podStream{Node: n, running: map[string]time.Time{}, done: make(chan struct{})}
