@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,9 +20,9 @@ import (
 	"github.com/acceld/acceld/test/vm/clientset"
 )
 
-// TestChart is the life of the Helm chart in a real cluster, with the controller as a pod of its image: from install to
-// a pod that computes, a change of values, and an uninstall that leaves no object, label, taint or file. Its parts
-// build on each other.
+// TestChart is the life of the Helm chart in a real cluster, from the files of releases alone: from install to a pod
+// that computes, the next release and the previous one again under a pod, a change of values, and an uninstall that
+// leaves no object, label, taint or file. Its parts build on each other.
 func TestChart(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	g := n.Guest
@@ -28,10 +30,9 @@ func TestChart(t *testing.T) {
 	stage.Check(t, g.Put(t.Context(), s.Program("tree"), "/usr/bin/tree", 0o755))
 	image, err := s.Workload(t.Context(), n)
 	stage.Check(t, err)
-	_, err = s.Image(t.Context(), n.Bed())
-	stage.Check(t, err)
-	_, err = s.ControllerImage(t.Context(), n)
-	stage.Check(t, err)
+	clone := cloned(t, s)
+	chart := func(version string) string { return published(t, n, makeRelease(t, clone, version), version) }
+	one := chart("0.1.0")
 	// Whoever installs makes the namespace: its pods may be privileged.
 	apply(t, n, []byte(readFile(t, s.File("packaging/manifests/namespace.yaml"))))
 	_, err = n.Kubectl(stage.Within(t, soon), nil, "taint", "node", bed.NodeName, kube.TaintKey+"=:NoSchedule")
@@ -47,17 +48,19 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 	before := stateOf(t, n)
 	host := snapshot(t, g)
 
-	args := []string{
-		s.File("packaging/chart"), "-n", agents, "--wait", "--timeout", "10m", "--set", "registry=" +
-			strings.TrimSuffix(n.Image(""), "/"),
-		"--set", "agent.image.tag=test,controller.image.tag=test",
-	}
-	timed(t, "helm install -> every state ready, driver built", func() {
-		out, err := s.Helm(stage.Within(t, 15*time.Minute), n, append([]string{"install", "acceld"}, args...)...)
+	helm := func(t *testing.T, args ...string) {
+		t.Helper()
+		out, err := s.Helm(stage.Within(t, 15*time.Minute), n,
+			append(args, "-n", agents, "--wait", "--timeout", "10m")...)
 		stage.Check(t, err)
 		t.Logf("%s", out)
 		reaches(t, g, accel.Ready, 10*time.Minute)
+	}
+	registry := "registry=" + strings.TrimSuffix(n.Image(""), "/")
+	timed(t, "helm install -> every state ready, driver built", func() {
+		helm(t, "install", "acceld", one, "--set", registry)
 	})
+	runs(t, n, "0.1.0")
 	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 1))
 	stage.Check(t, n.WaitCondition(stage.Within(t, soon), kube.ConditionType, "True", ""))
 	stage.Check(t, n.WaitTaint(stage.Within(t, soon), kube.TaintKey, false))
@@ -73,12 +76,31 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 		"  partition: {taints: [{key: example.com/edu, effect: NoSchedule}], priorityClasses: {high: {name: edu-high}, low: {name: edu-low}}}\n"))
 	stage.Check(t, n.WaitTaint(stage.Within(t, soon), "example.com/edu", true))
 
-	t.Run("upgrade", func(t *testing.T) {
-		driver := facts(t, g)
-		_, err := s.Helm(stage.Within(t, 15*time.Minute), n,
-			append([]string{"upgrade", "acceld", "--set", "dra=true,agent.config.logLevel=debug"}, args...)...)
-		stage.Check(t, err)
-		reaches(t, g, accel.Ready, 3*time.Minute)
+	driver := facts(t, g)
+	t.Run("the next release and the previous one under a pod", func(t *testing.T) {
+		stage.Check(t, n.Apply(stage.Within(t, soon), stage.Pod("holder", image, 1, "-expect", "1", "-hold", "2h")))
+		stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "holder", corev1.PodRunning))
+		two, process := chart("0.2.0"), sh(t, g, "pgrep -x edu-check")
+		for _, c := range []struct {
+			version string
+			args    []string
+		}{
+			{"0.2.0", []string{"upgrade", "acceld", two, "--set", registry}},
+			{"0.1.0", []string{"rollback", "acceld"}},
+		} {
+			timed(t, "helm "+c.args[0]+" to "+c.version, func() { helm(t, c.args...) })
+			runs(t, n, c.version)
+			if now := sh(t, g, "pgrep -x edu-check"); now != process { // it ends when it loses its device
+				t.Errorf("with %s the pod's process is %q, before %q", c.version, now, process)
+			}
+			if now := facts(t, g); now != driver {
+				t.Errorf("with %s the driver is %q, before %q", c.version, now, driver)
+			}
+		}
+		remove(t, n, "holder")
+	})
+	t.Run("other values", func(t *testing.T) {
+		helm(t, "upgrade", "acceld", one, "--set", registry+",dra=true,agent.config.logLevel=debug")
 		if now := facts(t, g); now != driver {
 			t.Errorf("the driver is %q, before %q", now, driver)
 		}
@@ -113,6 +135,35 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 			t.Errorf("the host is not as it was:\n%s", diff)
 		}
 	})
+}
+
+// published puts the images of a release into the registry, each under its version, and returns the chart's file.
+func published(t *testing.T, n *bed.Node, dir, version string) string {
+	t.Helper()
+	for _, name := range []string{"acceld", "acceld-controller"} {
+		unpacked := t.TempDir()
+		command(t, dir, "tar", "-xf", name+"-image-"+version+".tar", "-C", unpacked)
+		stage.Check(t, n.Bed().PushLayout(t.Context(), name+":"+version, unpacked))
+	}
+	return filepath.Join(dir, "acceld-chart-"+version+".tgz")
+}
+
+// runs checks which release the cluster runs: what the agent says of itself, and the images of all pods.
+func runs(t *testing.T, n *bed.Node, version string) {
+	t.Helper()
+	text, _, err := stage.Get(stage.Within(t, soon), n.Guest, "/metrics")
+	stage.Check(t, err)
+	if !regexp.MustCompile(`acceld_build_info\{[^}]*version="v?` + regexp.QuoteMeta(version) + `"`).MatchString(text) {
+		t.Errorf("the agent is not of release %s", version)
+	}
+	images, err := n.Kubectl(stage.Within(t, soon), nil, "-n", agents, "get", "pods", "-o",
+		"jsonpath={range .items[*]}{.spec.containers[*].image}{\"\\n\"}{end}")
+	stage.Check(t, err)
+	if lines := strings.Fields(images); len(lines) < 3 || slices.ContainsFunc(lines, func(image string) bool {
+		return !strings.HasSuffix(image, ":"+version)
+	}) {
+		t.Errorf("the images of pods are %q, want the agent's and two of the controller, of %s", lines, version)
+	}
 }
 
 // leads is about the controller's replicas: both are ready, and the Service leads to the leader alone.

@@ -8,6 +8,8 @@ func excuses() []excuse {
 	const openShift = "no OpenShift is to be had; test/chart holds what these values render"
 	const noRelease = "nothing is published yet; packaging/release makes a release, with a key, and installs from it"
 	const sameWay = "packaging/release verifies what it made in the same way"
+	const archive = "TestRelease removes what the archive of a release has installed"
+	const chart = "TestChart puts a release's images into a registry and installs its chart"
 	const noZones = "the guests have no type NodeResourceTopology; package kube writes it to a server that has it"
 	return []excuse{
 		{"README.md", "make demo", "it is a scenario of its own"},
@@ -95,6 +97,13 @@ func excuses() []excuse {
 		{"docs/release.md", "make release", noRelease},
 		{"docs/release.md", "openssl ecparam", noRelease},
 		{"docs/release.md", "openssl ec -in", noRelease},
+		{"docs/release.md", "systemctl disable --now", archive},
+		{"docs/release.md", "acceld purge", archive},
+		{"docs/release.md", "tar -tzf", archive},
+		{"docs/release.md", "skopeo copy", chart},
+		{"docs/release.md", "kubectl create namespace", chart},
+		{"docs/release.md", "kubectl label namespace", chart},
+		{"docs/release.md", "helm install acceld acceld-chart-1.0.0.tgz", chart},
 		{"docs/subsystems.md", "acceld detect -o json", "it needs jq; TestZoo finds the devices of all these subsystems"},
 		{"docs/topology.md", "kubernetes:", noZones},
 		{"docs/topology.md", "kubectl apply -k packaging/manifests/topology", noZones},

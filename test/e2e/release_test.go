@@ -14,8 +14,8 @@ import (
 )
 
 // TestRelease makes two releases in a clean clone, as `make release` does, and installs from their files alone: the
-// package by the script, the next release and the previous one again under a process that has a device, and at last the
-// programs without a package. What somebody has changed is not installed.
+// package by the script, the next release and the previous one again under a process that has a device, the programs
+// without a package, and both releases as rpm. What somebody has changed is not installed.
 func TestRelease(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1, NoKubernetes: true})
 	g := n.Guest
@@ -71,8 +71,44 @@ func TestRelease(t *testing.T) {
 		t.Logf("%s", sh(t, g, "sh /root/two/install.sh --from /root/two --format tar"))
 		same("0.2.0")
 	})
-	sh(t, g, "systemctl stop holder; systemctl disable --now acceld.service acceld.socket; acceld purge")
+	t.Run("both releases as rpm", func(t *testing.T) {
+		sh(t, g, "systemctl disable --now acceld.service acceld.socket; "+unpackedFiles+" | xargs rm")
+		sh(t, g, rpmHost)
+		for _, r := range []struct{ version, dir string }{{"0.1.0", "one"}, {"0.2.0", "two"}, {"0.1.0", "one"}} {
+			t.Logf("%s", sh(t, g, "sh /root/$1/install.sh --from /root/$1 --format rpm", r.dir))
+			if out := sh(t, g, "rpm -q acceld; rpm -V acceld"); !strings.HasPrefix(out, "acceld-"+r.version+"-1") ||
+				strings.Contains(out, "\n") {
+				t.Errorf("rpm has %q, want %s unchanged", out, r.version)
+			}
+			same(r.version)
+		}
+	})
+	sh(t, g, "systemctl stop holder; systemctl disable --now acceld.service acceld.socket; acceld purge; rpm -e acceld")
+	if left := sh(t, g, unpackedFiles+" | xargs -I{} find {} -maxdepth 0 2>/dev/null || true"); left != "" {
+		t.Errorf("rpm left %q", left)
+	}
 }
+
+// unpackedFiles lists the files that the archive of the second release has, as docs/release.md does.
+const unpackedFiles = `tar -tzf /root/two/acceld-0.2.0-linux-amd64.tar.gz | sed -n 's,^[^/]*\(/.*[^/]\)$,\1,p'`
+
+// rpmHost makes a Debian host one where rpm installs: Debian's rpm wants to be told that this is meant, and its
+// database lacks the C library.
+const rpmHost = `printf '#!/bin/sh\nexec /usr/bin/rpm --force-debian "$@"\n' > /usr/local/bin/rpm
+chmod +x /usr/local/bin/rpm
+cat > /root/glibc.spec <<'EOF'
+Name: glibc
+Version: 2.36
+Release: 1
+Summary: Stands for the C library that the host has
+License: LGPL-2.1
+BuildArch: noarch
+%description
+Nothing.
+%files
+EOF
+rpmbuild --quiet -bb /root/glibc.spec
+rpm -i /root/rpmbuild/RPMS/noarch/glibc-2.36-1.noarch.rpm`
 
 // cloned returns a clean clone of the tree, where releases may be tagged.
 func cloned(t *testing.T, s *stage.Stage) string {

@@ -366,6 +366,11 @@ func (b *Bed) PushProgram(ctx context.Context, name, path string, program []byte
 	return b.GuestRegistry() + "/" + name, err
 }
 
+// PushLayout stores the image of an OCI layout in a directory.
+func (b *Bed) PushLayout(ctx context.Context, name, dir string) error {
+	return b.registry.PushLayout(ctx, name, dir)
+}
+
 // busyboxFiles is a small userland, the base of the images that a scenario makes.
 func (b *Bed) busyboxFiles() (map[string]image.File, error) {
 	content, err := os.ReadFile(b.supply.Debian.Busybox())

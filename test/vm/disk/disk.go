@@ -32,6 +32,7 @@ func packages(pair kernels.Pair) []string {
 		"systemd", "systemd-sysv", "udev", "dbus", "kmod", "procps", "iproute2", "iptables", "pciutils", "curl",
 		"ca-certificates", "openssh-server", "gcc", "make", "e2fsprogs", "ethtool", "busybox-static",
 		"containernetworking-plugins", "conmon", "libseccomp2", "dkms", "strace",
+		"rpm",
 	}
 	return append(list, pair.Packages()...)
 }

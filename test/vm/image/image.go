@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -109,6 +111,39 @@ func (r *Registry) PushLayer(ctx context.Context, repository, file string) error
 		return fmt.Errorf("cannot make image %q: %w", repository, err)
 	}
 	return r.PushImage(ctx, repository, img)
+}
+
+// PushLayout stores what an OCI layout in a directory has first: an image, or an index of images.
+func (r *Registry) PushLayout(ctx context.Context, repository, dir string) error {
+	failed := func(err error) error { return fmt.Errorf("cannot push layout %q: %w", dir, err) }
+	all, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return failed(err)
+	}
+	list, err := all.IndexManifest()
+	if err != nil {
+		return failed(err)
+	}
+	if len(list.Manifests) == 0 {
+		return failed(errors.New("it is empty"))
+	}
+	first := list.Manifests[0]
+	if first.MediaType.IsImage() {
+		img, err := all.Image(first.Digest)
+		if err != nil {
+			return failed(err)
+		}
+		return r.PushImage(ctx, repository, img)
+	}
+	index, err := all.ImageIndex(first.Digest)
+	if err != nil {
+		return failed(err)
+	}
+	ref, err := name.ParseReference(r.Address()+"/"+repository, name.Insecure)
+	if err != nil {
+		return failed(err)
+	}
+	return remote.WriteIndex(ref, index, remote.WithContext(ctx))
 }
 
 func (s Spec) build() (v1.Image, error) {
