@@ -249,12 +249,17 @@ test-nvidia-source: ## The true broken kernel upgrade: all of NVIDIA's source fo
 on-gpu: build ## Try acceld on this machine's GPUs, as root: a report without serial numbers in on-gpu.md; KIND=amd-gpu tries another kind, DRIVER='{version: …}' gets it a driver
 	$(GO) run ./test/ongpu -kind '$(or $(KIND),nvidia-gpu)' -driver '$(DRIVER)' -bin bin -out on-gpu.md
 
-# The browser has 300 MB with what it needs, so it is not among the packages of make test.
+# The browser has 300 MB with what it needs, so it is not among the packages of make test. axe-core, which judges the pages,
+# comes by npm, where that is installed.
+AXE = bin/axe/node_modules/axe-core/axe.min.js
 .PHONY: screenshots
 screenshots: ## The pages for people, the site and a terminal in a real browser, as pictures in bin/screenshots; KEEP=1 renews those of the README, as root
 	command -v chromium >/dev/null || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; }
+	rm -rf bin/axe && mkdir -p bin
+	if command -v npm >/dev/null; then cp -r test/screens/axe bin/axe && cd bin/axe && npm ci --ignore-scripts --no-audit --no-fund; \
+	else echo "npm is not installed: axe-core does not judge the pages"; fi
 	cd packaging/site && $(GO) test -count=1 -vet=off -v ./...
-	ACCELD_SCREENS=$(CURDIR)/bin/screenshots $(GO) test -count=1 -v ./test/screens
+	ACCELD_AXE=$$(ls $(CURDIR)/$(AXE) 2>/dev/null) ACCELD_SCREENS=$(CURDIR)/bin/screenshots $(GO) test -count=1 -v ./test/screens
 	$(if $(KEEP),install -m 644 -t docs/pictures bin/screenshots/status.webp bin/screenshots/fleet.webp bin/screenshots/terminal.svg)
 
 # All of them take about an hour on two processors. After a change of a few tests, pick with RUN.

@@ -169,7 +169,7 @@ func look(t *testing.T, b *Browser, out, name, url string) {
 	}
 }
 
-// axe lets axe-core judge the page too, where ACCELD_AXE names its axe.min.js (npm pack axe-core).
+// axe lets axe-core judge the page too, where ACCELD_AXE names its axe.min.js, as make screenshots does.
 func axe(t *testing.T, b *Browser) {
 	t.Helper()
 	file := os.Getenv("ACCELD_AXE")
@@ -180,11 +180,17 @@ func axe(t *testing.T, b *Browser) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var bad []string
-	if err := b.Eval(string(script)+`;axe.run().then(r => r.violations.flatMap(v =>
-		v.nodes.map(n => v.id + " (" + v.impact + "): " + n.html.slice(0, 120))))`, &bad); err != nil || len(bad) > 0 {
-		t.Errorf("axe: %v\n%s", err, strings.Join(bad, "\n"))
+	var result struct {
+		Version string
+		Passes  int
+		Bad     []string
 	}
+	if err := b.Eval(string(script)+`;axe.run().then(r => ({Version: r.testEngine.version, Passes: r.passes.length,
+		Bad: r.violations.flatMap(v => v.nodes.map(n => v.id + " (" + v.impact + "): " + n.html.slice(0, 120)))}))`,
+		&result); err != nil || len(result.Bad) > 0 || result.Passes == 0 {
+		t.Errorf("axe: %v, %d rules passed\n%s", err, result.Passes, strings.Join(result.Bad, "\n"))
+	}
+	t.Logf("axe-core %s: %d rules passed", result.Version, result.Passes)
 }
 
 // keep writes what the README shows of a page: what fits onto a desktop.
