@@ -71,7 +71,7 @@ func absent(v view, k string) bool {
 }
 
 // tones returns the tone of a kind's state and of the whole kind: a ready kind may have an unhealthy device or
-// partition.
+// partition, or wait for another driver.
 func tones(v view, k string) (state, whole page.Tone) {
 	st, accs := v.Status[k], accel.Current(v.Have[k].Accelerators)
 	switch {
@@ -86,7 +86,8 @@ func tones(v view, k string) (state, whole page.Tone) {
 	switch {
 	case accel.CountUsable(accs) < len(accs):
 		whole = page.Bad
-	case whole == page.Good && (len(v.Have[k].Warnings()) > 0 || slices.ContainsFunc(accs, notHealthy)):
+	case whole == page.Good && (len(v.Have[k].Warnings()) > 0 || v.Have[k].Driver.Upgrade != nil ||
+		slices.ContainsFunc(accs, notHealthy)):
 		whole = page.Busy
 	}
 	return state, whole
@@ -113,7 +114,7 @@ func verdict(v view) (page.Tone, string) {
 		case accel.Unhealthy, accel.Gone:
 		}
 	}
-	var blocked, waiting, lacking []string
+	var blocked, waiting, lacking, upgrading, unchecked []string
 	for _, k := range v.kinds() {
 		state, whole := tones(v, k)
 		switch {
@@ -124,6 +125,10 @@ func verdict(v view) (page.Tone, string) {
 			blocked = append(blocked, k)
 		case state == page.Busy:
 			waiting = append(waiting, k)
+		case v.Have[k].Driver.Upgrade != nil:
+			upgrading = append(upgrading, k)
+		case v.Have[k].Driver.Unchecked:
+			unchecked = append(unchecked, k)
 		}
 	}
 	tally := fmt.Sprintf(". %d of %s healthy.", healthy, page.Count(total, "accelerator"))
@@ -136,15 +141,22 @@ func verdict(v view) (page.Tone, string) {
 		return page.Bad, "No container can use it, a library is missing: " + strings.Join(lacking, ", ") + tally
 	case len(waiting) > 0:
 		return page.Busy, "On the way: " + strings.Join(waiting, ", ") + tally
+	case len(upgrading) > 0:
+		return page.Busy, "Another driver is wanted: " + strings.Join(upgrading, ", ") + tally
 	case total == 0:
 		return page.Idle, "No accelerator on this host."
 	case degraded > 0:
 		return page.Busy, fmt.Sprintf("Ready. %d of %s degraded, and usable.", degraded,
 			page.Count(total, "accelerator"))
-	case total == 1:
-		return page.Good, "Ready. The accelerator is healthy."
 	}
-	return page.Good, fmt.Sprintf("Ready. All %d accelerators are healthy.", total)
+	all := fmt.Sprintf("Ready. All %d accelerators are healthy", total)
+	if total == 1 {
+		all = "Ready. The accelerator is healthy"
+	}
+	if len(unchecked) > 0 {
+		all += "; unchecked: " + strings.Join(unchecked, ", ")
+	}
+	return page.Good, all + "."
 }
 
 // hostSection renders the machine, and the kinds that are not on it.

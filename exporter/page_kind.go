@@ -24,6 +24,9 @@ func kindSection(v view, k string, now time.Time) page.Node {
 	if n := len(current) - accel.CountUsable(current); n > 0 {
 		head.Add(page.Badge(page.Bad, fmt.Sprintf("%d not healthy", n)), page.Text(" "))
 	}
+	if have.Driver.Unchecked {
+		head.Add(page.Badge(page.Idle, "unchecked"), page.Text(" "))
+	}
 	head.Add(page.El("small", page.Text(about)))
 	s := page.El("section", page.Class(string(whole)), page.Set("id", k), page.Set("aria-label", title(v, k)), head)
 	s.Add(page.El("p", page.Text(page.Sentence(st.Sentence))))

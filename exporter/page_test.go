@@ -176,7 +176,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	only := func(m *accel.Machine, n int) {
 		have := m.Have["qemu-edu"]
-		have.Accelerators = have.Accelerators[:n]
+		have.Accelerators, have.Driver.Upgrade = have.Accelerators[:n], nil
 		m.Have = map[string]accel.Have{"qemu-edu": have}
 		m.Status = map[string]accel.Status{"qemu-edu": m.Status["qemu-edu"]}
 	}
@@ -206,6 +206,18 @@ func TestVerdicts(t *testing.T) {
 		}},
 		{"Needs attention: qemu-edu. 1 of 2 accelerators healthy.", func(m *accel.Machine) {
 			divided(m, accel.Health{State: accel.Unhealthy, Reason: accel.NodeMissing})
+		}},
+		{"Another driver is wanted: qemu-edu. 1 of 1 accelerator healthy.", func(m *accel.Machine) {
+			only(m, 1)
+			have := m.Have["qemu-edu"]
+			have.Driver.Upgrade = &accel.Upgrade{Phase: accel.UpgradeDraining}
+			m.Have["qemu-edu"] = have
+		}},
+		{"Ready. The accelerator is healthy; unchecked: qemu-edu.", func(m *accel.Machine) {
+			only(m, 1)
+			have := m.Have["qemu-edu"]
+			have.Driver.Unchecked = true
+			m.Have["qemu-edu"] = have
 		}},
 		{"Ready. All 2 accelerators are healthy.", func(m *accel.Machine) {
 			divided(m, accel.Health{State: accel.Healthy}, accel.Health{State: accel.Gone, Reason: accel.DeviceGone})

@@ -72,10 +72,6 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 	if len(certificates) != 6 {
 		t.Errorf("the controller's secret has %d entries, want 6", len(certificates))
 	}
-	apply(t, n, eduPolicy(stage.Version,
-		"  partition: {taints: [{key: example.com/edu, effect: NoSchedule}], priorityClasses: {high: {name: edu-high}, low: {name: edu-low}}}\n"))
-	stage.Check(t, n.WaitTaint(stage.Within(t, soon), "example.com/edu", true))
-
 	driver := facts(t, g)
 	t.Run("the next release and the previous one under a pod", func(t *testing.T) {
 		stage.Check(t, n.Apply(stage.Within(t, soon), stage.Pod("holder", image, 1, "-expect", "1", "-hold", "2h")))
@@ -99,6 +95,10 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 		}
 		remove(t, n, "holder")
 	})
+	apply(t, n, eduPolicy(stage.Version,
+		"  partition: {taints: [{key: example.com/edu, effect: NoSchedule}], priorityClasses: {high: {name: edu-high}, low: {name: edu-low}}}\n"))
+	stage.Check(t, n.WaitTaint(stage.Within(t, soon), "example.com/edu", true))
+
 	t.Run("other values", func(t *testing.T) {
 		helm(t, "upgrade", "acceld", one, "--set", registry+",dra=true,agent.config.logLevel=debug")
 		if now := facts(t, g); now != driver {

@@ -86,7 +86,8 @@ func sample(now time.Time) accel.Machine {
 			"example-npu": {
 				Accelerators: accs,
 				Driver: accel.DriverHave{
-					Serves: true, Source: "store", Version: "535.261.03", Proven: started.Add(time.Second),
+					Serves: true, Source: "store", Version: "535.261.03",
+					Modules: []accel.LoadedModule{{Name: "npu", Version: "535.261.03"}}, Proven: started.Add(time.Second),
 					Proof: "8 devices computed",
 					Next: map[string]accel.Readiness{"6.1.0-56-amd64": {Problem: accel.Problemf(accel.BuildFailed,
 						"npu_main.c:181: implicit declaration of function 'drm_gem_prime_export'")}},

@@ -65,18 +65,26 @@ func (h *host) set(change func(*accel.Machine)) {
 	h.replaced = make(chan struct{})
 }
 
-// serve answers as an agent does; now is its clock.
+// serve answers as an agent does whose host is the sample, unless another one was given to it.
 func (h *host) serve(t *testing.T) *httptest.Server {
 	t.Helper()
-	now := time.Now()
-	h.m, h.replaced = sample(now), make(chan struct{})
+	now, usual := time.Now(), h.m.Taken.IsZero()
+	h.replaced = make(chan struct{})
+	if usual {
+		h.m = sample(now)
+	}
 	e := exporter.New(exporter.Options{Machine: func() accel.Machine {
 		m, _ := h.follow()
 		return m
 	}, Follow: h.follow, Past: func() []exporter.Past { return samplePast(now) }, Holders: func() exporter.Holdings {
+		if m, _ := h.follow(); !m.Have["example-npu"].Driver.Serves {
+			return exporter.Holdings{Told: now}
+		}
 		return exporter.Holdings{By: sampleHolders(), Told: now}
 	}})
-	lived(e, now)
+	if usual {
+		lived(e, now)
+	}
 	handler := e.Handler()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.asked.Add(1)

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,11 +21,7 @@ import (
 // machine is played. The film shows what the program wrote, and is looked at in a browser.
 func TestTerminal(t *testing.T) {
 	b, out := open(t)
-	program := filepath.Join(t.TempDir(), "acceld")
-	build := exec.CommandContext(t.Context(), "go", "build", "-tags=grpcnotrace", "-o", program, "../../cmd/acceld")
-	if text, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
+	program := buildProgram(t)
 	var h host
 	config := h.listen(t)
 	status, err := record(t.Context(), program, "--config", config, "status", "example-npu")
