@@ -18,7 +18,7 @@ import (
 type situation struct {
 	name string
 	// change makes it of a host with eight healthy devices.
-	change func(m *accel.Machine, have *accel.Have, now time.Time)
+	change func(have *accel.Have, now time.Time)
 	// words have to be in the first screen of a phone, and shown are what `acceld status` has to show.
 	words, shown []string
 }
@@ -34,11 +34,11 @@ func situations() []situation {
 	}
 	return []situation{
 		{
-			"eight-healthy", func(*accel.Machine, *accel.Have, time.Time) {},
+			"eight-healthy", func(*accel.Have, time.Time) {},
 			[]string{"All 8 accelerators are healthy"}, []string{"8 of 8 devices usable"},
 		},
 		{
-			"one-sick", func(m *accel.Machine, have *accel.Have, now time.Time) {
+			"one-sick", func(have *accel.Have, now time.Time) {
 				have.Accelerators[5] = sample(now).Have["example-npu"].Accelerators[5]
 				have.Plugin.Allocatable = accel.Known(7)
 			},
@@ -46,7 +46,7 @@ func situations() []situation {
 			[]string{"7 of 8 devices usable", "fallen off the bus"},
 		},
 		{
-			"pull", func(m *accel.Machine, have *accel.Have, now time.Time) {
+			"pull", func(have *accel.Have, now time.Time) {
 				bare(have)
 				have.Work = []accel.Progress{{
 					Kind: "example-npu", Stage: accel.StagePull, What: "registry.example.com/drivers/npu:550.90.07",
@@ -56,7 +56,7 @@ func situations() []situation {
 			[]string{"On the way", "pulling", "registry.example.com/drivers/npu:550.90.07"}, []string{"pulling registry.example.com/drivers/npu:550.90.07, 40 % since"},
 		},
 		{
-			"build-failed", func(m *accel.Machine, have *accel.Have, now time.Time) {
+			"build-failed", func(have *accel.Have, now time.Time) {
 				bare(have)
 				have.Failure = &accel.Failure{
 					Step: accel.StepDriver, Since: now.Add(-10 * time.Minute), Attempts: 3,
@@ -72,7 +72,7 @@ func situations() []situation {
 			[]string{"BuildFailed", "drm_gem_prime_export", "tried again"},
 		},
 		{
-			"upgrade", func(m *accel.Machine, have *accel.Have, now time.Time) {
+			"upgrade", func(have *accel.Have, now time.Time) {
 				have.Driver.Upgrade = &accel.Upgrade{
 					From: accel.DriverRef{Version: "535.261.03"}, To: accel.DriverRef{Version: "550.90.07"}, Wish: "550.90.07",
 					Why:   `module "npu" is loaded in version "535.261.03", wanted is "550.90.07"`,
@@ -84,7 +84,7 @@ func situations() []situation {
 			[]string{"550.90.07", "python3"},
 		},
 		{
-			"unchecked", func(m *accel.Machine, have *accel.Have, now time.Time) {
+			"unchecked", func(have *accel.Have, _ time.Time) {
 				have.Driver.Unchecked, have.Driver.Proven, have.Driver.Proof = true, time.Time{}, ""
 			},
 			[]string{"All 8 accelerators are healthy; unchecked: example-npu"}, []string{"unchecked: its definition has no check"},
@@ -105,7 +105,7 @@ func (s situation) of(now time.Time) accel.Machine {
 	have.Plugin.Allocatable = accel.Known(8)
 	def := m.Want.Kinds["example-npu"]
 	m.Want.Kinds = map[string]*accel.Definition{"example-npu": def}
-	s.change(&m, &have, now)
+	s.change(&have, now)
 	have.Accelerators = accel.Withhold(have.Accelerators, have, func(string) bool { return have.Driver.PastCheck() })
 	m.Have = map[string]accel.Have{"example-npu": have}
 	status := loop.Next(m, "example-npu")
