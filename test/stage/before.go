@@ -13,7 +13,8 @@ import (
 // release is the commit that counts as the release before this tree, until there are releases.
 const release = "c4ef5c343e57f926a4ca86dbff998e20699a020f"
 
-// NewBefore is [New] for the release before this tree: its programs, images and manifests. The clone must have that
+// NewBefore is [New] for the release before this tree: its programs, images and manifests, and no programs of
+// tests. The clone must have that
 // commit.
 func NewBefore(ctx context.Context, dir string) (*Stage, error) {
 	here, err := programs.Root(ctx)
@@ -35,5 +36,5 @@ func NewBefore(ctx context.Context, dir string) (*Stage, error) {
 			return nil, fmt.Errorf("cannot get the release before, commit %s: %w\n%s", release, err, out)
 		}
 	}
-	return s, programs.Build(ctx, s.root, s.bin)
+	return s, programs.BuildProduct(ctx, s.root, s.bin)
 }

@@ -14,10 +14,18 @@ import (
 // Variable names a folder that [Build] filled. Tests of many processes then build the programs once.
 const Variable = "ACCELD_PROGRAMS"
 
-// Build builds the programs of the tree at root into a folder. It leaves programs that are up to date alone.
+// Build builds the programs of the tree at root into a folder, and those of its tests. It leaves programs that are up to
+// date alone.
 func Build(ctx context.Context, root, into string) error {
-	if err := build(ctx, root, into, "./cmd/acceld", "./cmd/acceld-hook", "./test/edu/check", "./test/tree/cmd",
-		"./test/cmd/plainplugin", "./test/cmd/switches"); err != nil {
+	if err := BuildProduct(ctx, root, into); err != nil {
+		return err
+	}
+	return build(ctx, root, into, "./test/edu/check", "./test/tree/cmd", "./test/cmd/plainplugin", "./test/cmd/switches")
+}
+
+// BuildProduct builds what an agent's image has, as [Build] does. Any older tree has it, too.
+func BuildProduct(ctx context.Context, root, into string) error {
+	if err := build(ctx, root, into, "./cmd/acceld", "./cmd/acceld-hook"); err != nil {
 		return err
 	}
 	return build(ctx, filepath.Join(root, "cmd", "acceld-prove"), into, ".") // a module of its own
