@@ -35,7 +35,8 @@ func situations() []situation {
 	return []situation{
 		{
 			"eight-healthy", func(*accel.Have, time.Time) {},
-			[]string{"All 8 accelerators are healthy"}, []string{"8 of 8 devices usable"},
+			[]string{"All 8 accelerators are healthy"},
+			[]string{"8 of 8 devices usable"},
 		},
 		{
 			"one-sick", func(have *accel.Have, now time.Time) {
@@ -53,7 +54,8 @@ func situations() []situation {
 					Done: 45e6, Total: 100e6, Since: now.Add(-time.Minute), Moved: now.Add(-time.Second),
 				}}
 			},
-			[]string{"On the way", "pulling", "registry.example.com/drivers/npu:550.90.07"}, []string{"pulling registry.example.com/drivers/npu:550.90.07, 40 % since"},
+			[]string{"On the way", "pulling", "registry.example.com/drivers/npu:550.90.07"},
+			[]string{"pulling registry.example.com/drivers/npu:550.90.07, 40 % since"},
 		},
 		{
 			"build-failed", func(have *accel.Have, now time.Time) {
@@ -87,7 +89,8 @@ func situations() []situation {
 			"unchecked", func(have *accel.Have, _ time.Time) {
 				have.Driver.Unchecked, have.Driver.Proven, have.Driver.Proof = true, time.Time{}, ""
 			},
-			[]string{"All 8 accelerators are healthy; unchecked: example-npu"}, []string{"unchecked: its definition has no check"},
+			[]string{"All 8 accelerators are healthy; unchecked: example-npu"},
+			[]string{"unchecked: its definition has no check"},
 		},
 	}
 }
