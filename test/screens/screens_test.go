@@ -163,6 +163,7 @@ func look(t *testing.T, b *Browser, out, name, url string) {
 				}
 			}
 			axe(t, b)
+			weigh(t, b)
 			picture, err := b.Picture()
 			if err == nil {
 				err = os.WriteFile(filepath.Join(out, name+"-"+l.Name+".png"), picture, 0o644)
@@ -175,6 +176,23 @@ func look(t *testing.T, b *Browser, out, name, url string) {
 			}
 		})
 	}
+}
+
+// weigh says how much the browser loaded for a page, and holds that all of it came from where the page did.
+func weigh(t *testing.T, b *Browser) {
+	t.Helper()
+	var loaded struct {
+		Bytes, Requests int
+		Foreign         []string
+	}
+	if err := b.Eval(`(() => {
+		const all = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
+		return {Bytes: all.reduce((n, e) => n + e.transferSize, 0), Requests: all.length,
+			Foreign: all.map(e => e.name).filter(u => new URL(u).origin !== location.origin)};
+	})()`, &loaded); err != nil || len(loaded.Foreign) > 0 || loaded.Requests == 0 {
+		t.Errorf("%d requests, from elsewhere: %v, %v", loaded.Requests, loaded.Foreign, err)
+	}
+	t.Logf("%.1f kB in %d requests", float64(loaded.Bytes)/1000, loaded.Requests)
 }
 
 // axe lets axe-core judge the page too, where ACCELD_AXE names its axe.min.js, as make screenshots does.
