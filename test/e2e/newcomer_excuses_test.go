@@ -71,7 +71,7 @@ func excuses() []excuse {
 		{"docs/handover.md", "kinds:", "TestHandover has a node with it"},
 		{"docs/unrequested.md", "kinds:", "TestUnrequested has a node with the default; package usage has the others"},
 		{"docs/usage.md", "kind: example-npu", "no such device is to be had; TestUsePerPod has the test bed's, package usage one like it"},
-		{"docs/usage.md", "acceld status 0000:00:04.0", "TestUsePerPod has a node that shows it"},
+		{"docs/usage.md", "acceld status 0000:01:00.0", "TestUsePerPod has a node that shows it"},
 		{"docs/health.md", "kinds:", "TestRepair has a node with it"},
 		{"docs/settings.md", "kinds:", "no GPU is to be had; TestSettings sets the test bed's devices in the same way"},
 		{"docs/settings.md", "kind: example-npu", "no such device is to be had; package settings has one with such attributes"},
