@@ -156,12 +156,16 @@ func withoutResult(output []byte) bool {
 		!bytes.Contains(output, []byte("Failing input written"))
 }
 
+// minimizing bounds how long one new input is made smaller. Go's minute would be most of a target's time where inputs are
+// large, such as kernel modules.
+const minimizing = time.Second
+
 // fuzzOnce runs one target once.
 func fuzzOnce(ctx context.Context, root string, t target, each time.Duration) (o outcome) {
 	ctx, cancel := context.WithTimeout(ctx, each+compiling)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "test", "-run=^$", "-fuzz=^"+t.name+"$", "-fuzztime="+each.String(),
-		"-parallel=1", t.pkg)
+		"-fuzzminimizetime="+minimizing.String(), "-parallel=1", t.pkg)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "GOMEMLIMIT=2GiB")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its workers
