@@ -156,8 +156,8 @@ func withoutResult(output []byte) bool {
 		!bytes.Contains(output, []byte("Failing input written"))
 }
 
-// minimizing bounds how long one new input is made smaller. Go's minute would be most of a target's time where inputs are
-// large, such as kernel modules.
+// minimizing bounds how long one new input is made smaller. Go's minute would be most of a target's time where inputs
+// are large, such as kernel modules.
 const minimizing = time.Second
 
 // fuzzOnce runs one target once.

@@ -14,8 +14,8 @@ import (
 // Variable names a folder that [Build] filled. Tests of many processes then build the programs once.
 const Variable = "ACCELD_PROGRAMS"
 
-// Build builds the programs of the tree at root into a folder, and those of its tests. It leaves programs that are up to
-// date alone.
+// Build builds the programs of the tree at root into a folder, and those of its tests. It leaves programs that are up
+// to date alone.
 func Build(ctx context.Context, root, into string) error {
 	if err := BuildProduct(ctx, root, into); err != nil {
 		return err
