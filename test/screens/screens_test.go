@@ -187,12 +187,12 @@ func weigh(t *testing.T, b *Browser) {
 	}
 	if err := b.Eval(`(() => {
 		const all = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
-		return {Bytes: all.reduce((n, e) => n + e.transferSize, 0), Requests: all.length,
+		return {Bytes: all.reduce((n, e) => n + e.encodedBodySize, 0), Requests: all.length,
 			Foreign: all.map(e => e.name).filter(u => new URL(u).origin !== location.origin)};
 	})()`, &loaded); err != nil || len(loaded.Foreign) > 0 || loaded.Requests == 0 {
 		t.Errorf("%d requests, from elsewhere: %v, %v", loaded.Requests, loaded.Foreign, err)
 	}
-	t.Logf("%.1f kB in %d requests", float64(loaded.Bytes)/1000, loaded.Requests)
+	t.Logf("requests: %d, kB: %.1f", loaded.Requests, float64(loaded.Bytes)/1000)
 }
 
 // axe lets axe-core judge the page too, where ACCELD_AXE names its axe.min.js, as make screenshots does.
