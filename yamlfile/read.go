@@ -18,6 +18,8 @@ type Document struct {
 
 // Documents parses a file. Documents without content are left out.
 func Documents(data []byte) ([]Document, []Fault) {
+	// For YAML a carriage return alone ends a line, too. Lines are counted in one way from here on.
+	data = bytes.ReplaceAll(bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
 	var out []Document
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	for {

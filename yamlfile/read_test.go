@@ -1,6 +1,7 @@
 package yamlfile
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -93,6 +94,7 @@ func TestFaults(t *testing.T) {
 		"kinds:\n  a-b:\n    driver:\n    version: x":    `line 4: kinds.a-b: unknown field "version": it belongs below "kinds.a-b.driver"`,
 		"endpoint: {hosts: a}":                           `line 1: endpoint.hosts: must be a list: write [a]`,
 		"kinds: {a-b: {driver: {sources: {type: oci}}}}": `kinds.a-b.driver.sources: must be a list: begin each entry with "- ", as in "- type: …"`,
+		"jobs: 4\rendpoint:\r\tlisten: x":                `line 3: a tab indents this line`,
 		"endpoint: [x]":                                  `line 1: endpoint: must have fields, not a list: leave out "- " and the brackets (there are: listen,`,
 		"endpoint: x":                                    `line 1: endpoint: must have fields, each as name: value, indented on a line below; "x" is none (there are: listen,`,
 		"endpoint:\n  listen:x":                          `line 2: endpoint: must have fields: write a space after the colon, "listen: x"`,
@@ -144,7 +146,7 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		lines := strings.Count(string(data), "\n") + 2
+		lines := len(regexp.MustCompile("\r\n|[\r\n\u0085\u2028\u2029]").FindAll(data, -1)) + 2 // as YAML counts them
 		var v file
 		_, _, faults := Read(data, &v)
 		for _, fault := range faults {

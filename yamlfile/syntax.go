@@ -35,7 +35,6 @@ func diagnose(text string, said Fault) (Fault, bool) {
 	var before []line // the lines that the current one is below, each indented further than the one before it
 	block := -1       // the indentation of the line that begins text of several lines; -1 outside
 	for i, raw := range strings.Split(text, "\n") {
-		raw = strings.TrimRight(raw, "\r")
 		l := line{number: i + 1, text: strings.TrimLeft(raw, " ")}
 		l.indent = len(raw) - len(l.text)
 		if strings.TrimSpace(l.text) == "" || strings.HasPrefix(l.text, "#") || block >= 0 && l.indent > block {

@@ -9,6 +9,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"os/exec"
@@ -92,10 +95,7 @@ func run(ctx context.Context, out io.Writer, root, pick string, jobs int, each t
 	return errors.Join(append([]error{group.Wait()}, failed...)...)
 }
 
-var (
-	declaration = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(\w+ \*testing\.F\)`)
-	progress    = regexp.MustCompile(`execs: (\d+).*new interesting: (\d+)`)
-)
+var progress = regexp.MustCompile(`execs: (\d+).*new interesting: (\d+)`)
 
 // targets finds the targets in the test files of a module.
 func targets(root string) (all []target, err error) {
@@ -115,13 +115,15 @@ func targets(root string) (all []target, err error) {
 		case !strings.HasSuffix(path, "_test.go"):
 			return nil
 		}
-		text, err := os.ReadFile(path)
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
 		dir, err := filepath.Rel(root, filepath.Dir(path))
-		for _, m := range declaration.FindAllSubmatch(text, -1) {
-			all = append(all, target{"./" + filepath.ToSlash(dir), string(m[1])})
+		for _, d := range file.Decls {
+			if f, is := d.(*ast.FuncDecl); is && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Fuzz") {
+				all = append(all, target{"./" + filepath.ToSlash(dir), f.Name.Name})
+			}
 		}
 		return err
 	})
