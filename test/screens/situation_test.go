@@ -2,7 +2,6 @@ package screens
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,12 +13,12 @@ import (
 	"github.com/acceld/acceld/agent/loop"
 )
 
-// situation is what a host is in when somebody looks.
+// situation is a state of a host, and what an operator has to see of it.
 type situation struct {
 	name string
 	// change makes it of a host with eight healthy devices.
 	change func(have *accel.Have, now time.Time)
-	// words have to be in the first screen of a phone, and shown are what `acceld status` has to show.
+	// words must be on the first screen of a phone, shown in `acceld status`.
 	words, shown []string
 }
 
@@ -121,7 +120,7 @@ func (s situation) of(now time.Time) accel.Machine {
 }
 
 // TestSituations looks at the page, `acceld status` and `acceld top` of a host in each situation that people meet. On a
-// phone, the first screen has to say what it is.
+// phone, the first screen has to name it.
 func TestSituations(t *testing.T) {
 	b, out := open(t)
 	program := buildProgram(t)
@@ -176,10 +175,12 @@ const firstScreen = `(() => {
   return out.join(" ");
 })()`
 
+// lacks fails for words that a text does not have, wherever its lines break.
 func lacks(t *testing.T, what, text string, words []string) {
 	t.Helper()
+	flowing := strings.Join(strings.Fields(text), " ")
 	for _, w := range words {
-		if !strings.Contains(strings.Join(strings.Fields(text), " "), w) {
+		if !strings.Contains(flowing, w) {
 			t.Errorf("%s lacks %q:\n%s", what, w, text)
 		}
 	}
@@ -191,7 +192,7 @@ func buildProgram(t *testing.T) string {
 	program := filepath.Join(t.TempDir(), "acceld")
 	build := exec.CommandContext(t.Context(), "go", "build", "-tags=grpcnotrace", "-o", program, "../../cmd/acceld")
 	if text, err := build.CombinedOutput(); err != nil {
-		t.Fatal(fmt.Errorf("%w\n%s", err, text))
+		t.Fatalf("%v\n%s", err, text)
 	}
 	return program
 }

@@ -13,8 +13,8 @@ import (
 // release is the commit that counts as the release before this tree, until there are releases.
 const release = "c4ef5c343e57f926a4ca86dbff998e20699a020f"
 
-// NewBefore is [New] for the release before this tree: its programs, images and manifests, and no programs of
-// tests. The clone must have that commit.
+// NewBefore is [New] for the release before this tree: its programs, images and manifests, without the test
+// programs. The clone must have that commit.
 func NewBefore(ctx context.Context, dir string) (*Stage, error) {
 	here, err := programs.Root(ctx)
 	if err != nil {
