@@ -34,8 +34,8 @@ type note struct {
 
 // book records who holds what. It is plain data: what was reported and when goes in, who holds what comes out. A
 // series must not change its identity or vanish and come back. So an incomplete hold waits a little before it is
-// shown, and a hold that is no longer reported ends only when it has been missing for a while or another hold has
-// its slot.
+// shown, and a hold that is no longer reported ends only when it has been missing for a while, another hold has its
+// slot, or its claim is no longer prepared: the kubelet takes back a claim only after its containers have ended.
 type book struct {
 	timing timing
 	notes  map[said]*note
@@ -64,9 +64,10 @@ func (b *book) take(all []said, uid func(namespace, pod string) string, now time
 		n.shown = n.shown || n.uid != "" && !s.vague
 	}
 	for s, n := range b.notes {
+		named, prepared := slots[s.slot]
 		switch {
 		case present[s]:
-		case slots[s.slot] || !n.shown:
+		case named || !n.shown || s.Claim != "" && !prepared:
 			delete(b.notes, s)
 		case n.missing.IsZero():
 			n.missing = now

@@ -121,6 +121,17 @@ func TestBook(t *testing.T) {
 			{at: 20 * s, said: []said{claims("a", "p", "main")}, uids: known, want: []string{"a ns/p/main u1"}},
 			{at: 60 * s, want: []string{"a ns/p/main u1"}},
 		},
+		"a claim that is taken back after a restart of the kubelet": {
+			{at: 0, said: []said{claims("a", "p", "main")}, uids: known, want: []string{"a ns/p/main u1"}},
+			{
+				at: 10 * s, said: []said{claims("a", "p", "main"), claims("b", "q", "")}, uids: known, again: true,
+				want: []string{"a ns/p/main u1"},
+			},
+			{
+				at: 14 * s, said: []said{claims("b", "q", "")}, uids: known, want: []string{"b ns/q/ u2"},
+			},
+			{at: 15 * s, said: nobody},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBook(usual())
