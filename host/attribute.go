@@ -180,7 +180,7 @@ func (d *Dir) Names() ([]string, error) {
 
 // each calls visit with each name in the directory, until it returns false. However many there are, it holds a few.
 func (d *Dir) each(visit func(name string) bool) error {
-	buf := make([]byte, 32<<10)
+	buf := make([]byte, 4<<10)
 	if _, err := unix.Seek(d.fd, 0, io.SeekStart); err != nil {
 		return &fs.PathError{Op: "seek", Path: d.name, Err: err}
 	}

@@ -119,11 +119,34 @@ func newSearch(h *Host, nodes []accel.DeviceNode, most int) *search {
 // of returns which of the nodes a process has open or mapped.
 func (s *search) of(pid int) []string {
 	s.found, s.files = nil, nil
-	s.opened(pid)
-	if len(s.found) < s.most {
-		s.mapped(pid)
+	for _, id := range s.threads(pid) {
+		if s.opened(id); len(s.found) < s.most {
+			s.mapped(id)
+		}
 	}
 	return s.found
+}
+
+// threads returns the threads to look at: the first one, which has the process's number and shares its files and
+// memory with the others. If it has ended it has neither, and no program, so the others are looked at. Kernel threads
+// have no program either, and nothing open.
+func (s *search) threads(pid int) (ids []int) {
+	if !s.live || s.hasProgram(pid) {
+		return []int{pid}
+	}
+	names, _ := s.h.Names(fmt.Sprintf("/proc/%d/task", pid)) // it may have ended
+	for _, name := range names {
+		if id, err := strconv.Atoi(name); err == nil && id != pid {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// hasProgram is false only if the kernel says that a thread has no program (proc_exe_link, fs/proc/base.c).
+func (s *search) hasProgram(pid int) bool {
+	_, err := unix.Readlink(filepath.Join(s.h.root, fmt.Sprintf("proc/%d/exe", pid)), s.buf)
+	return err != unix.ENOENT
 }
 
 // add adds a node, and reports whether it is the last one that is looked for.

@@ -21,6 +21,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == RootCommand {
 		os.Exit(RootMain(os.Stdin))
 	}
+	if os.Getenv(firstThreadEnds) != "" {
+		endFirstThread()
+	}
 	if os.Getenv("ACCELD_TEST_FIRST_THREAD") == "" {
 		os.Exit(m.Run())
 	}

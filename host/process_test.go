@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -126,6 +127,60 @@ func holdsZero(t *testing.T) *Host {
 	}
 	t.Cleanup(func() { _ = f.Close() }) // opened for reading
 	return h
+}
+
+// firstThreadEnds is the variable of the environment that makes this program that of TestHolderWithoutFirstThread.
+const firstThreadEnds = "ACCELD_TEST_FIRST_THREAD_ENDS"
+
+// endFirstThread ends the thread that it runs on. Another one waits for the end of the program's input.
+func endFirstThread() {
+	go func() {
+		runtime.LockOSThread()
+		var b [1]byte
+		_, _ = unix.Read(0, b[:])
+		unix.Exit(0)
+	}()
+	_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+}
+
+// TestHolderWithoutFirstThread finds a process that has a device open although its first thread has ended: then
+// /proc/<pid>/fd is empty.
+func TestHolderWithoutFirstThread(t *testing.T) {
+	h, err := New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero, err := os.Open("/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env, cmd.ExtraFiles = append(os.Environ(), firstThreadEnds+"=1"), []*os.File{zero}
+	end, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = zero.Close() // the other process has it
+	defer func() {
+		_ = end.Close()
+		_ = cmd.Wait() // however it ends
+	}()
+	exe := fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid)
+	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Readlink(exe); errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("its first thread does not end")
+		}
+	}
+	if !slices.ContainsFunc(h.Processes().Holders([]accel.DeviceNode{{Path: "/dev/other-name", Major: 1, Minor: 5}}),
+		func(o Holder) bool { return o.PID == cmd.Process.Pid }) {
+		t.Error("it is not among the holders of /dev/zero")
+	}
 }
 
 // TestHoldersLive finds this process by the number of a device that it has open under another name.

@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"fmt"
 	"log/slog"
 	"testing"
 
@@ -67,5 +68,26 @@ func TestObserveClass(t *testing.T) {
 	if seen := all.Observe(def, accs); Problem(def, seen, true) != nil || !all.AnyBound(def, accs) ||
 		all.AnyFree(def, accs) {
 		t.Errorf("%+v: %v", seen, Problem(def, seen, true))
+	}
+}
+
+// TestForeignNodes: the nodes of a virtual function are its own, and not those of the device whose function it is.
+func TestForeignNodes(t *testing.T) {
+	m := hosttest.New(t)
+	const device, function = "/sys/devices/pci0000:00/0000:00:05.0", "/sys/devices/pci0000:00/0000:00:05.1"
+	for dir, node := range map[string]string{
+		device + "/drm/card0": "dri/card0", function + "/drm/card1": "dri/card1", function + "/nvme/nvme0/ng0n1": "ng0n1",
+	} {
+		m.File(dir+"/dev", fmt.Sprintf("226:%d\n", len(node)))
+		m.File(dir+"/uevent", "DEVNAME="+node+"\n")
+	}
+	m.Link("/sys/bus/pci/devices/0000:00:05.1", function)
+	m.Link(function+"/physfn", device)
+	var got []string
+	for _, n := range New(m.Host, slog.New(slog.DiscardHandler), nil).ForeignNodes("0000:00:05.1") {
+		got = append(got, n.Path)
+	}
+	if diff := cmp.Diff([]string{"/dev/dri/card1", "/dev/ng0n1"}, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -3,6 +3,7 @@ package devices
 import (
 	"fmt"
 	"io/fs"
+	"path"
 	"strings"
 	"syscall"
 
@@ -120,13 +121,31 @@ func (s *Devices) NodeAt(name string) accel.DeviceNode {
 // ForeignNodes are the nodes of a device that any driver made, such as drm/card0, the node of a disk or, with VFIO,
 // that of its IOMMU group.
 func (s *Devices) ForeignNodes(id string) []accel.DeviceNode {
-	found, _ := s.h.Devices().Nodes(id, []accel.NodeSource{
-		{Glob: "*/*"}, {Glob: "*/*/*"}, {Glob: "/sys/class/vfio/" + accel.GroupTemplate},
-	})
+	of := s.h.Devices()
+	found, _ := of.Nodes(id, []accel.NodeSource{{Glob: "/sys/class/vfio/" + accel.GroupTemplate}})
+	for _, class := range s.directories(of.Dir(id)) {
+		for _, dir := range s.directories(class) {
+			for _, at := range append(s.directories(dir), dir) {
+				described, _ := of.NodesAt(at, id, []accel.NodeSource{{Glob: "."}})
+				found = append(found, described...)
+			}
+		}
+	}
 	var out []accel.DeviceNode
 	for _, n := range found {
 		out = append(out, n.DeviceNode)
 	}
 	disks, _ := s.disks(id) // if they are not known, HostUse says why
 	return append(out, disks...)
+}
+
+// directories returns the directories in dir, without links: those of sysfs lead to other devices.
+func (s *Devices) directories(dir string) (out []string) {
+	entries, _ := s.h.ReadDir(dir) // a device may vanish at any moment
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, path.Join(dir, e.Name()))
+		}
+	}
+	return out
 }
