@@ -134,7 +134,12 @@ func (s *search) threads(pid int) (ids []int) {
 	if !s.live || s.hasProgram(pid) {
 		return []int{pid}
 	}
-	names, _ := s.h.Names(fmt.Sprintf("/proc/%d/task", pid)) // it may have ended
+	dir := fmt.Sprintf("/proc/%d/task", pid)
+	var st unix.Stat_t
+	if unix.Stat(filepath.Join(s.h.root, dir), &st) == nil && st.Nlink == 3 {
+		return nil // ".", ".." and one thread (proc_task_getattr, fs/proc/base.c)
+	}
+	names, _ := s.h.Names(dir) // it may have ended
 	for _, name := range names {
 		if id, err := strconv.Atoi(name); err == nil && id != pid {
 			ids = append(ids, id)

@@ -305,7 +305,7 @@ func ociBundle(d specs.Device, major, minor int64) []byte {
 }
 
 // killsOverContainers is about how often the agent is killed at most while devices pass from container to container.
-const killsOverContainers = 1000
+const killsOverContainers = 500
 
 // TestHandoverOfContainers passes four devices from container to container on a host without a kubelet, while the agent
 // is killed over and over.
