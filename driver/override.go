@@ -38,9 +38,9 @@ func (t takeover) reserve(def *accel.Definition, accs []accel.Accelerator) *acce
 	return nil
 }
 
-// held says which processes have a device open, apart from this one; nil if none has.
+// held says who has a device or a virtual function of it, apart from this process; nil if nobody has.
 func (t takeover) held(id string) *accel.Problem {
-	who := slices.DeleteFunc(t.devices.Processes(t.devices.ForeignNodes(id)), func(h accel.Holder) bool {
+	who := slices.DeleteFunc(t.users(id), func(h accel.Holder) bool {
 		return h.PID == os.Getpid() || t.o.Ours != nil && t.o.Ours(h.PID)
 	})
 	return accel.InUseProblem(fmt.Sprintf("device %q", id), who)

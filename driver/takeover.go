@@ -88,11 +88,16 @@ func (t takeover) mayTake(def *accel.Definition, v devices.Device) *accel.Proble
 	case use != "":
 		return accel.Problemf(accel.InUse, "%s, and this host itself uses it: %s", is, use)
 	}
-	if problem := accel.HoldersProblem(def.Kind, t.devices.Processes(t.devices.ForeignNodes(v.ID))); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, t.users(v.ID)); problem != nil {
 		problem.Message = is + ": " + problem.Message
 		return problem
 	}
 	return nil
+}
+
+// users returns who has a device open, or one of its virtual functions, which go with its driver.
+func (t takeover) users(id string) []accel.Holder {
+	return Functions(t).add(t.devices.Processes(t.devices.ForeignNodes(id)), []accel.Accelerator{{ID: id}})
 }
 
 // contested returns what remains of a device problem once permitted takeovers are taken into account. It is nil if

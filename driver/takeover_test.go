@@ -135,6 +135,14 @@ func TestTakeoverRefused(t *testing.T) {
 			m.Write("/sys/bus/pci/devices/"+ko.Device+"/graphics/fb0/dev", "29:0\n")
 		}, accel.ConflictDriver, "console"},
 		{"held", func(m *testMachine, _ *accel.Definition) { hold(m) }, accel.InUse, "Xorg"},
+		{"a virtual function that is held", func(m *testMachine, _ *accel.Definition) {
+			m.virtualFunction()
+			m.link("/sys/bus/pci/devices/"+virtual+"/iommu_group", "../../../kernel/iommu_groups/9")
+			m.Write("/sys/class/vfio/9/dev", "241:0\n")
+			m.Write("/sys/class/vfio/9/uevent", "DEVNAME=vfio/9\n")
+			m.Write("/proc/77/comm", "qemu\n")
+			m.link("/proc/77/fd/3", "/dev/vfio/9")
+		}, accel.InUse, "qemu"},
 		{"a mounted partition", disk("/proc/1/mountinfo", rootMount+
 			"30 1 259:1 / /boot\\040x rw shared:2 - ext4 /dev/root rw\n"), accel.InUse, `"/dev/nvme0n1p1" is mounted at "/boot x"`},
 		{"a file system on several disks", disk("/proc/1/mountinfo", rootMount+
