@@ -60,6 +60,8 @@ func (g *Guest) Collect(ctx context.Context, test string) (string, error) {
 		"kernel.txt":    {"dmesg"},
 		"processes.txt": {"ps", "axfww", "-o", "pid,ppid,stat,etime,rss,args"},
 		"devices.txt":   {"lspci", "-nnkv"},
+		"network.txt":   {"ip", "-s", "-s", "link"},
+		"irqs.txt":      {"cat", "/proc/interrupts"},
 	} {
 		within, cancel := context.WithTimeout(ctx, 20*time.Second)
 		r, err := g.Run(within, argv...)
