@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -240,17 +239,33 @@ func (c *court) restore(ctx context.Context) error {
 	if c.waitOffered(ctx, c.devices, time.Minute) == nil {
 		return nil
 	}
-	// A device that has failed works again after it was unplugged.
-	for slot := range c.devices {
-		if err := errors.Join(c.Unplug(ctx, slot), c.Plug(ctx, slot)); err != nil {
-			return err
-		}
+	if err := c.replug(ctx); err != nil {
+		return err
 	}
 	if err := c.script(ctx, time.Minute, "systemctl restart "+unit); err != nil {
 		return err
 	}
 	if err := c.waitOffered(ctx, c.devices, 5*time.Minute); err != nil {
 		return fmt.Errorf("the node could not be restored: %w", err)
+	}
+	return nil
+}
+
+// replug takes every device out and puts it back: one that has failed works again after that. Linux ignores a device
+// that comes in the second after its slot was switched off (remove_board, drivers/pci/hotplug/pciehp_ctrl.c).
+func (c *court) replug(ctx context.Context) error {
+	for slot := range c.devices {
+		if err := c.Unplug(ctx, slot); err != nil {
+			return err
+		}
+	}
+	if err := c.script(ctx, time.Minute, "sleep 3"); err != nil {
+		return err
+	}
+	for slot := range c.devices {
+		if err := c.Plug(ctx, slot); err != nil {
+			return err
+		}
 	}
 	return nil
 }
