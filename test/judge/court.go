@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -47,8 +48,11 @@ func (v verdict) String() string {
 	return fmt.Sprintf("passed in %.0f s", v.took.Seconds())
 }
 
+// ownUnit is the unit in the guest of a subject that brings none.
+const ownUnit = "judged.service"
+
 // unit is the subject's unit in the guest.
-const unit = "judged.service"
+func (c *court) unit() string { return cmp.Or(c.subject.Unit, ownUnit) }
 
 // install puts the subject into the guest and starts it.
 func (c *court) install(ctx context.Context) error {
@@ -94,10 +98,12 @@ func (c *court) install(ctx context.Context) error {
 	if err := c.pushImage(ctx); err != nil {
 		return err
 	}
-	if err := c.WriteFile(ctx, "/etc/systemd/system/"+unit, []byte(s.unitFile()), 0o644); err != nil {
-		return err
+	if s.Unit == "" {
+		if err := c.WriteFile(ctx, "/etc/systemd/system/"+ownUnit, []byte(s.unitFile()), 0o644); err != nil {
+			return err
+		}
 	}
-	return c.script(ctx, time.Minute, "systemctl daemon-reload; systemctl enable --now "+unit)
+	return c.script(ctx, begin, "systemctl daemon-reload; systemctl enable --now "+c.unit())
 }
 
 // unitFile is how an administrator would run the subject: after the runtime, started again whenever it ends.
@@ -242,7 +248,7 @@ func (c *court) restore(ctx context.Context) error {
 	if err := c.replug(ctx); err != nil {
 		return err
 	}
-	if err := c.script(ctx, time.Minute, "systemctl restart "+unit); err != nil {
+	if err := c.script(ctx, time.Minute, "systemctl restart "+c.unit()); err != nil {
 		return err
 	}
 	if err := c.waitOffered(ctx, c.devices, 5*time.Minute); err != nil {

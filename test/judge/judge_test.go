@@ -59,11 +59,14 @@ func TestSubjects(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	const fine = "name: a\nrun: [a]\npod: {check: 'true'}\n"
 	for text, want := range map[string]string{
-		fine:                                "want either resource, or deviceClass and driver",
-		fine + "resource: a/b\ndriver: c":   "want either resource, or deviceClass and driver",
-		fine + "driver: c":                  "belong together",
-		"resource: a/b":                     "name: is missing",
-		fine + "resource: a/b\ncolour: red": "colour",
+		fine:                                    "want either resource, or deviceClass and driver",
+		fine + "resource: a/b\ndriver: c":       "want either resource, or deviceClass and driver",
+		fine + "driver: c":                      "belong together",
+		"resource: a/b":                         "name: is missing",
+		fine + "resource: a/b\nunit: a.service": "want either unit or run",
+		"name: a\npod: {check: 'true'}\nresource: a/b":                                     "want either unit or run",
+		"name: a\npod: {check: 'true'}\nresource: a/b\nunit: '$(reboot)'":                  "is not the name of a service",
+		fine + "resource: a/b\ncolour: red":                                                "colour",
 		fine + "resource: a/b\nbuilds: [{package: .}]":                                     "builds[0]: want package and to",
 		fine + "resource: a/b\nbuilds: [{package: ., to: /a, dir: '${NO_SUCH_VARIABLE}'}]": "the environment has no NO_SUCH_VARIABLE",
 		fine + "resource: a/b\nfiles: [{from: a}]":                                         "files[0]: want from and to",

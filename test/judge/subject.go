@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -33,8 +34,10 @@ type Subject struct {
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 	// Setup is a script that runs once in the guest, as root, such as one that installs a driver.
 	Setup string `json:"setup,omitempty"`
-	// Run is the subject's command. It runs as a unit that is started again when it ends, also after a reboot.
-	Run []string `json:"run"`
+	// Unit is the name of the systemd unit that the subject ships and that Files or Setup install. Without one, Run is
+	// its command, which runs as a unit that is started again when it ends, also after a reboot.
+	Unit string   `json:"unit,omitempty"`
+	Run  []string `json:"run,omitempty"`
 	// Manifests are files for the API server, such as a DeviceClass.
 	Manifests []string `json:"manifests,omitempty"`
 	// Pod is what a pod does with a device.
@@ -107,6 +110,9 @@ type Pod struct {
 	Check string `json:"check"`
 }
 
+// serviceName matches the names of units that are services (systemd.unit(5)).
+var serviceName = regexp.MustCompile(`^[A-Za-z0-9:_.@-]+\.service$`)
+
 // Problems of a subject, with the name of its file.
 func (s *Subject) problem() error {
 	byResource, byClass := s.Resource != "", s.DeviceClass != "" || s.Driver != ""
@@ -117,8 +123,10 @@ func (s *Subject) problem() error {
 		return errors.New("want either resource, or deviceClass and driver")
 	case byClass && (s.DeviceClass == "" || s.Driver == ""):
 		return errors.New("deviceClass and driver belong together")
-	case len(s.Run) == 0:
-		return errors.New("run: is missing")
+	case (s.Unit == "") == (len(s.Run) == 0):
+		return errors.New("want either unit or run")
+	case s.Unit != "" && !serviceName.MatchString(s.Unit):
+		return fmt.Errorf("unit: %q is not the name of a service", s.Unit)
 	case s.Pod.Check == "":
 		return errors.New("pod.check: is missing: a script that fails without a working device")
 	}

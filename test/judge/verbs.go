@@ -51,7 +51,7 @@ func (c *court) restart(ctx context.Context, s Step) error {
 		case "runtime":
 			err = c.RestartEngine(ctx)
 		default:
-			err = c.script(ctx, time.Minute, "systemctl restart "+unit)
+			err = c.script(ctx, time.Minute, "systemctl restart "+c.unit())
 		}
 		if err != nil {
 			return err
@@ -66,8 +66,8 @@ func (c *court) restart(ctx context.Context, s Step) error {
 // killSubject gives the subject no chance to clean up.
 func (c *court) killSubject(ctx context.Context, s Step) error {
 	for range max(1, s.Count) {
-		if err := c.script(ctx, time.Minute, "systemctl kill --kill-who=main -s KILL "+unit+
-			"; for i in $(seq 100); do systemctl is-active -q "+unit+" && exit; sleep 0.1; done; exit 1"); err != nil {
+		if err := c.script(ctx, time.Minute, "systemctl kill --kill-who=main -s KILL "+c.unit()+
+			"; for i in $(seq 100); do systemctl is-active -q "+c.unit()+" && exit; sleep 0.1; done; exit 1"); err != nil {
 			return err
 		}
 		if err := pause(ctx); err != nil {
