@@ -67,7 +67,24 @@ func (n *Node) Reboot(ctx context.Context, r Reboot) error {
 	if r.NetworkCut {
 		return nil
 	}
-	return n.waitUp(ctx, since)
+	if err := n.waitUp(ctx, since); err != nil || n.plane == nil {
+		return err
+	}
+	return n.waitBoot(ctx)
+}
+
+// waitBoot waits until the kubelet has reported this boot. It renews its lease before it reports for the first time, and
+// until then the node's object says what the kubelet of the boot before could give away.
+func (n *Node) waitBoot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
+	defer cancel()
+	boot, err := n.ReadFile(ctx, "/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	return n.WaitNode(ctx, "the kubelet reports this boot", func(node *corev1.Node) bool {
+		return node.Status.NodeInfo.BootID == strings.TrimSpace(string(boot))
+	})
 }
 
 // WaitReady waits until the kubelet says, from now on, that the node is ready.
