@@ -154,6 +154,11 @@ func since(old, now accel.Health, at time.Time) time.Time {
 	return at
 }
 
+// proving reports whether nothing is known against the devices, but their self-tests have not ended.
+func (k *kind) proving() bool {
+	return k.have.Driver.Serves && !k.have.Driver.PastCheck() && k.have.Failure == nil
+}
+
 func present(accs []accel.Accelerator) []accel.Accelerator {
 	return slices.DeleteFunc(slices.Clone(accs), func(a accel.Accelerator) bool { return !a.Present() })
 }
@@ -165,12 +170,15 @@ func (k *kind) inventory() []accel.Accelerator {
 }
 
 // offer gives the plugin the inventory. Devices are withheld one by one, so that a hot-plugged device never delays
-// the others.
+// the others. A plugin that started early gets none before the first self-tests have ended: what an earlier agent
+// offered stays, instead of vanishing for as long as they take.
 func (l *Loop) offer(k *kind, now time.Time) {
 	if k.plugin == nil {
 		return
 	}
-	k.plugin.Update(accel.Units(k.inventory()))
+	if k.told = k.told || !k.proving(); k.told {
+		k.plugin.Update(accel.Units(k.inventory()))
+	}
 	if f := k.have.Failure; f != nil && (!waits(f.Step) || f.Reason == accel.StepFailed) {
 		return // the failure of an earlier step, or of an own step, takes precedence
 	}

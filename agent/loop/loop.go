@@ -169,6 +169,8 @@ type kind struct {
 	at      time.Time
 	plugin  Plugin
 	stop    context.CancelFunc
+	// told is whether a plugin has got the inventory since the kind was added; offer reads it.
+	told bool
 	// up is the driver that should replace the one in use; nil if none should.
 	up *upgrading
 	// report is the node's last upgrade report; observeReport reads it when the previous driver is not back.

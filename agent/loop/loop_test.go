@@ -39,6 +39,8 @@ type world struct {
 	proofs   []string          // devices proven, in order
 	skips    map[string]string // by device, why its check does not take place
 	faulty   string            // the device that does not pass its self-test
+	testing  time.Duration     // what the self-tests take
+	early    bool              // the plugin starts early
 	hangs    bool              // the first collection does not return before hang is closed
 	hang     chan struct{}     // created in the bubble
 	mute     error             // error of one of two metrics
@@ -148,6 +150,7 @@ func (w *world) ensure(context.Context, *accel.Definition, accel.Facts, []accel.
 }
 
 func (w *world) prove(_ context.Context, _ *accel.Definition, accs []accel.Accelerator) (accel.Proof, *accel.Problem) {
+	time.Sleep(w.testing)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, a := range accs {
@@ -288,6 +291,7 @@ func (w *world) effects() Effects {
 		Evictor:  func() func(context.Context, func() []accel.Holder) *accel.Problem { return w.evict },
 		Withdraw: w.withdraw,
 		Plugin:   func(context.Context, *accel.Definition) Plugin { return w },
+		Early:    func(*accel.Definition) bool { return w.early },
 		Redefine: func(def *accel.Definition) { w.set(func() { w.redefined = def }) },
 		Steps: func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.Published,
 			accel.Moment,

@@ -601,3 +601,27 @@ func TestEarly(t *testing.T) {
 		look(1)
 	})
 }
+
+// TestEarlyOffer: what an earlier agent offered stays until the self-tests have ended, whatever comes of them.
+func TestEarlyOffer(t *testing.T) {
+	for _, tc := range []struct {
+		faulty string
+		want   int
+	}{{"", 1}, {"0000:01:00.0", 0}} {
+		w := served(accel.UpgradePolicy{})
+		w.loaded, w.early, w.testing, w.faulty = true, true, 20*time.Second, tc.faulty
+		run(t, w, func(l *Loop) {
+			l.Wake(false)
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if state(l) != accel.DriverUnproven || w.offered != nil {
+				t.Errorf("in %s the plugin has got %+v", state(l), w.offered)
+			}
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			if len(w.offered) != 1 || w.offers() != tc.want {
+				t.Errorf("in %s the plugin has got %+v", state(l), w.offered)
+			}
+		})
+	}
+}
