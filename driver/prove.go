@@ -164,7 +164,10 @@ func (t selfTest) askAttribute(ctx context.Context, c *accel.Check, id string) *
 		got <- text
 		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil: // says nothing about the device
+		return accel.Problemf(accel.CheckNotRun, "the self-test of device %q was not finished: %v", id, err)
+	case err != nil:
 		return accel.Problemf(accel.CheckFailed, "device %q was asked %q through %q: %v", id, c.Write, c.File, err)
 	}
 	if text := <-got; text != c.Want {

@@ -1,11 +1,15 @@
 package driver
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/acceld/acceld/driver/proof"
 
@@ -45,6 +49,28 @@ func TestProve(t *testing.T) {
 	if sentence, problem := d.Prove(t.Context(), def, m.accs()); problem != nil || sentence.Sentence != "" {
 		t.Fatal(sentence, problem)
 	}
+}
+
+// TestProveCalledOff: a self-test that nobody waits for any longer says nothing about the device.
+func TestProveCalledOff(t *testing.T) {
+	m := newMachine(t)
+	file := filepath.Join(m.Host.Root(), m.Host.Devices().Dir(ko.Device), "factorial")
+	if err := errors.Join(os.RemoveAll(file), unix.Mkfifo(file, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	def := ko.Definition()
+	def.Check.Write = "10" // waits for a reader
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, problem := m.driver(Options{}).Prove(ctx, def, m.accs())
+	if problem == nil || problem.Reason != accel.CheckNotRun {
+		t.Error(problem)
+	}
+	reader, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = reader.Close() // lets it end
 }
 
 // TestProveEach: one device that computes wrongly is named, whatever the others return.

@@ -19,7 +19,14 @@ var ErrNoAnswer = errors.New("it did not answer")
 // Operations are the operations in progress. The zero value has none. It is safe for concurrent use.
 type Operations struct {
 	mu    sync.Mutex
-	asked map[string]chan error
+	asked map[string]*operation
+}
+
+// operation is one in progress.
+type operation struct {
+	late  chan struct{} // closed when its limit is exceeded
+	ended chan struct{} // closed when it has returned
+	err   error         // what it returned
 }
 
 // Do runs an operation on a device, with the default time limit. Name identifies the operation, such as "bind
@@ -28,39 +35,55 @@ func (o *Operations) Do(ctx context.Context, name string, do func() error) error
 	return o.Within(ctx, ofDevice, name, do)
 }
 
-// Within is Do with a limit of its own. The error has [ErrNoAnswer] in its chain if the limit is exceeded, or if the
-// same operation from an earlier call has still not returned.
+// Within is Do with a limit of its own. Operations of one name run one after another, and the limit of each begins when
+// its turn has come. The error has [ErrNoAnswer] in its chain if the limit is exceeded, or if an operation of that name
+// has exceeded its own and still has not returned.
 func (o *Operations) Within(ctx context.Context, limit time.Duration, name string, do func() error) error {
-	done := make(chan error, 1)
-	o.mu.Lock()
-	before, asked := o.asked[name]
-	hangs := asked && len(before) == 0
-	if !hangs { // the result of one that has returned since is outdated
-		if o.asked == nil {
-			o.asked = map[string]chan error{}
+	op := &operation{late: make(chan struct{}), ended: make(chan struct{})}
+	for before := o.begin(name, op); before != nil; before = o.begin(name, op) {
+		select {
+		case <-before.ended:
+		case <-before.late:
+			return fmt.Errorf("%w in time, and still does not", ErrNoAnswer)
+		case <-ctx.Done():
+			return calledOff(ctx)
 		}
-		o.asked[name] = done
 	}
-	o.mu.Unlock()
-	if hangs {
-		return fmt.Errorf("%w in time, and still does not", ErrNoAnswer)
-	}
-	guard.Go(func() { done <- guard.Try(do) })
-	over := time.NewTimer(limit)
-	defer over.Stop()
+	over := time.AfterFunc(limit, func() { close(op.late) })
+	guard.Go(func() {
+		op.err = guard.Try(do)
+		over.Stop()
+		o.end(name)
+		close(op.ended)
+	})
 	select {
-	case err := <-done:
-		o.answered(name)
-		return err
-	case <-over.C:
+	case <-op.ended:
+		return op.err
+	case <-op.late:
 		return fmt.Errorf("%w within %v", ErrNoAnswer, limit)
 	case <-ctx.Done():
-		return errors.Join(errors.New("called off"), ctx.Err())
+		return calledOff(ctx)
 	}
 }
 
-func (o *Operations) answered(name string) {
+// begin makes op the operation in progress under a name, unless there is one, which it returns.
+func (o *Operations) begin(name string, op *operation) (before *operation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if before = o.asked[name]; before != nil {
+		return before
+	}
+	if o.asked == nil {
+		o.asked = map[string]*operation{}
+	}
+	o.asked[name] = op
+	return nil
+}
+
+func (o *Operations) end(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.asked, name)
 }
+
+func calledOff(ctx context.Context) error { return errors.Join(errors.New("called off"), ctx.Err()) }

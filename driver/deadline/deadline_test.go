@@ -1,6 +1,7 @@
 package deadline
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -33,6 +34,41 @@ func TestWithin(t *testing.T) {
 		synctest.Wait()
 		if err := d.Do(t.Context(), "x", operation); err != nil || runs.Load() != 2 {
 			t.Error(err, runs.Load())
+		}
+	})
+}
+
+// TestTogether: an operation that another caller has begun, or was called off in, is no device that hangs.
+func TestTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &Operations{}
+		slow := func() error { time.Sleep(ofDevice - time.Second); return nil }
+		errs := make(chan error, 3)
+		for range 3 {
+			go func() { errs <- d.Do(t.Context(), "x", slow) }()
+		}
+		for range 3 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := d.Do(ctx, "x", slow); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoAnswer) {
+			t.Error(err)
+		}
+		if err := d.Do(t.Context(), "x", slow); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go func() { errs <- d.Do(t.Context(), "x", slow) }()
+		synctest.Wait()
+		if err := d.Do(ctx, "x", slow); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoAnswer) {
+			t.Error(err)
+		}
+		if err := <-errs; err != nil {
+			t.Error(err)
 		}
 	})
 }
