@@ -67,10 +67,10 @@ func (o *Operations) Within(ctx context.Context, limit time.Duration, name strin
 }
 
 // begin makes op the operation in progress under a name, unless there is one, which it returns.
-func (o *Operations) begin(name string, op *operation) (before *operation) {
+func (o *Operations) begin(name string, op *operation) *operation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if before = o.asked[name]; before != nil {
+	if before := o.asked[name]; before != nil {
 		return before
 	}
 	if o.asked == nil {
