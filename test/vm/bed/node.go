@@ -73,8 +73,8 @@ func (n *Node) Reboot(ctx context.Context, r Reboot) error {
 	return n.waitBoot(ctx)
 }
 
-// waitBoot waits until the kubelet has reported this boot. It renews its lease before it reports for the first time, and
-// until then the node's object says what the kubelet of the boot before could give away.
+// waitBoot waits until the kubelet has reported this boot. It renews its lease before that, while the node's object
+// still says what could be given away in the boot before.
 func (n *Node) waitBoot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
