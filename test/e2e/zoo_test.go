@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,9 +9,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
-	"github.com/acceld/acceld/test/vm"
 	"github.com/acceld/acceld/test/vm/bed"
 	"github.com/acceld/acceld/test/vm/cache"
 )
@@ -20,7 +24,7 @@ type animal struct {
 	name string
 	// id begins the address of the device.
 	id string
-	// use is a shell script for a container with the device. It prints want.
+	// use is a shell script for a pod with the device. It prints want.
 	use, want string
 }
 
@@ -113,62 +117,109 @@ func zooDevices(dir string) []string {
 }
 
 // TestZoo: devices that have nothing in common but a driver of the kernel are described in a few lines each, come from
-// a bare kernel to ready, and are used by a container that gets them through CDI. They are on PCI, on buses below it,
-// on USB, on the platform, and in classes, one of them without any hardware.
+// a bare kernel to ready, and are used by a pod that asks for one. They are on PCI, on buses below it, on USB, on the
+// platform, and in classes, one of them without any hardware.
 func TestZoo(t *testing.T) {
 	dir := t.TempDir()
 	stage.Check(t, os.WriteFile(filepath.Join(dir, "disk"), make([]byte, 16<<20), 0o600))
-	n, s := stage.StartNode(t, bed.Options{NoKubernetes: true, Engine: vm.Containerd, Devices: zooDevices(dir)})
+	n, s := stage.StartNode(t, bed.Options{Devices: zooDevices(dir)})
 	g := n.Guest
 	usb := usbModules(t, g)
-	stage.Check(t, s.Units(t.Context(), g, ""))
+	stage.Check(t, s.Units(t.Context(), g, byDevicePlugin))
+	stage.Check(t, stage.Credentials(t.Context(), n))
+	image, err := s.Workload(t.Context(), n)
+	stage.Check(t, err)
 	files, err := filepath.Glob(s.File("test/zoo/*.yaml"))
 	stage.Check(t, err)
 	for _, file := range files {
 		stage.Check(t, g.Put(t.Context(), file, "/etc/acceld/definitions.d/"+filepath.Base(file), 0o644))
 	}
-	sh(t, g, `modprobe rdma_rxe; rdma link add rxe0 type rxe netdev $(ip -o route get 10.0.2.2 | sed 's/.* dev \([^ ]*\).*/\1/')
-systemctl enable -q --now containerd acceld.socket acceld.service; mkdir -p /zoo; mount --bind / /zoo`)
+	sh(t, g, `modprobe rdma_rxe; rdma link add rxe0 type rxe netdev $(ip -o route get 10.0.2.2 | sed 's/.* dev \([^ ]*\).*/\1/')`)
+	stage.Check(t, s.Enable(t.Context(), g))
 	t.Logf("acceld detect:\n%s", sh(t, g, "acceld detect"))
 	for _, a := range animals() {
-		t.Run(a.name, func(t *testing.T) { a.lives(t, g) })
+		t.Run(a.name, func(t *testing.T) { a.lives(t, n, image) })
 	}
 	t.Run("serial", func(t *testing.T) {
 		if !usb {
 			t.Fatal("the packages of the guests' kernels are not in the cache")
 		}
-		plugged(t, g, filepath.Join(dir, "serial"))
+		plugged(t, n, image, filepath.Join(dir, "serial"))
 	})
 	for _, a := range append(animals(), animal{name: "serial"}) {
 		has(t, g, a.name+" to be ready", func(m accel.Machine) bool { return m.Status["zoo-"+a.name].State == accel.Ready })
 	}
 	if text, _ := os.ReadFile(filepath.Join(dir, "port")); string(text) != "parrot\n" {
-		t.Errorf("this machine got %q from the container with the port", text)
+		t.Errorf("this machine got %q from the pod with the port", text)
 	}
 	t.Logf("acceld status:\n%s", sh(t, g, "acceld status || true"))
 }
 
-// lives waits for the device and lets a container use it.
-func (a animal) lives(t *testing.T, g *bed.Guest) {
+// lives waits for the device and lets a pod use it.
+func (a animal) lives(t *testing.T, n *bed.Node, image string) {
 	kind := "zoo-" + a.name
-	m, err := stage.WaitMachine(stage.Within(t, 5*time.Minute), g, kind, func(m accel.Machine) bool {
-		h := m.Have[kind]
-		return h.Driver.Serves && h.Runtime.Applied && len(h.Accelerators) > 0 && len(h.Runtime.Devices) > 0
+	m, err := stage.WaitMachine(stage.Within(t, 5*time.Minute), n.Guest, kind, func(m accel.Machine) bool {
+		return m.Status[kind].State == accel.Ready && accel.CountOffered(accel.Units(m.Have[kind].Accelerators)) > 0
 	})
 	if err != nil {
 		t.Fatalf("%v\n%s is %+v\n%+v", err, kind, m.Status[kind], m.Have[kind])
 	}
-	have := m.Have[kind]
-	if id := have.Accelerators[0].ID; !strings.HasPrefix(id, a.id) {
-		t.Errorf("its address is %q, want %s…", id, a.id)
+	x, def := m.Have[kind].Accelerators[0], m.Want.Kinds[kind]
+	if !strings.HasPrefix(x.ID, a.id) {
+		t.Errorf("its address is %q, want %s…", x.ID, a.id)
 	}
-	device := have.Runtime.Devices[len(have.Runtime.Devices)-1] // of a divided one, a partition
-	out := sh(t, g, `PATH=$PATH:/usr/sbin exec timeout 120 ctr run --rm --net-host --rootfs \
-	--env PATH=/usr/sbin:/usr/bin:/sbin:/bin --env "ID=$3" --device "$1" /zoo "zoo-$$" /bin/sh -c "$2" 2>&1 </dev/null`,
-		device, a.use, have.Accelerators[0].ID)
-	t.Logf("%s: %q", device, out)
-	if !strings.Contains(out, a.want) {
-		t.Errorf("the container says %q, want %q", out, a.want)
+	of := def.Offered()
+	if x.Partitioned() {
+		of = def.OfferedAs(x.Partitions[0].Profile)
+	}
+	pod, err := json.Marshal(a.pod(image, of, x.ID))
+	stage.Check(t, err)
+	apply(t, n, pod)
+	err = n.WaitPod(stage.Within(t, 3*time.Minute), "default", kind, corev1.PodSucceeded)
+	out, _ := n.PodLog(t.Context(), "default", kind)
+	t.Logf("%d lines of YAML, pod with one %s: %q", a.lines(t), of, out)
+	if err != nil || !strings.Contains(out, a.want) {
+		t.Errorf("the pod says %q, want %q: %v", out, a.want, err)
+	}
+}
+
+// lines is how long the definition is, without comments.
+func (a animal) lines(t *testing.T) (n int) {
+	t.Helper()
+	text, err := os.ReadFile("../zoo/" + a.name + ".yaml")
+	stage.Check(t, err)
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "#") {
+			n++
+		}
+	}
+	return n
+}
+
+// pod asks for one of a resource and uses it with the programs of the guest. It is in the guest's network, where the
+// network card is.
+func (a animal) pod(image, of, id string) corev1.Pod {
+	var volumes []corev1.Volume
+	var mounts []corev1.VolumeMount
+	for name, at := range map[string]string{"usr": "/usr", "bin": "/bin", "lib": "/lib", "lib64": "/lib64"} {
+		volumes = append(volumes, corev1.Volume{
+			Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: at}},
+		})
+		mounts = append(mounts, corev1.VolumeMount{Name: name, MountPath: at, ReadOnly: true})
+	}
+	return corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: "zoo-" + a.name, Namespace: "default"},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, HostNetwork: true, Volumes: volumes,
+			Containers: []corev1.Container{{
+				Name: "visitor", Image: image, Command: []string{"/bin/sh", "-c", a.use}, VolumeMounts: mounts,
+				Env: []corev1.EnvVar{{Name: "PATH", Value: "/usr/sbin:/usr/bin:/sbin:/bin"}, {Name: "ID", Value: id}},
+				Resources: corev1.ResourceRequirements{
+					Limits: corev1.ResourceList{corev1.ResourceName(of): resource.MustParse("1")},
+				},
+			}},
+		},
 	}
 }
 
@@ -193,12 +244,13 @@ for i in $(seq 100); do test -e /sys/bus/usb/devices/1-2 && exit 0; sleep 0.1; d
 	return true
 }
 
-// plugged is the serial adapter: a container writes through it, it is pulled out, and comes back with its address.
-func plugged(t *testing.T, g *bed.Guest, file string) {
+// plugged is the serial adapter: a pod writes through it, it is pulled out, and comes back with its address.
+func plugged(t *testing.T, n *bed.Node, image, file string) {
+	g := n.Guest
 	a := animal{"serial", "usb:0000:00:1d.0-v2-2", `echo whale > $(ls /dev/ttyUSB*) && sleep 1 && echo written`, "written"}
-	a.lives(t, g)
+	a.lives(t, n, image)
 	if text, _ := os.ReadFile(file); !strings.HasPrefix(string(text), "whale") {
-		t.Errorf("this machine got %q from the container with the adapter", text)
+		t.Errorf("this machine got %q from the pod with the adapter", text)
 	}
 	stage.Check(t, g.Monitor().Execute(t.Context(), "device_del", map[string]any{"id": "whale"}, nil))
 	has(t, g, "the adapter to be gone", func(m accel.Machine) bool {
