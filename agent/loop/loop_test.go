@@ -222,6 +222,13 @@ func (w *world) offers() int {
 	return accel.CountOffered(w.offered)
 }
 
+// got returns what the plugin was given last; nil if nothing.
+func (w *world) got() []accel.Accelerator {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.offered
+}
+
 // Update, State and Problem make the world a device plugin. Its kubelet agrees with it at once, or after lag.
 func (w *world) Update(accs []accel.Accelerator) {
 	w.mu.Lock()

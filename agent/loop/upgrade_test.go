@@ -614,13 +614,13 @@ func TestEarlyOffer(t *testing.T) {
 			l.Wake(false)
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			if state(l) != accel.DriverUnproven || w.offered != nil {
-				t.Errorf("in %s the plugin has got %+v", state(l), w.offered)
+			if got := w.got(); state(l) != accel.DriverUnproven || got != nil {
+				t.Errorf("in %s the plugin has got %+v", state(l), got)
 			}
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
-			if len(w.offered) != 1 || w.offers() != tc.want {
-				t.Errorf("in %s the plugin has got %+v", state(l), w.offered)
+			if got := w.got(); len(got) != 1 || w.offers() != tc.want {
+				t.Errorf("in %s the plugin has got %+v", state(l), got)
 			}
 		})
 	}
