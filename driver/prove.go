@@ -165,7 +165,7 @@ func (t selfTest) askAttribute(ctx context.Context, c *accel.Check, id string) *
 		return err
 	})
 	switch {
-	case err != nil && ctx.Err() != nil: // says nothing about the device
+	case err != nil && ctx.Err() != nil: // this says nothing about the device
 		return accel.Problemf(accel.CheckNotRun, "the self-test of device %q was not finished: %v", id, err)
 	case err != nil:
 		return accel.Problemf(accel.CheckFailed, "device %q was asked %q through %q: %v", id, c.Write, c.File, err)

@@ -51,7 +51,7 @@ func TestProve(t *testing.T) {
 	}
 }
 
-// TestProveCalledOff: a self-test that nobody waits for any longer says nothing about the device.
+// TestProveCalledOff: a self-test that was called off says nothing about the device.
 func TestProveCalledOff(t *testing.T) {
 	m := newMachine(t)
 	file := filepath.Join(m.Host.Root(), m.Host.Devices().Dir(ko.Device), "factorial")
@@ -70,7 +70,7 @@ func TestProveCalledOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = reader.Close() // lets it end
+	_ = reader.Close() // the self-test can end now
 }
 
 // TestProveEach: one device that computes wrongly is named, whatever the others return.

@@ -154,11 +154,6 @@ func since(old, now accel.Health, at time.Time) time.Time {
 	return at
 }
 
-// proving reports whether nothing is known against the devices, but their self-tests have not ended.
-func (k *kind) proving() bool {
-	return k.have.Driver.Serves && !k.have.Driver.PastCheck() && k.have.Failure == nil
-}
-
 func present(accs []accel.Accelerator) []accel.Accelerator {
 	return slices.DeleteFunc(slices.Clone(accs), func(a accel.Accelerator) bool { return !a.Present() })
 }
@@ -169,9 +164,14 @@ func (k *kind) inventory() []accel.Accelerator {
 	return accel.Withhold(k.have.Accelerators, k.have, k.passed)
 }
 
+// proving reports whether the driver serves and only the self-tests are outstanding.
+func (k *kind) proving() bool {
+	return k.have.Driver.Serves && !k.have.Driver.PastCheck() && k.have.Failure == nil
+}
+
 // offer gives the plugin the inventory. Devices are withheld one by one, so that a hot-plugged device never delays
-// the others. A plugin that started early gets none before the first self-tests have ended: what an earlier agent
-// offered stays, instead of vanishing for as long as they take.
+// the others. A plugin that started early gets nothing until the first self-tests have ended, so that what the previous
+// agent offered stays published while they run.
 func (l *Loop) offer(k *kind, now time.Time) {
 	if k.plugin == nil {
 		return

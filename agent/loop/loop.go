@@ -169,7 +169,7 @@ type kind struct {
 	at      time.Time
 	plugin  Plugin
 	stop    context.CancelFunc
-	// told is whether a plugin has got the inventory since the kind was added; offer reads it.
+	// told is whether a plugin has been given the inventory since the kind was added; offer reads it.
 	told bool
 	// up is the driver that should replace the one in use; nil if none should.
 	up *upgrading

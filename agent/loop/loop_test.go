@@ -39,7 +39,7 @@ type world struct {
 	proofs   []string          // devices proven, in order
 	skips    map[string]string // by device, why its check does not take place
 	faulty   string            // the device that does not pass its self-test
-	testing  time.Duration     // what the self-tests take
+	testing  time.Duration     // how long the self-tests take
 	early    bool              // the plugin starts early
 	hangs    bool              // the first collection does not return before hang is closed
 	hang     chan struct{}     // created in the bubble

@@ -602,7 +602,7 @@ func TestEarly(t *testing.T) {
 	})
 }
 
-// TestEarlyOffer: what an earlier agent offered stays until the self-tests have ended, whatever comes of them.
+// TestEarlyOffer: what the previous agent offered stays published until the self-tests end, whatever their result.
 func TestEarlyOffer(t *testing.T) {
 	for _, tc := range []struct {
 		faulty string
@@ -615,12 +615,12 @@ func TestEarlyOffer(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			if got := w.got(); state(l) != accel.DriverUnproven || got != nil {
-				t.Errorf("in %s the plugin has got %+v", state(l), got)
+				t.Errorf("in %s the plugin was given %+v", state(l), got)
 			}
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
 			if got := w.got(); len(got) != 1 || w.offers() != tc.want {
-				t.Errorf("in %s the plugin has got %+v", state(l), got)
+				t.Errorf("in %s the plugin was given %+v", state(l), got)
 			}
 		})
 	}

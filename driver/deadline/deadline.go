@@ -22,7 +22,7 @@ type Operations struct {
 	asked map[string]*operation
 }
 
-// operation is one in progress.
+// operation is an operation in progress.
 type operation struct {
 	late  chan struct{} // closed when its limit is exceeded
 	ended chan struct{} // closed when it has returned
@@ -36,7 +36,7 @@ func (o *Operations) Do(ctx context.Context, name string, do func() error) error
 }
 
 // Within is Do with a limit of its own. Operations of one name run one after another, and the limit of each begins when
-// its turn has come. The error has [ErrNoAnswer] in its chain if the limit is exceeded, or if an operation of that name
+// its turn comes. The error has [ErrNoAnswer] in its chain if the limit is exceeded, or if an operation of that name
 // has exceeded its own and still has not returned.
 func (o *Operations) Within(ctx context.Context, limit time.Duration, name string, do func() error) error {
 	op := &operation{late: make(chan struct{}), ended: make(chan struct{})}

@@ -38,7 +38,7 @@ func TestWithin(t *testing.T) {
 	})
 }
 
-// TestTogether: an operation that another caller has begun, or was called off in, is no device that hangs.
+// TestTogether: a device does not count as hanging because another caller's operation is in progress or was called off.
 func TestTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &Operations{}

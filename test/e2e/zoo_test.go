@@ -183,7 +183,7 @@ func (a animal) lives(t *testing.T, n *bed.Node, image string) {
 	}
 }
 
-// lines is how long the definition is, without comments.
+// lines counts the lines of the definition, without comments.
 func (a animal) lines(t *testing.T) (n int) {
 	t.Helper()
 	text, err := os.ReadFile("../zoo/" + a.name + ".yaml")
@@ -196,8 +196,8 @@ func (a animal) lines(t *testing.T) (n int) {
 	return n
 }
 
-// pod asks for one of a resource and uses it with the programs of the guest. It is in the guest's network, where the
-// network card is.
+// pod returns a pod that requests one unit of a resource and uses it with the guest's own programs. It shares the
+// guest's network, where the network card is.
 func (a animal) pod(image, of, id string) corev1.Pod {
 	var volumes []corev1.Volume
 	var mounts []corev1.VolumeMount

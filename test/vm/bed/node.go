@@ -73,8 +73,8 @@ func (n *Node) Reboot(ctx context.Context, r Reboot) error {
 	return n.waitBoot(ctx)
 }
 
-// waitBoot waits until the kubelet has reported this boot. It renews its lease before that, while the node's object
-// still says what could be given away in the boot before.
+// waitBoot waits until the kubelet has reported this boot. The kubelet renews its lease first, while the
+// node's object still has the allocatable resources of the previous boot.
 func (n *Node) waitBoot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
