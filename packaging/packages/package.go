@@ -128,7 +128,7 @@ func directories(contents files.Contents) files.Contents {
 	seen := map[string]bool{}
 	for _, c := range contents {
 		for dir := filepath.Dir(c.Destination); dir != "/"; dir = filepath.Dir(dir) {
-			owned := filepath.Base(dir) == "acceld" ||
+			owned := slices.Contains(strings.Split(dir, "/"), "acceld") ||
 				regexp.MustCompile("^/usr/share/(bash-completion|fish|zsh)(/|$)").MatchString(dir)
 			if owned && !seen[dir] {
 				seen[dir] = true

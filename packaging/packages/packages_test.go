@@ -214,7 +214,7 @@ func TestRPM(t *testing.T) {
 	file := filepath.Join(made(t, programs(t, "amd64"), "v1.2.3"), "acceld-1.2.3-1.x86_64.rpm")
 	list := output(t, "rpm", "-qpl", file)
 	for _, want := range strings.Fields(both +
-		"/usr/lib/kernel/install.d/95-acceld.install /etc/acceld /usr/share/doc/acceld /usr/share/zsh/site-functions /usr/share/licenses/acceld /usr/share/licenses/acceld/LICENSE /usr/share/zsh/site-functions/_acceld") {
+		"/usr/lib/kernel/install.d/95-acceld.install /etc/acceld /usr/share/doc/acceld /usr/share/doc/acceld/schemas /usr/share/zsh/site-functions /usr/share/licenses/acceld /usr/share/licenses/acceld/LICENSE /usr/share/zsh/site-functions/_acceld") {
 		if !strings.Contains(list, want+"\n") {
 			t.Errorf("it lacks %s:\n%s", want, list)
 		}
