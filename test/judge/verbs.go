@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
@@ -47,7 +50,7 @@ func (c *court) restart(ctx context.Context, s Step) error {
 		var err error
 		switch s.What {
 		case "kubelet":
-			err = c.RestartKubelet(ctx)
+			err = c.restartKubelet(ctx)
 		case "runtime":
 			err = c.RestartEngine(ctx)
 		default:
@@ -61,6 +64,34 @@ func (c *court) restart(ctx context.Context, s Step) error {
 		}
 	}
 	return nil
+}
+
+// restartKubelet restarts the kubelet and waits until it has reported the node: until then, the node's object still
+// offers what the kubelet before had to give.
+func (c *court) restartKubelet(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	node, err := c.client().CoreV1().Nodes().Get(ctx, c.Name(), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	before := heartbeat(node)
+	if err := c.RestartKubelet(ctx); err != nil {
+		return err
+	}
+	return c.WaitNode(ctx, "a report of the kubelet", func(node *corev1.Node) bool {
+		return !heartbeat(node).Equal(before)
+	})
+}
+
+// heartbeat is when the kubelet last reported the conditions of its node.
+func heartbeat(node *corev1.Node) time.Time {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.LastHeartbeatTime.Time
+		}
+	}
+	return time.Time{}
 }
 
 // killSubject gives the subject no chance to clean up.
