@@ -132,14 +132,14 @@ func (s *scanner) word() (span, bool) {
 
 // words reads the strings of an array, after its opening bracket.
 func (s *scanner) words(out []span) ([]span, bool) {
-	end := bytes.IndexByte(s.text[s.at:], ']')
-	if end < 0 {
+	inside, _, closed := bytes.Cut(s.text[s.at:], []byte{']'})
+	if !closed {
 		return nil, false
 	}
 	if out = out[:0]; s.take(']') {
 		return out, true
 	}
-	out = slices.Grow(out, bytes.Count(s.text[s.at:s.at+end], []byte{','})+1)
+	out = slices.Grow(out, bytes.Count(inside, []byte{','})+1)
 	for {
 		w, ok := s.word()
 		if !ok {

@@ -24,7 +24,7 @@ import (
 )
 
 // snapshotRecipe is raised when snapshots must be made again for a reason that no hashed input shows.
-const snapshotRecipe = "1"
+const snapshotRecipe = "2"
 
 // StartNode starts a node, and its cluster unless the options say otherwise, and returns when the node is ready. It
 // goes on from a snapshot of a ready node, which it makes when there is none.
