@@ -124,13 +124,12 @@ func describe(format string, o Options, work string) (*nfpm.Info, error) {
 // directories returns the directories that an rpm must own so that they are removed with it: rpm leaves unowned
 // directories behind. Every package with files for a shell that may not be installed owns the shell's directories.
 func directories(contents files.Contents) files.Contents {
+	owned := regexp.MustCompile("/acceld(/|$)|^/usr/share/(bash-completion|fish|zsh)(/|$)")
 	var dirs files.Contents
 	seen := map[string]bool{}
 	for _, c := range contents {
 		for dir := filepath.Dir(c.Destination); dir != "/"; dir = filepath.Dir(dir) {
-			owned := slices.Contains(strings.Split(dir, "/"), "acceld") ||
-				regexp.MustCompile("^/usr/share/(bash-completion|fish|zsh)(/|$)").MatchString(dir)
-			if owned && !seen[dir] {
+			if owned.MatchString(dir) && !seen[dir] {
 				seen[dir] = true
 				dirs = append(dirs, &files.Content{
 					Type: files.TypeDir, Destination: dir,

@@ -66,8 +66,8 @@ func (c *court) restart(ctx context.Context, s Step) error {
 	return nil
 }
 
-// restartKubelet restarts the kubelet and waits until it has reported the node: until then, the node's object still
-// offers what the kubelet before had to give.
+// restartKubelet restarts the kubelet and waits until it has reported its node. Until then, the Node object still has
+// the allocatable resources that the previous kubelet reported.
 func (c *court) restartKubelet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -79,12 +79,12 @@ func (c *court) restartKubelet(ctx context.Context) error {
 	if err := c.RestartKubelet(ctx); err != nil {
 		return err
 	}
-	return c.WaitNode(ctx, "a report of the kubelet", func(node *corev1.Node) bool {
+	return c.WaitNode(ctx, "the restarted kubelet reports", func(node *corev1.Node) bool {
 		return !heartbeat(node).Equal(before)
 	})
 }
 
-// heartbeat is when the kubelet last reported the conditions of its node.
+// heartbeat returns when the kubelet last reported the Ready condition of its node; zero if it never has.
 func heartbeat(node *corev1.Node) time.Time {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {

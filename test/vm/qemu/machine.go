@@ -61,9 +61,9 @@ type Machine struct {
 // for it.
 const startTimeout = 3 * time.Minute
 
-// networkCard is a network card without event indexes: the guest notifies QEMU of every packet unless QEMU is at work.
-// With event indexes it does so once, and twice, in TestSwitches, that one notification was lost: the ring held 238
-// packets, QEMU waited for word of the first, and the card was dead.
+// networkCard is a virtio card without event indexes. With them, a guest that has queued packets notifies QEMU once and
+// then waits. TestSwitches failed when that notification got lost: the ring held 238 packets, QEMU had asked to be
+// notified of the first, and the card never sent again. Without them, the next packet notifies QEMU too.
 const networkCard = "virtio-net-pci,event_idx=off"
 
 // Start starts a machine. With a State it is paused afterwards: call Continue.
