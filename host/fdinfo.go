@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +40,37 @@ func (s *search) ask(node string, pid int, fd string) {
 	if f.Info != "" || f.Err != nil {
 		s.files = append(s.files, f)
 	}
+}
+
+// onlyNamed reports whether a descriptor that leads to a node does not have it open. With O_PATH (open(2)) it only names
+// the file: the driver knows nothing of it. OCI runtimes hold each node like that for a moment when they have made it in
+// a container that starts. Dir is the process's directory of descriptors.
+func (s *search) onlyNamed(dir int, node string, pid int, fd string) bool {
+	var st unix.Stat_t
+	// The link's mode says whether it was opened for reading or writing (tid_fd_update_inode, fs/proc/fd.c). With access
+	// mode 3, a node is open for neither.
+	const readOrWritten = unix.S_IRUSR | unix.S_IWUSR
+	if err := unix.Fstatat(dir, fd, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Mode&readOrWritten != 0 {
+		return err == unix.ENOENT // it was closed meanwhile
+	}
+	read := s.read
+	if read == nil {
+		read = s.h.Processes().InfoReader()
+	}
+	info, err := read(node, fmt.Sprintf("/proc/%d/fdinfo/%s", pid, fd))
+	return err == nil && (info == "" || openFlags(info)&unix.O_PATH != 0)
+}
+
+// openFlags returns the flags of open(2) in a text of /proc/<pid>/fdinfo/<fd>, where they are octal; 0 without any. The
+// kernel writes them before the driver adds its own lines (seq_show, fs/proc/fd.c).
+func openFlags(info string) uint64 {
+	for line := range strings.Lines(info) {
+		if value, is := strings.CutPrefix(line, "flags:"); is {
+			flags, _ := strconv.ParseUint(strings.TrimSpace(value), 8, 64)
+			return flags
+		}
+	}
+	return 0
 }
 
 // infoTimeout is how long the driver may take to say something about an open file.

@@ -116,6 +116,39 @@ func TestOpenersLive(t *testing.T) {
 	}
 }
 
+// TestOnlyNamed: a process that only names a node does not have it open, as an OCI runtime does that starts a container.
+func TestOnlyNamed(t *testing.T) {
+	h, err := New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := accel.DeviceNode{Path: "/dev/full", Major: 1, Minor: 7}
+	for _, c := range []struct {
+		name  string
+		flags int
+		open  bool
+	}{
+		{"named", unix.O_PATH, false},
+		{"read", unix.O_RDONLY, true},
+		{"written", unix.O_WRONLY, true},
+		{"both", unix.O_RDWR, true},
+		{"neither, such as for ioctl(2)", unix.O_ACCMODE, true},
+	} {
+		for _, read := range []func(node, file string) (string, error){nil, h.Processes().InfoReader()} {
+			fd, err := unix.Open(node.Path, c.flags|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newSearch(h, []accel.DeviceNode{node}, 1)
+			s.read = read
+			if found := len(s.of(os.Getpid())) > 0; found != c.open || len(s.files) > 0 != (c.open && read != nil) {
+				t.Errorf("%s: open %t, files %+v", c.name, found, s.files)
+			}
+			_ = unix.Close(fd)
+		}
+	}
+}
+
 func TestUnitOf(t *testing.T) {
 	for text, want := range map[string]string{
 		"0::/system.slice/a.service\n":                                 "a.service",
