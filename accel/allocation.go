@@ -51,6 +51,9 @@ type Share struct {
 	Step string `json:"step,omitempty"`
 }
 
+// memoryAmount is what definitions call the memory of a device.
+const memoryAmount = "memory"
+
 // maxAmounts is how many capacities a kind may have.
 const maxAmounts = 16
 

@@ -278,7 +278,6 @@ func (p Peers) narrow() PeerFinding {
 		About: p.Definition.Kind + " peers", Message: "peers reach only a part of the devices' memory at a time",
 		Remedy: "Switch on Above 4G Decoding and Resizable BAR in the firmware.",
 	}
-	const memory = "memory" // the name that definitions use for it
 	for _, a := range p.Devices {
 		var most BAR
 		for _, b := range p.Functions[a.Address()].BARs {
@@ -290,7 +289,7 @@ func (p Peers) narrow() PeerFinding {
 				most = b
 			}
 		}
-		if all := a.Capacity[memory]; most.Size > 0 && all > most.Size && most.Largest <= most.Size {
+		if all := a.Capacity[memoryAmount]; most.Size > 0 && all > most.Size && most.Largest <= most.Size {
 			out.Evidence = append(out.Evidence, fmt.Sprintf("%s: the largest, BAR %d, has %s, and the device %s of memory",
 				a.Address(), most.Index, size(most.Size), size(all)))
 		}

@@ -211,7 +211,7 @@ func TestEveryFieldIsDecided(t *testing.T) {
 		"Libraries": 4, "Limit": 7, "LogRule": 4, "LogStep": 3, "Making": 3, "Match": 5, "MetricSource": 7,
 		"Module": 6, "NodeSource": 2, "OwnState": 3, "Partitions": 12, "Profile": 6, "Programs": 2, "Repair": 6,
 		"Setting": 11,
-		"Share":   4, "ShareOf": 4, "Sharing": 4,
+		"Share":   4, "ShareOf": 5, "Sharing": 4,
 		"StateSteps": 2, "Unrequested": 2, "UpgradePolicy": 6, "Usage": 2, "ValidateStep": 3, "Verdict": 4, "WaitStep": 3,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

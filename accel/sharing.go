@@ -23,13 +23,17 @@ type Sharing struct {
 	Devices []ShareOf `json:"devices,omitempty"`
 }
 
-// ShareOf is how often some devices of a host are offered. A device is selected if each list that is not empty has it.
+// ShareOf is how often some devices of a host are offered. A device is selected if each list that is not empty has it,
+// and if it has at least the memory.
 type ShareOf struct {
 	// Addresses are PCI addresses such as "0000:01:00.0"; a partition has its device's.
 	Addresses []string `json:"addresses,omitempty"`
 	// Models are product names as `acceld status` shows them, Serials serial numbers.
 	Models  []string `json:"models,omitempty"`
 	Serials []string `json:"serials,omitempty"`
+	// MinMemoryMiB is the least memory, in MiB, of the devices: the amount "memory" that the definition reads from a file
+	// of the device. A device whose memory is not known is not selected. 0 does not ask for any.
+	MinMemoryMiB int64 `json:"minMemoryMiB,omitempty"`
 	// Replicas is how many times each of the devices is offered, from 1 (not shared) to 256.
 	Replicas int `json:"replicas"`
 }
@@ -37,7 +41,16 @@ type ShareOf struct {
 // selects reports whether the entry is for a device.
 func (s ShareOf) selects(a Accelerator) bool {
 	has := func(all []string, value string) bool { return len(all) == 0 || slices.Contains(all, value) }
-	return has(s.Addresses, cmp.Or(a.Parent, a.ID)) && has(s.Models, a.Model) && has(s.Serials, a.Serial)
+	return has(s.Addresses, cmp.Or(a.Parent, a.ID)) && has(s.Models, a.Model) && has(s.Serials, a.Serial) &&
+		s.hasMemory(a)
+}
+
+func (s ShareOf) hasMemory(a Accelerator) bool {
+	if s.MinMemoryMiB == 0 {
+		return true
+	}
+	bytes, known := a.Capacity[memoryAmount]
+	return known && bytes>>20 >= s.MinMemoryMiB
 }
 
 // maxShares is how many entries of Devices there may be, and maxSelected how many values in each of their lists.
@@ -68,8 +81,10 @@ func (s Sharing) Problems() []string {
 		switch {
 		case d.Replicas < 1 || d.Replicas > maxReplicas:
 			out = append(out, fmt.Sprintf("%s.replicas: %d is not from 1 to %d", field, d.Replicas, maxReplicas))
-		case !slices.ContainsFunc(lists, func(l []string) bool { return len(l) > 0 }):
-			out = append(out, field+": it selects no devices by addresses, models or serials")
+		case d.MinMemoryMiB < 0:
+			out = append(out, fmt.Sprintf("%s.minMemoryMiB: %d is negative", field, d.MinMemoryMiB))
+		case d.MinMemoryMiB == 0 && !slices.ContainsFunc(lists, func(l []string) bool { return len(l) > 0 }):
+			out = append(out, field+": it selects no devices by addresses, models, serials or minMemoryMiB")
 		case slices.ContainsFunc(lists, func(l []string) bool { return len(l) > maxSelected || slices.Contains(l, "") }):
 			out = append(out, fmt.Sprintf("%s: a list has an empty value, or more than %d", field, maxSelected))
 		case s.Rename && (d.Replicas == 1) != (s.Replicas == 1):

@@ -64,13 +64,22 @@ func TestShareOf(t *testing.T) {
 		{Addresses: []string{"a", "b"}, Replicas: 1},
 		{Models: []string{"M"}, Serials: []string{"1", "2"}, Replicas: 8},
 		{Models: []string{"M"}, Replicas: 3},
+		{MinMemoryMiB: 40 << 10, Replicas: 7},
+		{Addresses: []string{"d"}, MinMemoryMiB: 20 << 10, Replicas: 5},
 	}}}
+	memory := func(bytes int64) map[string]int64 { return map[string]int64{"memory": bytes} }
 	for want, a := range map[int]Accelerator{
 		1: {ID: "b", Model: "M", Serial: "1"}, 8: {ID: "c", Model: "M", Serial: "2"}, 3: {ID: "c", Model: "M", Serial: "3"},
-		2: {ID: "c", Model: "N", Serial: "1"},
+		2: {ID: "c", Model: "N", Serial: "1"}, 7: {ID: "d", Capacity: memory(40 << 30)},
+		5: {ID: "d", Capacity: memory(40<<30 - 1)},
 	} {
 		if got := def.ReplicasOf(a); got != want {
 			t.Errorf("%+v: %d, want %d", a, got, want)
+		}
+	}
+	for _, a := range []Accelerator{{ID: "d"}, {ID: "d", Capacity: memory(20<<30 - 1)}, {ID: "c", Capacity: memory(30 << 30)}} {
+		if got := def.ReplicasOf(a); got != 2 {
+			t.Errorf("%+v: %d", a, got)
 		}
 	}
 	if got := def.ReplicasOf(Accelerator{ID: "a-part", Parent: "a"}); got != 1 {
@@ -87,6 +96,7 @@ func TestShareOf(t *testing.T) {
 
 		"devices[0].replicas: 0 is not":      {Replicas: 1, Devices: []ShareOf{{Models: []string{"M"}}}},
 		"devices[0]: it selects no devices":  {Replicas: 1, Devices: []ShareOf{{Replicas: 2}}},
+		"devices[0].minMemoryMiB: -1 is":    {Replicas: 1, Devices: []ShareOf{{MinMemoryMiB: -1, Replicas: 2}}},
 		"devices[0]: a list has an empty":    {Replicas: 1, Devices: []ShareOf{{Serials: []string{""}, Replicas: 2}}},
 		"devices[0].replicas: with rename":   {Replicas: 4, Rename: true, Devices: []ShareOf{{Models: []string{"M"}, Replicas: 1}}},
 		"devices[0].replicas: with rename, ": {Replicas: 1, Rename: true, Devices: []ShareOf{{Models: []string{"M"}, Replicas: 4}}},

@@ -42,9 +42,9 @@ func (s *search) ask(node string, pid int, fd string) {
 	}
 }
 
-// onlyNamed reports whether a descriptor that leads to a node does not have it open. With O_PATH (open(2)) it only names
-// the file: the driver knows nothing of it. OCI runtimes hold each node like that for a moment when they have made it in
-// a container that starts. Dir is the process's directory of descriptors.
+// onlyNamed reports whether a descriptor that leads to a node does not have it open. With O_PATH (open(2)) it only
+// names the file: the driver knows nothing of it. OCI runtimes hold each node like that for a moment when they have made
+// it in a container that starts. Dir is the process's directory of descriptors.
 func (s *search) onlyNamed(dir int, node string, pid int, fd string) bool {
 	var st unix.Stat_t
 	// The link's mode says whether it was opened for reading or writing (tid_fd_update_inode, fs/proc/fd.c). With access

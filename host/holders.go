@@ -44,8 +44,8 @@ func (o Holder) String() string {
 
 // Holders returns the processes that have one of the nodes open or mapped, ordered by PID. Nodes are matched by device
 // number, if the process's path of them has "/dev/" in it or the same last element. A copy of a machine has no numbers,
-// so there, and for mappings that may not be looked at, nodes are matched by path. Processes that only name a node (O_PATH)
-// do not have it open. Processes that exit during the search, or that may not be inspected, are left out.
+// so there, and for mappings that may not be looked at, nodes are matched by path. Processes that only name a node
+// (O_PATH) do not have it open. Processes that exit during the search, or that may not be inspected, are left out.
 func (p Processes) Holders(nodes []accel.DeviceNode) []Holder {
 	var holders []Holder
 	// Without /proc there are no processes.
