@@ -31,8 +31,8 @@ type ShareOf struct {
 	// Models are product names as `acceld status` shows them, Serials serial numbers.
 	Models  []string `json:"models,omitempty"`
 	Serials []string `json:"serials,omitempty"`
-	// MinMemoryMiB is the least memory, in MiB, of the devices: the amount "memory" that the definition reads from a file
-	// of the device. A device whose memory is not known is not selected. 0 does not ask for any.
+	// MinMemoryMiB is the least memory, in MiB, of the devices: the amount "memory" that the definition reads from a
+	// file of the device. A device whose memory is not known is not selected. 0 does not ask for any.
 	MinMemoryMiB int64 `json:"minMemoryMiB,omitempty"`
 	// Replicas is how many times each of the devices is offered, from 1 (not shared) to 256.
 	Replicas int `json:"replicas"`

@@ -43,12 +43,12 @@ func (s *search) ask(node string, pid int, fd string) {
 }
 
 // onlyNamed reports whether a descriptor that leads to a node does not have it open. With O_PATH (open(2)) it only
-// names the file: the driver knows nothing of it. OCI runtimes hold each node like that for a moment when they have made
-// it in a container that starts. Dir is the process's directory of descriptors.
+// names the file: the driver knows nothing of it. OCI runtimes hold each node like that for a moment when they have
+// made it in a container that starts. Dir is the process's directory of descriptors.
 func (s *search) onlyNamed(dir int, node string, pid int, fd string) bool {
 	var st unix.Stat_t
-	// The link's mode says whether it was opened for reading or writing (tid_fd_update_inode, fs/proc/fd.c). With access
-	// mode 3, a node is open for neither.
+	// The link's mode says whether it was opened for reading or writing (tid_fd_update_inode, fs/proc/fd.c). With
+	// access mode 3, a node is open for neither.
 	const readOrWritten = unix.S_IRUSR | unix.S_IWUSR
 	if err := unix.Fstatat(dir, fd, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Mode&readOrWritten != 0 {
 		return err == unix.ENOENT // it was closed meanwhile

@@ -116,7 +116,7 @@ func TestOpenersLive(t *testing.T) {
 	}
 }
 
-// TestOnlyNamed: a process that only names a node does not have it open, as an OCI runtime does that starts a container.
+// TestOnlyNamed: who only names a node, as an OCI runtime does that starts a container, does not have it open.
 func TestOnlyNamed(t *testing.T) {
 	h, err := New("/")
 	if err != nil {
