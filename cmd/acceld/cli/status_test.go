@@ -457,6 +457,17 @@ func TestAge(t *testing.T) {
 	}
 }
 
+func TestLasted(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 577 * time.Millisecond: "577ms", 1912 * time.Millisecond: "1.9s", 9960 * time.Millisecond: "10s",
+		12900 * time.Millisecond: "12s", 4 * time.Minute: "4m",
+	} {
+		if got := lasted(d); got != want {
+			t.Errorf("%v is %q, want %q", d, got, want)
+		}
+	}
+}
+
 // TestModels: devices of one model are counted, and a single device has no count.
 func TestModels(t *testing.T) {
 	of := func(models ...string) (all []accel.Accelerator) {

@@ -356,6 +356,14 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
+// lasted formats how long a step took: "577ms", "1.9s", "12s", "4m".
+func lasted(d time.Duration) string {
+	if d >= time.Second && d < 10*time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return age(d)
+}
+
 // age formats a duration as people say it: "350ms", "12s", "4m", "3h", "9d".
 func age(d time.Duration) string {
 	d = max(d, 0) // the agent's clock has whole seconds here, so a recent time may be ahead of it

@@ -278,7 +278,7 @@ func stepsDone(i palette, served bool, st accel.Status, have accel.Have) string 
 		case passed:
 			took := ""
 			if d, ok := st.Took[s]; ok {
-				took = " " + age(d)
+				took = " " + lasted(d)
 			}
 			text = i.good(s.Done()+" ✓") + took
 		}
