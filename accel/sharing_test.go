@@ -96,7 +96,7 @@ func TestShareOf(t *testing.T) {
 
 		"devices[0].replicas: 0 is not":      {Replicas: 1, Devices: []ShareOf{{Models: []string{"M"}}}},
 		"devices[0]: it selects no devices":  {Replicas: 1, Devices: []ShareOf{{Replicas: 2}}},
-		"devices[0].minMemoryMiB: -1 is":    {Replicas: 1, Devices: []ShareOf{{MinMemoryMiB: -1, Replicas: 2}}},
+		"devices[0].minMemoryMiB: -1 is":     {Replicas: 1, Devices: []ShareOf{{MinMemoryMiB: -1, Replicas: 2}}},
 		"devices[0]: a list has an empty":    {Replicas: 1, Devices: []ShareOf{{Serials: []string{""}, Replicas: 2}}},
 		"devices[0].replicas: with rename":   {Replicas: 4, Rename: true, Devices: []ShareOf{{Models: []string{"M"}, Replicas: 1}}},
 		"devices[0].replicas: with rename, ": {Replicas: 1, Rename: true, Devices: []ShareOf{{Models: []string{"M"}, Replicas: 4}}},
