@@ -2,6 +2,7 @@ package accel
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -104,6 +105,24 @@ func (a Accelerator) Refusal() (Reason, string) {
 
 // CountOffered returns how many of accs are offered.
 func CountOffered(accs []Accelerator) int { return count(accs, Accelerator.Offered) }
+
+// CountWithheld returns how many of accs are usable and given to nobody, each for a reason of its own that somebody may
+// want to know. A device that a claim has with another driver is not among them.
+func CountWithheld(accs []Accelerator) int {
+	return count(accs, func(a Accelerator) bool {
+		return a.Health.Usable() && a.WithheldAlone() && !a.WithheldBy(BySwitch) && !a.AwaitsReport()
+	})
+}
+
+// UsableText says how many devices of a kind are usable, and how many of them are withheld: "8 of 8 devices usable, 1
+// withheld".
+func UsableText(accs []Accelerator) string {
+	text := fmt.Sprintf("%d of %d devices usable", CountUsable(accs), len(accs))
+	if n := CountWithheld(accs); n > 0 {
+		text += fmt.Sprintf(", %d withheld", n)
+	}
+	return text
+}
 
 // Offer returns the devices and partitions of a kind that can be given out, as [Units] lists them, each with what
 // withholds it. The device plugin, the resource slices and the cards of a node are renderings of it. The hook's gate

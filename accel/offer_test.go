@@ -156,3 +156,22 @@ func TestBare(t *testing.T) {
 		}
 	}
 }
+
+func TestUsableText(t *testing.T) {
+	by := func(w Withholder, r Reason) Accelerator {
+		return Accelerator{Health: Health{State: Healthy}, Withheld: &Withheld{By: w, Reason: r}}
+	}
+	sick := by(ByHandover, LeftoverProcess)
+	sick.Health.State = Unhealthy
+	fine := Accelerator{Health: Health{State: Healthy}}
+	for want, accs := range map[string][]Accelerator{
+		"0 of 0 devices usable":             nil,
+		"1 of 2 devices usable":             {fine, sick}, // its health is the reason
+		"2 of 2 devices usable, 1 withheld": {fine, by(ByHandover, LeftoverProcess)},
+		"3 of 3 devices usable":             {by(BySwitch, ""), by(BySettings, SettingPending), by(ByDrain, "")},
+	} {
+		if got := UsableText(accs); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -87,7 +87,7 @@ func tones(v view, k string) (state, whole page.Tone) {
 	case accel.CountUsable(accs) < len(accs):
 		whole = page.Bad
 	case whole == page.Good && (len(v.Have[k].Warnings()) > 0 || v.Have[k].Driver.Upgrade != nil ||
-		slices.ContainsFunc(accs, notHealthy)):
+		accel.CountWithheld(accs) > 0 || slices.ContainsFunc(accs, notHealthy)):
 		whole = page.Busy
 	}
 	return state, whole
@@ -115,8 +115,10 @@ func verdict(v view) (page.Tone, string) {
 		}
 	}
 	var blocked, waiting, lacking, upgrading, unchecked []string
+	withheld := 0
 	for _, k := range v.kinds() {
 		state, whole := tones(v, k)
+		withheld += accel.CountWithheld(accel.Current(v.Have[k].Accelerators))
 		switch {
 		case v.Have[k].Runtime.LibraryMissing != nil && whole != page.Bad:
 			lacking = append(lacking, k)
@@ -145,6 +147,8 @@ func verdict(v view) (page.Tone, string) {
 		return page.Busy, "Another driver is wanted: " + strings.Join(upgrading, ", ") + tally
 	case total == 0:
 		return page.Idle, "No accelerator on this host."
+	case withheld > 0:
+		return page.Busy, fmt.Sprintf("Ready. %d of %s withheld.", withheld, page.Count(total, "accelerator"))
 	case degraded > 0:
 		return page.Busy, fmt.Sprintf("Ready. %d of %s degraded, and usable.", degraded,
 			page.Count(total, "accelerator"))

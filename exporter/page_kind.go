@@ -24,6 +24,9 @@ func kindSection(v view, k string, now time.Time) page.Node {
 	if n := len(current) - accel.CountUsable(current); n > 0 {
 		head.Add(page.Badge(page.Bad, fmt.Sprintf("%d not healthy", n)), page.Text(" "))
 	}
+	if n := accel.CountWithheld(current); n > 0 {
+		head.Add(page.Badge(page.Busy, fmt.Sprintf("%d withheld", n)), page.Text(" "))
+	}
 	if have.Driver.Unchecked {
 		head.Add(page.Badge(page.Idle, "unchecked"), page.Text(" "))
 	}

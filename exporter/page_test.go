@@ -213,6 +213,12 @@ func TestVerdicts(t *testing.T) {
 			have.Driver.Upgrade = &accel.Upgrade{Phase: accel.UpgradeDraining}
 			m.Have["qemu-edu"] = have
 		}},
+		{"Ready. 1 of 2 accelerators withheld.", func(m *accel.Machine) {
+			only(m, 2)
+			all := m.Have["qemu-edu"].Accelerators
+			all[1].Health.State = accel.Healthy
+			all[1].Withheld = &accel.Withheld{By: accel.ByHandover, Reason: accel.LeftoverProcess}
+		}},
 		{"Ready. The accelerator is healthy; unchecked: qemu-edu.", func(m *accel.Machine) {
 			only(m, 1)
 			have := m.Have["qemu-edu"]

@@ -100,11 +100,11 @@ func addOwn(out map[accel.Published]accel.Phase, states []accel.OwnState, have a
 
 // sentence describes a kind's state and what happens next, for people.
 func sentence(m accel.Machine, have accel.Have, at row, s accel.Status) string {
-	present, healthy := accel.CountPresent(have.Accelerators), accel.CountUsable(have.Accelerators)
+	present := accel.CountPresent(have.Accelerators)
 	var b strings.Builder
 	switch at.state {
 	case accel.Ready:
-		fmt.Fprintf(&b, "%d of %d devices usable", healthy, len(have.Accelerators))
+		b.WriteString(accel.UsableText(have.Accelerators))
 		if bad := troubled(have.Accelerators); bad != "" {
 			b.WriteString("; " + bad)
 		}

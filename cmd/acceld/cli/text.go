@@ -102,7 +102,8 @@ func printKind(s *tableWriter, m shown, kind string) {
 	switch {
 	case st.Blocked != nil:
 		state = s.bad(string(st.State) + ", blocked")
-	case st.State == accel.Ready && accel.CountUsable(current) == len(current) && len(have.Warnings()) == 0:
+	case st.State == accel.Ready && accel.CountUsable(current) == len(current) &&
+		accel.CountWithheld(current) == 0 && len(have.Warnings()) == 0:
 		state = s.good(string(st.State))
 	}
 	s.line(0, kind+"  "+state+since("  ", m.now, st.Since))
@@ -182,7 +183,7 @@ func printWarnings(s *tableWriter, st accel.Status, have accel.Have) {
 // presently describes the state of a kind without what the page shows elsewhere: unhealthy devices, an upgrade.
 func presently(st accel.Status, have accel.Have) string {
 	if st.State == accel.Ready {
-		return fmt.Sprintf("%d of %d devices usable", accel.CountUsable(have.Accelerators), len(have.Accelerators))
+		return accel.UsableText(have.Accelerators)
 	}
 	text, _, _ := strings.Cut(st.Sentence, "; upgrade from ")
 	return text
