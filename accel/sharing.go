@@ -23,8 +23,8 @@ type Sharing struct {
 	Devices []ShareOf `json:"devices,omitempty"`
 }
 
-// ShareOf is how often some devices of a host are offered. A device is selected if each list that is not empty has it,
-// and if it has at least the memory.
+// ShareOf is how often some devices of a host are offered. A device is selected if it is in each list that is not
+// empty, and has at least MinMemoryMiB of memory.
 type ShareOf struct {
 	// Addresses are PCI addresses such as "0000:01:00.0"; a partition has its device's.
 	Addresses []string `json:"addresses,omitempty"`

@@ -116,7 +116,7 @@ func TestOpenersLive(t *testing.T) {
 	}
 }
 
-// TestOnlyNamed: who only names a node, as an OCI runtime does that starts a container, does not have it open.
+// TestOnlyNamed: a process that holds a node with O_PATH, as an OCI runtime briefly does, does not have it open.
 func TestOnlyNamed(t *testing.T) {
 	h, err := New("/")
 	if err != nil {
