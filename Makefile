@@ -222,11 +222,11 @@ figures: ## Everything that is measured beside a peer, as root, on the test bed 
 
 # What takes minutes is dealt into parts (test/suite), because all of it does not fit into one run of CI.
 .PHONY: test
-test: test-packages check vuln size ## Everything, as root: make, and a part of all that needs minutes or the test bed; the commit chooses it, or PART=2/5, PART=all
+test: test-packages check vuln size ## Everything, as root: make, and a part of all that needs minutes or the test bed; the commit chooses it, or PART=2/8, PART=all
 	$(GO) run ./test/suite $(if $(PART),-part '$(PART)') $(if $(RUN),-run '$(RUN)')
 
 .PHONY: suite
-suite: test-packages ## Of make test only what needs minutes or the test bed, as root; PART=2/5, PART=all or RUN=TestDRA picks, LIST=1 only lists
+suite: test-packages ## Of make test only what needs minutes or the test bed, as root; PART=2/8, PART=all or RUN=TestDRA picks, LIST=1 only lists
 	$(GO) run ./test/suite $(if $(PART),-part '$(PART)') $(if $(RUN),-run '$(RUN)') $(if $(LIST),-list)
 
 # What make test judges on this machine's processor alone: the programs of the other one, at work under an emulator of its
@@ -243,7 +243,7 @@ test-arm64: ## The programs for arm64, emulated: they start, and acceld-nvml wit
 
 .PHONY: test-nvidia-source
 test-nvidia-source: ## The true broken kernel upgrade: all of NVIDIA's source for two kernels, beside plain make, as root; takes long
-	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=180m -run='^TestWholeSource$$' ./test/nvidia
+	ACCELD_TESTBED=1 ACCELD_BENCH=1 $(GO) test -count=1 -v -timeout=180m -run='^TestWholeSource$$' ./test/nvidia
 
 .PHONY: on-gpu
 on-gpu: build ## Try acceld on this machine's GPUs, as root: a report without serial numbers in on-gpu.md; KIND=amd-gpu tries another kind, DRIVER='{version: …}' gets it a driver

@@ -9,7 +9,8 @@ import (
 func (a *Agent) past() (all []exporter.Past) {
 	for _, r := range a.history.Records() {
 		p := exporter.Past{
-			Kind: r.Kind, ID: r.ID, Model: r.Model, Address: r.Address, First: r.First, Last: r.Last, Faults: r.Count(),
+			Kind: r.Kind, ID: r.ID, Model: r.Model, Address: r.Address, First: r.First, Last: r.Seen(),
+			Faults: r.Count(),
 		}
 		for _, e := range r.Entries {
 			x := exporter.PastEvent{

@@ -267,9 +267,9 @@ func (s deviceStatus) says() bool {
 
 // statusPatch is the body of a server-side apply of a claim's status: this driver's devices alone.
 type statusPatch struct {
-	APIVersion string    `json:"apiVersion"`
-	Kind       string    `json:"kind"`
-	Metadata   kube.Meta `json:"metadata"`
+	APIVersion string        `json:"apiVersion"`
+	Kind       string        `json:"kind"`
+	Metadata   kube.Identity `json:"metadata"`
 	Status     struct {
 		Devices []deviceStatus `json:"devices"`
 	} `json:"status"`
@@ -292,7 +292,7 @@ func (a *ahead) say(ctx context.Context, c claim, problem *accel.Problem) error 
 	}
 	body := statusPatch{
 		APIVersion: apiVersion, Kind: "ResourceClaim",
-		Metadata: kube.Meta{Name: c.Metadata.Name, Namespace: c.Metadata.Namespace, UID: c.Metadata.UID},
+		Metadata: kube.Identity{Name: c.Metadata.Name, Namespace: c.Metadata.Namespace, UID: c.Metadata.UID},
 	}
 	named := map[string]bool{}
 	for _, d := range c.Status.Allocation.Devices.Results {

@@ -87,8 +87,9 @@ func classesFor(def *accel.Definition, units []accel.Accelerator) []class {
 		s := selector{}
 		s.CEL.Expression = expression
 		all = append(all, class{
-			APIVersion: apiVersion, Kind: "DeviceClass", Metadata: kube.Meta{Name: ClassName(def, profile)},
-			Spec: classSpec{Selectors: []selector{s}, ExtendedResourceName: def.OfferedAs(profile)},
+			APIVersion: apiVersion, Kind: "DeviceClass",
+			Metadata: kube.Meta{Identity: kube.Identity{Name: ClassName(def, profile)}},
+			Spec:     classSpec{Selectors: []selector{s}, ExtendedResourceName: def.OfferedAs(profile)},
 		})
 	}
 	return all

@@ -84,13 +84,13 @@ func (s *server) answer(method, path string, body any) (any, error) {
 	missing := apierrors.NewNotFound(schema.GroupResource{Resource: resource}, name)
 	switch {
 	case path == "/api/v1/nodes/"+node:
-		return map[string]any{"metadata": kube.Meta{Name: node, UID: s.nodeUID}}, nil
+		return map[string]any{"metadata": kube.Identity{Name: node, UID: s.nodeUID}}, nil
 	case resource == "resourceclaims":
 		var list []claim
 		for _, x := range s.claims {
 			list = append(list, x)
 		}
-		return map[string]any{"metadata": kube.Meta{ResourceVersion: strconv.Itoa(s.version)}, "items": list}, nil
+		return map[string]any{"metadata": kube.Identity{ResourceVersion: strconv.Itoa(s.version)}, "items": list}, nil
 	case resource == "namespaces" && filepath.Base(path) == "status":
 		patch := body.(statusPatch)
 		c, ok := s.claims[patch.Metadata.Name]
@@ -115,7 +115,7 @@ func (s *server) answer(method, path string, body any) (any, error) {
 		for _, x := range s.slices {
 			list = append(list, x)
 		}
-		return map[string]any{"metadata": kube.Meta{ResourceVersion: strconv.Itoa(s.version)}, "items": list}, nil
+		return map[string]any{"metadata": kube.Identity{ResourceVersion: strconv.Itoa(s.version)}, "items": list}, nil
 	case method == http.MethodDelete:
 		if _, ok := s.slices[name]; !ok {
 			return nil, missing
@@ -215,7 +215,7 @@ func (s *server) wipe() {
 // allocate creates a claim with devices "request=device", "request=device/share", or "request=device!" for admin
 // access.
 func (s *server) allocate(name, uid string, devices ...string) {
-	c := claim{Metadata: kube.Meta{Namespace: "team", Name: name, UID: uid}}
+	c := claim{Metadata: kube.Meta{Identity: kube.Identity{Namespace: "team", Name: name, UID: uid}}}
 	data := `{"devices":{"results":[`
 	for i, d := range devices {
 		request, device, _ := strings.Cut(d, "=")

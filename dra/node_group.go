@@ -228,7 +228,8 @@ func hasWord(text, word string) bool {
 // future returns a node as a node of its group will be: without what belongs to this one alone. What is allocatable
 // counts, because an autoscaler takes the capacity of a template for what pods get.
 func future(n Node, name string) Node {
-	out := Node{APIVersion: "v1", Kind: "Node", Metadata: kube.Meta{Name: name, Labels: map[string]string{}}}
+	out := Node{APIVersion: "v1", Kind: "Node"}
+	out.Metadata.Name, out.Metadata.Labels = name, map[string]string{}
 	for key, value := range n.Metadata.Labels {
 		if key != hostname && !slices.Contains(namedAfter(n), key) {
 			out.Metadata.Labels[key] = value
@@ -261,10 +262,8 @@ func private() []string {
 
 // futureSlice returns a slice as a new node will publish it.
 func futureSlice(s Slice, name string, i, count int) Slice {
-	out := Slice{
-		APIVersion: apiVersion, Kind: "ResourceSlice", Metadata: kube.Meta{Name: sliceName(name, s.Spec.Driver, i)},
-		Spec: s.Spec,
-	}
+	out := Slice{APIVersion: apiVersion, Kind: "ResourceSlice", Spec: s.Spec}
+	out.Metadata.Name = sliceName(name, s.Spec.Driver, i)
 	out.Spec.NodeName = name
 	out.Spec.Pool = Pool{Name: name, Generation: 1, Count: int64(count)}
 	out.Spec.Devices = slices.Clone(s.Spec.Devices)

@@ -18,7 +18,7 @@ import (
 // readyNode is a node with two devices that the kubelet gives out.
 func readyNode(change ...func(*Node)) Node {
 	n := Node{APIVersion: "v1", Kind: "Node", Metadata: kube.Meta{
-		Name: "gpu-17", UID: "u", ResourceVersion: "9", Labels: map[string]string{
+		Identity: kube.Identity{Name: "gpu-17", UID: "u", ResourceVersion: "9"}, Labels: map[string]string{
 			"kubernetes.io/hostname": "gpu-17", "kubernetes.io/arch": "amd64", "acceld.dev/qemu-edu.count": "2",
 			"example.com/machine": "rack4-gpu-17", "example.com/other": "gpu-170",
 		},
@@ -196,7 +196,7 @@ func TestPlanned(t *testing.T) {
 		Kind: "example-npu", Resource: "example.com/npu", Allocation: accel.AllocateByDRA,
 		Capacity: []accel.Capacity{{Name: "memory", File: "mem"}, {Name: "engines", Value: "2"}},
 	}
-	base := Node{Metadata: kube.Meta{Name: "template", Labels: map[string]string{"pool": "npu"}}}
+	base := Node{Metadata: kube.Meta{Identity: kube.Identity{Name: "template"}, Labels: map[string]string{"pool": "npu"}}}
 	base.Status.Allocatable = map[string]string{"cpu": "96", "memory": "1Ti"}
 	g, err := Plan(base, []Planned{{plugin, 8, nil}, {claims, 2, map[string]string{"memory": "80Gi"}}})
 	if err != nil {

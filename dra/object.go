@@ -24,8 +24,11 @@ type Slice struct {
 	Spec       SliceSpec `json:"spec"`
 }
 
-// ObjectMeta returns the metadata.
-func (s *Slice) ObjectMeta() *kube.Meta { return &s.Metadata }
+// Identify returns what tells the slice, and this version of it, from others.
+func (s *Slice) Identify() kube.Identity { return s.Metadata.Identity }
+
+// Adopt takes over the metadata of another version.
+func (s *Slice) Adopt(m *kube.Meta) { s.Metadata = *m }
 
 // SliceSpec is the content of a ResourceSlice.
 type SliceSpec struct {
@@ -128,8 +131,11 @@ type claim struct {
 	} `json:"status"`
 }
 
-// ObjectMeta returns the metadata.
-func (c *claim) ObjectMeta() *kube.Meta { return &c.Metadata }
+// Identify returns what tells the claim, and this version of it, from others.
+func (c *claim) Identify() kube.Identity { return c.Metadata.Identity }
+
+// Adopt takes over the metadata of another version.
+func (c *claim) Adopt(m *kube.Meta) { c.Metadata = *m }
 
 // deviceStatus is what a driver says about a device of a claim.
 type deviceStatus struct {

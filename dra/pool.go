@@ -20,8 +20,9 @@ func Slices(v View) []Slice {
 	driver := DriverName(v.Definition)
 	slice := func(i int) Slice {
 		return Slice{
-			APIVersion: apiVersion, Kind: "ResourceSlice", Metadata: kube.Meta{Name: sliceName(v.Node, driver, i)},
-			Spec: SliceSpec{Driver: driver, NodeName: v.Node, Pool: Pool{Name: v.Node}},
+			APIVersion: apiVersion, Kind: "ResourceSlice",
+			Metadata: kube.Meta{Identity: kube.Identity{Name: sliceName(v.Node, driver, i)}},
+			Spec:     SliceSpec{Driver: driver, NodeName: v.Node, Pool: Pool{Name: v.Node}},
 		}
 	}
 	out := []Slice{slice(0)}

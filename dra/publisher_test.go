@@ -91,7 +91,7 @@ func TestDrift(t *testing.T) {
 		},
 		"doubled": func() {
 			s := b.server.published()[0]
-			s.Metadata = kube.Meta{Name: "stray"}
+			s.Metadata = kube.Meta{Identity: kube.Identity{Name: "stray"}}
 			if err := b.server.Do(t.Context(), "POST", apiRoot+"resourceslices", nil, s, nil); err != nil {
 				t.Fatal(err)
 			}

@@ -164,11 +164,18 @@ func (k *Keeper) learn(d *device, def *accel.Definition, a accel.Accelerator) {
 	}
 }
 
-// belongs reports whether a process is one of a tenant's, by its control group or its mount namespace.
+// belongs reports whether a process is one of a tenant's, by its control group or its mount namespace. The kernel
+// reuses the number of a mount namespace that is gone, so the number proves nothing about a process in another pod's
+// group.
 func (k *Keeper) belongs(t tenant, pid int) bool {
 	p := k.o.Host.Processes()
-	in := func(g host.Group) bool { return p.Contains(g, pid) }
-	return slices.ContainsFunc(t.groups(), in) || slices.Contains(t.Mounts, p.MountNamespace(pid))
+	if slices.ContainsFunc(t.groups(), func(g host.Group) bool { return p.Contains(g, pid) }) {
+		return true
+	}
+	if own, err := p.GroupOf(pid); err == nil && own.Pod != "" {
+		return false
+	}
+	return slices.Contains(t.Mounts, p.MountNamespace(pid))
 }
 
 // remaining returns a former tenant of a device that has not ended; nil if all have. Asked means that somebody else was

@@ -361,8 +361,13 @@ func TestKill(t *testing.T) {
 	}
 	mounts(10, "mnt:[1]")
 	b.must(10)
-	theirs, other := sleeper("mnt:[1]"), sleeper("mnt:[2]")
-	b.set(func() { b.users = []accel.Holder{{PID: theirs.Process.Pid}, {PID: other.Process.Pid, Comm: "other"}} })
+	theirs, other, later := sleeper("mnt:[1]"), sleeper("mnt:[2]"), sleeper("mnt:[1]")
+	b.starts(later.Process.Pid, podB) // whose namespace got the number of one that is gone
+	b.set(func() {
+		b.users = []accel.Holder{
+			{PID: later.Process.Pid}, {PID: theirs.Process.Pid}, {PID: other.Process.Pid, Comm: "other"},
+		}
+	})
 	ended := make(chan error, 1)
 	guard.Go(func() { ended <- theirs.Wait() })
 	b.ends(podA, true)
@@ -373,8 +378,10 @@ func TestKill(t *testing.T) {
 		w := b.seen().Withheld
 		return w != nil && strings.Contains(w.Message, "other")
 	})
-	if _, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", other.Process.Pid)); err != nil { // a killed one has none
-		t.Errorf("another pod's process was killed: %v", err)
+	for _, cmd := range []*exec.Cmd{other, later} {
+		if _, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid)); err != nil { // a killed one has none
+			t.Errorf("another pod's process was killed: %v", err)
+		}
 	}
 	if have := b.seen().Handover; have.Killed != 1 || have.State != accel.HandoverFailed {
 		t.Errorf("%+v", have)

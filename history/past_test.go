@@ -82,3 +82,22 @@ func TestPastOfAnEarlierVersion(t *testing.T) {
 		t.Errorf("%t %s", known, diff)
 	}
 }
+
+// TestSeen: a device is never said to have been seen last before it was seen first, or before something happened to it.
+func TestSeen(t *testing.T) {
+	s := newStand(t)
+	at := func(hour, minute int, a accel.Accelerator, want string) {
+		t.Helper()
+		s.now = time.Date(2026, 11, 26, hour, minute-1, 0, 0, time.UTC) // see adds a minute
+		s.see(a)
+		if got := s.book.Records()[0].Seen().Format("15:04"); got != want {
+			t.Errorf("at %d:%02d: seen at %s, want %s", hour, minute, got, want)
+		}
+	}
+	well := device("0000:01:00.0", "A", accel.Healthy, "")
+	at(14, 19, well, "14:19")
+	at(16, 5, well, "16:00")
+	at(16, 20, device("0000:01:00.0", "A", accel.Unhealthy, accel.DeviceFault), "16:20")
+	at(16, 30, device("0000:01:00.0", "", accel.Gone, accel.DeviceGone), "16:20")
+	at(18, 10, device("0000:01:00.0", "", accel.Gone, accel.DeviceGone), "16:20")
+}

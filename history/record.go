@@ -59,7 +59,8 @@ type Record struct {
 	ID      string `json:"id"`
 	Model   string `json:"model,omitempty"`
 	Address string `json:"address"`
-	// First and Last are when it was seen for the first and, to the hour, for the last time.
+	// First and Last are when it was seen for the first and, rounded down to the hour, for the last time; see
+	// [Record.Seen].
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 	// Faults counts faults by reason, also those whose entries were dropped.
@@ -170,6 +171,28 @@ func (r *Record) add(e Entry) {
 	}
 }
 
+// Seen returns when the device was last seen, as precisely as the record can say. A report that it is gone does not
+// count.
+func (r *Record) Seen() time.Time {
+	seen := later(r.First, r.Last)
+	for _, e := range r.Entries {
+		if e.State != accel.Gone {
+			seen = later(seen, e.latest())
+		}
+	}
+	return seen
+}
+
+// latest returns when the same happened for the last time.
+func (e *Entry) latest() time.Time { return later(e.At, e.Last) }
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // count counts what is not counted by reason.
 func (r *Record) count(what What, times int) {
 	switch what {
@@ -185,11 +208,7 @@ func (r *Record) count(what What, times int) {
 func (r *Record) lastFault() *accel.PastFault {
 	for _, e := range slices.Backward(r.Entries) {
 		if e.What == Fault {
-			at := e.At
-			if e.Last.After(at) {
-				at = e.Last
-			}
-			return &accel.PastFault{At: at, Reason: e.Reason, Message: e.Message}
+			return &accel.PastFault{At: e.latest(), Reason: e.Reason, Message: e.Message}
 		}
 	}
 	return nil

@@ -53,11 +53,12 @@ func (s *search) onlyNamed(dir int, node string, pid int, fd string) bool {
 	if err := unix.Fstatat(dir, fd, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Mode&readOrWritten != 0 {
 		return err == unix.ENOENT // it was closed meanwhile
 	}
-	read := s.read
-	if read == nil {
-		read = s.h.Processes().InfoReader()
+	if s.flags == nil { // one for all descriptors: it knows which nodes do not answer
+		if s.flags = s.read; s.read == nil {
+			s.flags = s.h.Processes().InfoReader()
+		}
 	}
-	info, err := read(node, fmt.Sprintf("/proc/%d/fdinfo/%s", pid, fd))
+	info, err := s.flags(node, fmt.Sprintf("/proc/%d/fdinfo/%s", pid, fd))
 	return err == nil && (info == "" || openFlags(info)&unix.O_PATH != 0)
 }
 

@@ -97,8 +97,9 @@ type search struct {
 	// read reads what the kernel says of an open file; nil if nobody asks. files is what it said of the process's.
 	read  func(node, file string) (string, error)
 	files []OpenFile
-	buf   []byte // for a link
-	lines []byte // for lines of maps
+	flags func(node, file string) (string, error) // reads the flags of an open file; nil until first needed
+	buf   []byte                                  // for a link
+	lines []byte                                  // for lines of maps
 }
 
 func newSearch(h *Host, nodes []accel.DeviceNode, most int) *search {

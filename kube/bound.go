@@ -53,8 +53,11 @@ type BoundContainer struct {
 	} `json:"resources"`
 }
 
-// ObjectMeta returns the metadata.
-func (p *BoundPod) ObjectMeta() *Meta { return &p.Meta }
+// Identify returns what tells the pod, and this version of it, from others.
+func (p *BoundPod) Identify() Identity { return p.Meta.Identity }
+
+// Adopt takes over the metadata of another version.
+func (p *BoundPod) Adopt(m *Meta) { p.Meta = *m }
 
 // UnmarshalJSON reads a pod and drops what is never used.
 func (p *BoundPod) UnmarshalJSON(b []byte) error {

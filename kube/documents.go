@@ -41,6 +41,9 @@ func (d Documents) Do(ctx context.Context, method, path string, query url.Values
 	if err != nil {
 		return err
 	}
+	if s, streams := into.(interface{ readStream(io.Reader) error }); streams {
+		return read(ctx, r, s.readStream)
+	}
 	result := r.Do(ctx)
 	if err := result.Error(); err != nil || into == nil { // with the API server's message, which Raw lacks
 		return err
@@ -53,6 +56,20 @@ func (d Documents) Do(ctx context.Context, method, path string, query url.Values
 		return fmt.Errorf("cannot read the answer to %s %s: %w", method, path, err)
 	}
 	return nil
+}
+
+// read sends a request and reads the answer as it arrives.
+func read(ctx context.Context, r *rest.Request, from func(io.Reader) error) error {
+	stream, err := r.Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	if err := from(stream); err != nil {
+		return fmt.Errorf("cannot read the answer to GET %s: %w", r.URL().Path, err)
+	}
+	_, err = io.Copy(io.Discard, stream) // read to the end, so that the connection can be reused
+	return err
 }
 
 // Watch opens a watch: a stream of JSON objects with "type" and "object", until ctx ends or the API server closes it.

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/acceld/acceld/accel"
@@ -24,10 +23,7 @@ import (
 
 // Meta is the part of an object's metadata that this package reads.
 type Meta struct {
-	Name              string            `json:"name,omitempty"`
-	Namespace         string            `json:"namespace,omitempty"`
-	UID               string            `json:"uid,omitempty"`
-	ResourceVersion   string            `json:"resourceVersion,omitempty"`
+	Identity
 	Generation        int64             `json:"generation,omitempty"`
 	CreationTimestamp time.Time         `json:"creationTimestamp,omitzero"`
 	DeletionTimestamp *time.Time        `json:"deletionTimestamp,omitempty"`
@@ -36,6 +32,9 @@ type Meta struct {
 	Annotations       map[string]string `json:"annotations,omitempty"`
 	OwnerReferences   []Owner           `json:"ownerReferences,omitempty"`
 }
+
+// Adopt takes over the metadata of another version.
+func (m *Meta) Adopt(o *Meta) { *m = *o }
 
 // Owner is an object that another one is deleted with (OwnerReference of k8s.io/apimachinery, meta/v1).
 type Owner struct {
@@ -46,16 +45,31 @@ type Owner struct {
 	Controller bool   `json:"controller,omitempty"`
 }
 
-// ObjectMeta returns the metadata itself, for types that embed it.
-func (m *Meta) ObjectMeta() *Meta { return m }
+// Identity is the part of an object's metadata that tells it, and a version of it, from others. Types of which there
+// are thousands have it instead of a [Meta].
+type Identity struct {
+	Name            string `json:"name,omitempty"`
+	Namespace       string `json:"namespace,omitempty"`
+	UID             string `json:"uid,omitempty"`
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+}
+
+// Identify returns i itself, for types that embed it.
+func (i Identity) Identify() Identity { return i }
+
+// Adopt takes over the metadata of another version.
+func (i *Identity) Adopt(o *Meta) { *i = o.Identity }
 
 // Key identifies an object among the objects of its resource.
-func (m *Meta) Key() string {
-	if m.Namespace == "" {
-		return m.Name
+func (i Identity) Key() string {
+	if i.Namespace == "" {
+		return i.Name
 	}
-	return m.Namespace + "/" + m.Name
+	return i.Namespace + "/" + i.Name
 }
+
+// after reports whether i is a later version of an object. A new object of the same name counts as later.
+func (i Identity) after(o Identity) bool { return later(i.ResourceVersion, o.ResourceVersion) }
 
 // asked returns a text that differs if what a policy requests differs: its spec, its named definitions, or its
 // deletion.
@@ -66,7 +80,10 @@ func (m *Meta) asked() string {
 // Object is a pointer to an object of type T, whose fields are those to read.
 type Object[T any] interface {
 	*T
-	ObjectMeta() *Meta
+	// Identify returns what tells the object, and this version of it, from others.
+	Identify() Identity
+	// Adopt takes over the metadata of another version.
+	Adopt(*Meta)
 }
 
 // Reflector keeps the objects of one resource as the API server has them: it lists them in pages, then watches them.
@@ -85,7 +102,8 @@ type Reflector[T any, P Object[T]] struct {
 
 	mu     sync.Mutex
 	all    map[string]P
-	unread map[string]error // why the last version of an object cannot be read, by key
+	lent   bool                   // somebody reads all: it is copied before the next change
+	unread map[string]*unreadable // by key
 	synced bool
 	err    error
 }
@@ -97,11 +115,20 @@ const page = 100
 // reads it.
 const absent = 30 * time.Second
 
-// All returns the objects by key, and whether all of them have been read once.
+// All returns the objects by key, and whether all of them have been read once. The caller must not change the map.
 func (m *Reflector[T, P]) All() (all map[string]P, synced bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return maps.Clone(m.all), m.synced
+	m.lent = true
+	return m.all, m.synced
+}
+
+// own returns the objects, to change them. m is locked.
+func (m *Reflector[T, P]) own() map[string]P {
+	if m.lent {
+		m.all, m.lent = maps.Clone(m.all), false
+	}
+	return m.all
 }
 
 // Err returns why the objects are not up to date; nil while they are followed. An object that cannot be read is named;
@@ -113,16 +140,16 @@ func (m *Reflector[T, P]) Err() error {
 	if m.err != nil || len(keys) == 0 {
 		return m.err
 	}
-	return m.unread[keys[0]]
+	return m.unread[keys[0]].err
 }
 
 // Put takes over the answer to the caller's own write, unless a newer version is known.
 func (m *Reflector[T, P]) Put(x P) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := x.ObjectMeta().Key()
-	if old := m.all[key]; m.all != nil && (old == nil || x.ObjectMeta().after(old.ObjectMeta())) {
-		m.all[key] = x
+	key := x.Identify().Key()
+	if old := m.all[key]; m.all != nil && (old == nil || x.Identify().after(old.Identify())) {
+		m.own()[key] = x
 		delete(m.unread, key)
 	}
 }
@@ -131,14 +158,11 @@ func (m *Reflector[T, P]) Put(x P) {
 func (m *Reflector[T, P]) Drop(x P) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := x.ObjectMeta().Key()
-	if old := m.all[key]; old != nil && old.ObjectMeta().UID == x.ObjectMeta().UID {
-		delete(m.all, key)
+	key := x.Identify().Key()
+	if old := m.all[key]; old != nil && old.Identify().UID == x.Identify().UID {
+		delete(m.own(), key)
 	}
 }
-
-// after reports whether m is a later version of an object. A new object of the same name counts as later.
-func (m *Meta) after(o *Meta) bool { return later(m.ResourceVersion, o.ResourceVersion) }
 
 // later reports whether version a is after b. If they cannot be compared, a counts as later.
 func later(a, b string) bool {
@@ -200,39 +224,41 @@ func (m *Reflector[T, P]) note(err error) {
 
 // list reads all objects.
 func (m *Reflector[T, P]) list(ctx context.Context) (version string, err error) {
-	all, unread := map[string]P{}, map[string]error{}
+	all, unread := map[string]P{}, map[string]*unreadable{}
 	query := url.Values{"limit": {strconv.Itoa(page)}}
 	maps.Copy(query, m.Query)
 	for {
-		var list struct {
-			Metadata metav1.ListMeta   `json:"metadata"`
-			Items    []json.RawMessage `json:"items"`
-		}
-		limited, cancel := context.WithTimeout(ctx, 6*deadline)
-		err := m.API.Do(limited, http.MethodGet, m.Path, query, nil, &list)
-		cancel()
-		if err != nil {
-			return "", err
-		}
-		for _, raw := range list.Items {
+		answer := &items{take: func(raw json.RawMessage) {
 			x, problem := m.read(raw)
-			key := x.ObjectMeta().Key()
+			key := x.Identify().Key()
 			all[key] = x
 			if problem != nil {
 				unread[key] = problem
 			}
+		}}
+		limited, cancel := context.WithTimeout(ctx, 6*deadline)
+		err := m.API.Do(limited, http.MethodGet, m.Path, query, nil, answer)
+		cancel()
+		if err != nil {
+			return "", err
 		}
-		if list.Metadata.Continue == "" {
+		if answer.meta.Continue == "" {
 			m.replace(all, unread, nil)
-			return list.Metadata.ResourceVersion, nil
+			return answer.meta.ResourceVersion, nil
 		}
-		query.Set("continue", list.Metadata.Continue)
+		query.Set("continue", answer.meta.Continue)
 	}
 }
 
-// read returns an object. If it cannot be read, as a custom resource with a field of the wrong type, only its metadata
-// is, and problem names it.
-func (m *Reflector[T, P]) read(raw json.RawMessage) (x P, problem error) {
+// unreadable is a version of an object of which only the metadata can be read, such as a custom resource with a field
+// of the wrong type.
+type unreadable struct {
+	meta Meta
+	err  error // names the object
+}
+
+// read returns an object. If it cannot be read, only its metadata is.
+func (m *Reflector[T, P]) read(raw json.RawMessage) (x P, problem *unreadable) {
 	x = P(new(T))
 	err := json.Unmarshal(raw, x)
 	if err == nil {
@@ -243,31 +269,31 @@ func (m *Reflector[T, P]) read(raw json.RawMessage) (x P, problem error) {
 	}
 	_ = json.Unmarshal(raw, &object) // it reads what it can
 	x = P(new(T))
-	*x.ObjectMeta() = object.Metadata
-	return x, fmt.Errorf("cannot read %q of %s: %v", object.Metadata.Key(), m.Path, err)
+	x.Adopt(&object.Metadata)
+	return x, &unreadable{object.Metadata, fmt.Errorf("cannot read %q of %s: %v", object.Metadata.Key(), m.Path, err)}
 }
 
 // renew gives an object that cannot be read the content of its last version that could be read, if there is one. With
 // the new metadata, a write is no conflict and a deletion is seen. m is locked.
-func (m *Reflector[T, P]) renew(all map[string]P, x P) {
-	key := x.ObjectMeta().Key()
+func (m *Reflector[T, P]) renew(all map[string]P, problem *unreadable) {
+	key := problem.meta.Key()
 	old := m.all[key]
-	if old == nil || old.ObjectMeta().UID != x.ObjectMeta().UID {
+	if old == nil || old.Identify().UID != problem.meta.UID {
 		delete(all, key)
 		return
 	}
 	all[key] = P(new(T))
 	*all[key] = *old
-	*all[key].ObjectMeta() = *x.ObjectMeta()
+	all[key].Adopt(&problem.meta)
 }
 
 // replace takes over all objects. Those in unread have only their metadata.
-func (m *Reflector[T, P]) replace(all map[string]P, unread map[string]error, err error) {
+func (m *Reflector[T, P]) replace(all map[string]P, unread map[string]*unreadable, err error) {
 	m.mu.Lock()
-	for key := range unread {
-		m.renew(all, all[key])
+	for _, problem := range unread {
+		m.renew(all, problem)
 	}
-	m.all, m.unread, m.synced, m.err = all, unread, true, err
+	m.all, m.lent, m.unread, m.synced, m.err = all, false, unread, true, err
 	m.mu.Unlock()
 	m.Changed()
 }
@@ -286,7 +312,7 @@ func (m *Reflector[T, P]) watch(ctx context.Context, version string) (string, er
 	m.note(nil)
 	err = deliver(stream, func(kind string, raw *json.RawMessage) (more bool) {
 		x, problem := m.read(*raw)
-		version = cmp.Or(x.ObjectMeta().ResourceVersion, version)
+		version = cmp.Or(x.Identify().ResourceVersion, version)
 		if kind != "BOOKMARK" {
 			m.take(kind, x, problem)
 		}
@@ -305,21 +331,21 @@ func lasting(err error) error {
 }
 
 // take takes over an event. With a problem, x has only its metadata.
-func (m *Reflector[T, P]) take(kind string, x P, problem error) {
+func (m *Reflector[T, P]) take(kind string, x P, problem *unreadable) {
 	m.mu.Lock()
-	key := x.ObjectMeta().Key()
+	key := x.Identify().Key()
 	old := m.all[key]
-	newer := old == nil || x.ObjectMeta().after(old.ObjectMeta())
+	newer := old == nil || x.Identify().after(old.Identify())
 	news := newer
 	switch {
-	case kind == "DELETED" && (newer || old.ObjectMeta().UID == x.ObjectMeta().UID):
-		delete(m.all, key)
+	case kind == "DELETED" && (newer || old.Identify().UID == x.Identify().UID):
+		delete(m.own(), key)
 		delete(m.unread, key)
 	case newer && problem != nil:
 		m.unread[key] = problem
-		m.renew(m.all, x)
+		m.renew(m.own(), problem)
 	case newer:
-		m.all[key] = x
+		m.own()[key] = x
 		s, can := any(x).(interface{ Same(P) bool })
 		news = old == nil || !can || !s.Same(old) || m.unread[key] != nil
 		delete(m.unread, key)

@@ -11,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/acceld/acceld/accel"
@@ -276,14 +278,19 @@ func TestWhoElseWorks(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 		})
+	down := fake.NewClientset()
+	down.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewServiceUnavailable("down")
+	})
 	inCluster(t, freshNode(), func(c *cluster) {
-		if c.k.State().Asked {
-			t.Error("asked before it has begun")
-		}
-		c.refusing(func(clienttesting.Action) error { return apierrors.NewServiceUnavailable("down") })
 		c.after(time.Minute)
 		if s := c.k.State(); !s.Asked || s.Maintenance != nil {
 			t.Errorf("%+v", s)
+		}
+	}, func(cfg *Config) {
+		cfg.Client.Nodes = down.CoreV1().Nodes()
+		if New(*cfg).State().Asked {
+			t.Error("asked before it has begun")
 		}
 	})
 }

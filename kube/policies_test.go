@@ -296,8 +296,9 @@ type item struct {
 	} `json:"spec"`
 }
 
-func (x *item) ObjectMeta() *Meta { return &x.Meta }
-func (x *item) Same(o *item) bool { return x.Spec == o.Spec }
+func (x *item) Identify() Identity { return x.Meta.Identity }
+func (x *item) Adopt(m *Meta)      { x.Meta = *m }
+func (x *item) Same(o *item) bool  { return x.Spec == o.Spec }
 func aThing(name string, version, x int) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"},"spec":{"x":%d}}`, name, name, version,
 		x)

@@ -371,17 +371,17 @@ func TestTransitions(t *testing.T) {
 		},
 		{
 			"reset", readyMachine(), readyMachine(repairOf(accel.RepairHave{State: accel.RepairRuns, Attempts: 1})),
-			[]news{{false, "DeviceReset", "qemu-edu: 0000:01:00.0: it is being reset; reset once before (: )"}},
+			[]news{{false, "DeviceReset", "qemu-edu: 0000:01:00.0: it is being reset; reset once before"}},
 		},
 		{
 			"no longer repaired", readyMachine(),
 			readyMachine(repairOf(accel.RepairHave{State: accel.RepairGivenUp, Message: "it was reset 3 times"})),
-			[]news{{true, "RepairGivenUp", "qemu-edu: 0000:01:00.0: given up: it was reset 3 times (: )"}},
+			[]news{{true, "RepairGivenUp", "qemu-edu: 0000:01:00.0: given up: it was reset 3 times"}},
 		},
 		{
 			"dry run", readyMachine(),
 			readyMachine(repairOf(accel.RepairHave{State: accel.RepairWaits, Would: true, Message: "for a person"})),
-			[]news{{false, "DeviceResetDryRun", "qemu-edu: 0000:01:00.0: waits for a person (: )"}},
+			[]news{{false, "DeviceResetDryRun", "qemu-edu: 0000:01:00.0: waits for a person"}},
 		},
 		{"use that goes on", readyMachine(usedBy("sh")), readyMachine(usedBy("sh")), nil},
 		{

@@ -106,7 +106,11 @@ func repairNews(c accel.RepairChange) news {
 	case c.Repair.State == accel.RepairGivenUp:
 		x.warning, x.reason = true, "RepairGivenUp"
 	}
-	x.note = shorten(fmt.Sprintf("%s: %s: %s (%s: %s)", c.Kind, c.Device, c.Repair, c.Why.Reason, c.Why.Message))
+	x.note = fmt.Sprintf("%s: %s: %s", c.Kind, c.Device, c.Repair)
+	if c.Why.Reason != "" { // a device that is being reset may not be there
+		x.note += fmt.Sprintf(" (%s: %s)", c.Why.Reason, c.Why.Message)
+	}
+	x.note = shorten(x.note)
 	return x
 }
 

@@ -97,7 +97,7 @@ func Topology(node string, f ZoneFacts) *ResourceTopology {
 	c.processors(f)
 	c.memory(f)
 	c.devices(f)
-	t := &ResourceTopology{Meta: Meta{Name: node}, Zones: []Zone{}}
+	t := &ResourceTopology{Meta: Meta{Identity: Identity{Name: node}}, Zones: []Zone{}}
 	for _, a := range []topologyAttribute{
 		{"topologyManagerPolicy", f.Policy}, {"topologyManagerScope", f.Scope},
 	} {

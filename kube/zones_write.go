@@ -57,7 +57,8 @@ func (w *TopologyWriter) write(ctx context.Context, t *ResourceTopology) error {
 		made := *t
 		made.APIVersion, made.Kind = topologyVersion, "NodeResourceTopology"
 		made.Meta = Meta{
-			Name: w.Node, Labels: map[string]string{managedBy: manager}, OwnerReferences: []Owner{*w.owner},
+			Identity: Identity{Name: w.Node}, Labels: map[string]string{managedBy: manager},
+			OwnerReferences: []Owner{*w.owner},
 		}
 		// an API server that does not know the type says that it is not found, too
 		return w.API.Do(ctx, http.MethodPost, topologyPath, nil, made, nil)

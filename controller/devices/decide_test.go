@@ -59,7 +59,7 @@ func (s *stand) pass(wait time.Duration) {
 		if len(w.Hosts) > maxHosts || len(w.Claimed) > maxHosts {
 			s.Errorf("%d hosts, %d claim it", len(w.Hosts), len(w.Claimed))
 		}
-		s.records[w.name] = &Device{Meta: kube.Meta{Name: w.name}, Record: w.Record}
+		s.records[w.name] = &Device{Meta: kube.Meta{Identity: kube.Identity{Name: w.name}}, Record: w.Record}
 	}
 	for _, x := range s.last.deletes {
 		delete(s.records, x.Name)
@@ -342,7 +342,9 @@ func TestPrune(t *testing.T) {
 func TestForeignRecord(t *testing.T) {
 	s := newStand(t)
 	name := Name(testKind, "S")
-	s.records[name] = &Device{Meta: kube.Meta{Name: name}, Record: Record{Kind: testKind, Serial: "other"}}
+	s.records[name] = &Device{
+		Meta: kube.Meta{Identity: kube.Identity{Name: name}}, Record: Record{Kind: testKind, Serial: "other"},
+	}
 	s.says("a", true, report("S", 1))
 	s.pass(0)
 	if s.writes != 0 || s.last.leftOut != 1 {
@@ -404,7 +406,7 @@ func BenchmarkDecide(b *testing.B) {
 		v.nodes[fmt.Sprint("n", i)] = node{up: true, reports: map[string][]accel.DeviceReport{testKind: all}}
 	}
 	for _, w := range decide(v).writes {
-		v.records[w.name] = &Device{Meta: kube.Meta{Name: w.name}, Record: w.Record}
+		v.records[w.name] = &Device{Meta: kube.Meta{Identity: kube.Identity{Name: w.name}}, Record: w.Record}
 	}
 	for b.Loop() {
 		if p := decide(v); len(p.writes) > 0 {

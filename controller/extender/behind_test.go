@@ -42,7 +42,7 @@ func TestBehind(t *testing.T) {
 			l.cache.SetPod(l.cache.Trim(first))
 		}, time.Second, ""},
 		{"it is gone", five("two"), func(l *lab, first *corev1.Pod) {
-			l.cache.DropPod(string(first.UID))
+			l.cache.DropPod(fit.NewUID(string(first.UID)))
 		}, time.Second, ""},
 		{"it is refused", five("two"), func(l *lab, first *corev1.Pod) {
 			first.Status.Phase = corev1.PodFailed

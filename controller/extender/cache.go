@@ -16,8 +16,8 @@ import (
 // Pod is the part of a pod from the API server that is cached; see [Cache.Trim]. There may be more than a hundred
 // thousand. What is given to the cache is the cache's.
 type Pod struct {
-	fit.Record // its UID is that of [uid]
-	Node       string
+	fit.Record
+	Node string
 	// Taken: its kubelet has allocated devices to its containers.
 	Taken bool
 	// Over: it has ended and holds nothing any more. A pod that is being deleted holds its cards until it is gone.
@@ -37,16 +37,17 @@ type Pod struct {
 
 // Cache is the cache of all nodes and their pods during one term of leadership. It is safe for concurrent use.
 //
-// mu is taken before the lock of a node, and neither is held during a call of the API. A change of a pod's node holds
-// both. filter holds one node's lock at a time.
+// Its lock is not held during a call of the API. A loop over all nodes releases it after every few of them.
 type Cache struct {
 	rules *fit.Rules
 
 	mu      sync.RWMutex
 	nodes   map[string]*entry
-	pods    map[string]*Pod // by UID
+	pods    map[fit.UID]*Pod // by UID
+	spare   spare
 	schemas fit.Schemas
 	kins    map[digest]weak.Pointer[kin] // of the nodes, and of earlier ones until they are swept
+	order   *order                       // nil after a new node
 
 	shapesMu sync.Mutex
 	shapes   map[string]*fit.Shape
@@ -62,12 +63,13 @@ type Cache struct {
 	room        latest
 }
 
-// entry is one node. Its records outlive the node object, so that a node that comes back has its pods.
+// entry is one node. Its pods outlive the node object, so that a node that comes back has them.
 type entry struct {
-	mu      sync.Mutex
 	node    *fit.Node // nil: only its pods are known
 	kin     *kin
-	records map[string]*fit.Record
+	records []*fit.Record // while node is nil
+	// position is where the node was in the last [order].
+	position int32
 	// moved is closed when the kubelet has taken a pod or a pod is gone; nil while there are no waiters.
 	moved chan struct{}
 }
@@ -83,7 +85,7 @@ type kin struct {
 // NewCache returns an empty cache.
 func NewCache(r *fit.Rules) *Cache {
 	return &Cache{
-		rules: r, nodes: map[string]*entry{}, pods: map[string]*Pod{}, shapes: map[string]*fit.Shape{},
+		rules: r, nodes: map[string]*entry{}, pods: map[fit.UID]*Pod{}, shapes: map[string]*fit.Shape{},
 		schemas: fit.Schemas{}, kins: map[digest]weak.Pointer[kin]{}, complete: make(chan struct{}),
 		room: latest{changed: make(chan struct{}, 1)},
 	}
@@ -105,8 +107,8 @@ func (b *Cache) contacted() { b.lastContact.Store(time.Now().UnixNano()) }
 func (b *Cache) at(node string) *entry {
 	e := b.nodes[node]
 	if e == nil {
-		e = &entry{records: map[string]*fit.Record{}}
-		b.nodes[node] = e
+		e = &entry{}
+		b.nodes[node], b.order = e, nil
 	}
 	return e
 }
@@ -118,13 +120,11 @@ func (b *Cache) SetNode(f *Facts) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.at(f.Name)
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if e.node != nil && e.kin.digest == d {
 		return // most updates are heartbeats
 	}
 	e.kin = b.kinOf(d, f)
-	e.node = e.kin.node.Like(f.Name, e.records)
+	e.node, e.records = e.kin.node.Like(f.Name, e.pods()), nil
 	b.room.set(f.Name)
 }
 
@@ -151,12 +151,8 @@ func (b *Cache) DropNode(name string) {
 	if e == nil {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.node, e.kin = nil, nil
-	if len(e.records) == 0 {
-		delete(b.nodes, name)
-	}
+	e.node, e.kin, e.records = nil, nil, e.pods()
+	b.forget(name, e)
 }
 
 // SetPod adds or updates a pod that the API server shows, or removes it if it is over. The cards that it was bound
@@ -180,8 +176,8 @@ func (b *Cache) SetPod(p *Pod) {
 		}
 		b.remove(h)
 	}
-	b.put(p)
-	p.shown, p.known = true, true
+	h := b.put(p)
+	h.shown, h.known = true, true
 }
 
 // stands reports whether the cached entry of a pod stays, given that the API server shows the pod on the same node.
@@ -210,7 +206,7 @@ func (b *Cache) disputed() (n int) {
 }
 
 // DropPod removes a pod.
-func (b *Cache) DropPod(uid string) {
+func (b *Cache) DropPod(uid fit.UID) {
 	b.contacted()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -219,34 +215,70 @@ func (b *Cache) DropPod(uid string) {
 	}
 }
 
-// put adds a pod to its node, as one that the API server has not shown. mu is held.
-func (b *Cache) put(p *Pod) {
+// put adds a pod to its node, as one that the API server has not shown, and returns it as it is cached. mu is held.
+func (b *Cache) put(p *Pod) *Pod {
 	e := b.at(p.Node)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	p.shown, p.known, p.disputed, p.binding, p.since = false, false, false, false, time.Now().UnixNano()
-	b.pods[p.UID] = p
+	h := b.spare.take()
+	*h = Pod{Record: p.Record, Node: p.Node, Taken: p.Taken, since: time.Now().UnixNano()}
+	b.pods[h.UID] = h
 	if e.node == nil {
-		e.records[p.UID] = &p.Record
-		return
+		e.records = append(e.records, &h.Record)
+	} else {
+		e.node.Add(&h.Record)
 	}
-	e.node.Add(&p.Record)
+	return h
 }
 
-// remove is the opposite of put. mu is held.
+// spare holds unused Pod values. They are allocated in blocks: allocated one by one, they would lie between short-lived
+// objects, in pages of memory that cannot be returned.
+type spare []*Pod
+
+func (s *spare) take() *Pod {
+	const block = 1024 // fills whole pages
+	if len(*s) == 0 {
+		pods := make([]Pod, block)
+		for i := range pods {
+			*s = append(*s, &pods[i])
+		}
+	}
+	last := len(*s) - 1
+	p := (*s)[last]
+	*s = (*s)[:last]
+	return p
+}
+
+func (s *spare) give(p *Pod) {
+	*p = Pod{}
+	*s = append(*s, p)
+}
+
+// remove is the opposite of put: nobody may use the cached pod any more. mu is held.
 func (b *Cache) remove(p *Pod) {
+	defer b.spare.give(p)
 	delete(b.pods, p.UID)
 	b.room.set(p.Node)
 	e := b.nodes[p.Node]
 	e.tell()
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if e.node != nil {
 		e.node.Remove(p.UID)
 		return
 	}
-	if delete(e.records, p.UID); len(e.records) == 0 {
-		delete(b.nodes, p.Node)
+	e.records = slices.DeleteFunc(e.records, func(r *fit.Record) bool { return r.UID == p.UID })
+	b.forget(p.Node, e)
+}
+
+// pods returns the pods of the node.
+func (e *entry) pods() []*fit.Record {
+	if e.node != nil {
+		return e.node.Records()
+	}
+	return e.records
+}
+
+// forget removes an entry that has neither a node nor pods. mu is held.
+func (b *Cache) forget(name string, e *entry) {
+	if e.node == nil && len(e.records) == 0 {
+		delete(b.nodes, name)
 	}
 }
 
@@ -268,7 +300,7 @@ func (b *Cache) ListNodes(all []*Facts) {
 
 // ListPods makes the cache hold exactly these pods, and those whose binding the API server has not shown yet.
 func (b *Cache) ListPods(all []*Pod) {
-	there := map[string]bool{}
+	there := make(map[fit.UID]bool, len(all))
 	for _, p := range all {
 		there[p.UID] = true
 		b.SetPod(p)
@@ -308,7 +340,7 @@ func (b *Cache) Reserve(q *fit.Request, node string) (record *fit.Record, cause 
 	if e == nil || e.node == nil {
 		return nil, fit.UnknownNode, nil, nil
 	}
-	if record, cause = e.place(b.rules, q); record == nil {
+	if record, cause = fit.NewSearch(b.rules, q).Place(e.node); record == nil {
 		return nil, cause, nil, nil
 	}
 	if e.kin.listed && b.ahead(e, record) {
@@ -317,27 +349,16 @@ func (b *Cache) Reserve(q *fit.Request, node string) (record *fit.Record, cause 
 		}
 		return nil, fit.Fits, e.moved, nil
 	}
-	p := &Pod{Record: *record, Node: node}
-	b.put(p)
-	p.binding = true
+	b.put(&Pod{Record: *record, Node: node}).binding = true
 	return record, fit.Fits, nil, nil
-}
-
-// place chooses cards for a pod.
-func (e *entry) place(rules *fit.Rules, q *fit.Request) (*fit.Record, fit.Cause) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return fit.NewSearch(rules, q).Place(e.node)
 }
 
 // ahead reports whether a pod with other cards than those of record still waits for the kubelet of the node. The
 // kubelet does not tell its device plugin which pod it allocates for, so one of two such pods could get the cards of
 // the other. mu is held.
 func (b *Cache) ahead(e *entry, record *fit.Record) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for uid, r := range e.node.Records() {
-		h := b.pods[uid]
+	for _, r := range e.node.Records() {
+		h := b.pods[r.UID]
 		if h == nil || h.Taken || !r.Chosen().Placed() {
 			continue
 		}
@@ -358,7 +379,7 @@ func (e *entry) tell() {
 
 // Confirm records the result of a reservation: bound, not bound, or unknown (nil). [Cache.Unconfirmed] lists unknown
 // ones later.
-func (b *Cache) Confirm(uid string, bound *bool) {
+func (b *Cache) Confirm(uid fit.UID, bound *bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.pods[uid]
@@ -376,13 +397,13 @@ func (b *Cache) Confirm(uid string, bound *bool) {
 
 // Unconfirmed returns the pods that have been in the cache for longer than since and that the API server has not shown
 // yet, as "namespace/name" by UID.
-func (b *Cache) Unconfirmed(since time.Duration) map[string]string {
+func (b *Cache) Unconfirmed(since time.Duration) map[fit.UID]string {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	out := map[string]string{}
+	out := map[fit.UID]string{}
 	for uid, h := range b.pods {
 		if !h.shown && !h.binding && time.Since(time.Unix(0, h.since)) > since {
-			out[uid] = h.Namespace + "/" + h.Name
+			out[uid] = h.Namespace() + "/" + h.Name
 		}
 	}
 	return out
@@ -414,41 +435,9 @@ func (b *Cache) shape(asked []fit.Asked) *fit.Shape {
 	return s
 }
 
-// find returns the entry of a node; nil for an unknown one.
-func (b *Cache) find(name string) *entry {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.nodes[name]
-}
-
-// findAll does the same for all names that the scheduler sends, and reuses the memory of out.
-func (b *Cache) findAll(all *names, out []*entry) []*entry {
-	out = slices.Grow(out[:0], len(all.at))[:len(all.at)]
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	for i := range out {
-		out[i] = b.nodes[string(all.raw(i))]
-	}
-	return out
-}
-
 // names returns the names of all nodes, sorted.
 func (b *Cache) names() []string {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return slices.Sorted(maps.Keys(b.nodes))
-}
-
-// look calls see with a node under its lock. It returns false if the node is not known.
-func (e *entry) look(see func(*fit.Node)) bool {
-	if e == nil {
-		return false
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.node == nil {
-		return false
-	}
-	see(e.node)
-	return true
 }

@@ -1,6 +1,7 @@
 package extender
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -227,7 +228,7 @@ func (d *drifting) bind(node string) {
 func (d *drifting) knows(p *corev1.Pod) bool {
 	d.cache.mu.RLock()
 	defer d.cache.mu.RUnlock()
-	h := d.cache.pods[string(p.UID)]
+	h := d.cache.pods[fit.NewUID(string(p.UID))]
 	return h != nil && h.known && h.Chosen().Cards != ""
 }
 
@@ -235,13 +236,11 @@ func (d *drifting) knows(p *corev1.Pod) bool {
 func sum(b *Cache) map[string]string {
 	out := map[string]string{}
 	for _, name := range b.names() {
-		e := b.find(name)
-		records := e.records
 		text := "not known"
-		e.look(func(n *fit.Node) { text, records = fmt.Sprint(n.Uses()), n.Records() })
-		for _, uid := range slices.Sorted(maps.Keys(records)) {
-			r := records[uid]
-			text += fmt.Sprintf("\n%s %s %s %s", uid, r.Name, r.Chosen().Cards, r.Chosen().Tiles)
+		b.look(name, func(n *fit.Node) { text = fmt.Sprint(n.Uses(nil)) })
+		byUID := func(p, q *fit.Record) int { return bytes.Compare(p.UID[:], q.UID[:]) }
+		for _, r := range slices.SortedFunc(slices.Values(b.nodes[name].pods()), byUID) {
+			text += fmt.Sprintf("\n%x %s %s %s", r.UID, r.Name, r.Chosen().Cards, r.Chosen().Tiles)
 		}
 		out[name] = text
 	}

@@ -124,7 +124,7 @@ func TestLongChoice(t *testing.T) {
 func TestForgets(t *testing.T) {
 	l := leading(t)
 	for i := range maxSeen + 10 {
-		l.remember(seen{Request: fit.Request{UID: strconv.Itoa(i)}})
+		l.remember(seen{Request: fit.Request{UID: fit.NewUID(strconv.Itoa(i))}})
 	}
 	if len(l.seen) > maxSeen {
 		t.Errorf("%d pods are remembered, at most %d", len(l.seen), maxSeen)

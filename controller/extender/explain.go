@@ -89,7 +89,7 @@ func explanation(b *Cache, rules *fit.Rules, q *fit.Request, only string, limit 
 	search := fit.NewSearch(rules, q)
 	var order []verdict
 	for _, name := range b.names() {
-		b.find(name).look(func(n *fit.Node) {
+		b.look(name, func(n *fit.Node) {
 			cause := search.Try(n)
 			out.Verdicts[cause.String()]++
 			if only == "" || only == name {
@@ -99,7 +99,7 @@ func explanation(b *Cache, rules *fit.Rules, q *fit.Request, only string, limit 
 	}
 	slices.SortStableFunc(order, func(a, b verdict) int { return cmp.Compare(min(a.cause, 1), min(b.cause, 1)) })
 	for _, v := range order[:min(limit, len(order))] {
-		b.find(v.node).look(func(n *fit.Node) { out.Nodes = append(out.Nodes, search.Explain(n)) })
+		b.look(v.node, func(n *fit.Node) { out.Nodes = append(out.Nodes, search.Explain(n)) })
 	}
 	return out
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,9 +69,9 @@ type Extender struct {
 	term   atomic.Pointer[term]
 	stamp  atomic.Int64 // the last gas-ts
 	seenMu sync.Mutex
-	seen   map[string]seen // by UID: pods that filter has seen and that are not bound yet
+	seen   map[fit.UID]seen // by UID: pods that filter has seen and that are not bound yet
 
-	memories sync.Pool // of *memory
+	idle atomic.Pointer[memory] // what the last answer used; nil while it is in use
 }
 
 // term is a term of leadership, with its cache.
@@ -86,19 +85,27 @@ type term struct {
 
 // New returns an extender that is not the leader: it answers 503.
 func New(r *fit.Rules, api API, packing Packing, log *slog.Logger) *Extender {
-	e := &Extender{rules: r, api: api, packing: packing, log: log, seen: map[string]seen{}}
+	e := &Extender{rules: r, api: api, packing: packing, log: log, seen: map[fit.UID]seen{}}
 	e.metrics = newMetrics(e)
 	return e
 }
 
 // Lead fills the cache from the sources and answers the scheduler once the cache is complete, until ctx ends. It
-// returns when no binding is in progress any more. A panic in a part of it is its error.
-func (e *Extender) Lead(ctx context.Context, from Sources) (err error) {
+// returns when no binding is in progress any more. A panic in a part of it is its error. It calls complete once the
+// cache is.
+func (e *Extender) Lead(ctx context.Context, from Sources, complete func()) (err error) {
 	b := NewCache(e.rules)
 	nodes, pods := b.reflectors(from)
 	e.During(ctx, b, func(ctx context.Context) {
 		err = guard.Together(ctx,
-			func(ctx context.Context) error { release(ctx, b); return nil },
+			func(ctx context.Context) error {
+				select {
+				case <-ctx.Done():
+				case <-b.complete:
+					complete()
+				}
+				return nil
+			},
 			func(ctx context.Context) error {
 				b.check(ctx, e.api, func(err error) { e.log.Warn("cannot tell what became of a pod", "error", err) })
 				return nil
@@ -109,16 +116,6 @@ func (e *Extender) Lead(ctx context.Context, from Sources) (err error) {
 		)
 	})
 	return err
-}
-
-// release returns memory to the operating system when the cache is complete: the first lists take many times the
-// memory of what is kept.
-func release(ctx context.Context, b *Cache) {
-	select {
-	case <-ctx.Done():
-	case <-b.complete:
-		debug.FreeOSMemory()
-	}
 }
 
 // During answers from the cache that run maintains, until run returns or ctx ends.
@@ -181,31 +178,33 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	m := e.spare()
 	defer e.spared(m)
 	asked := time.Now()
-	q, all, err := e.read(w, r, m)
+	q, all, b, err := e.read(w, r, m)
 	if err != nil {
 		return err
 	}
 	search := fit.NewSearch(e.rules, &q)
 	m.causes = slices.Grow(m.causes[:0], len(all.at))[:len(all.at)]
 	size, refused := 256, true
-	for i, entry := range m.entries {
+	b.each(m.entries, func(i int, n *fit.Node) {
 		cause := fit.UnknownNode
-		entry.look(func(n *fit.Node) { cause = search.Try(n) })
+		if n != nil {
+			cause = search.Try(n)
+		}
 		m.causes[i] = cause
 		if size += len(all.raw(i)) + 3; cause != fit.Fits {
 			size += len(cause.String()) + 3
 		} else {
 			refused = false
 		}
-	}
+	})
 	e.remember(seen{q, asked, refused})
 	m.answer = filterResult(slices.Grow(m.answer[:0], size), all, m.causes)
 	answer(w, http.StatusOK, m.answer)
 	return nil
 }
 
-// read reads the arguments of filter and prioritize, and finds the nodes.
-func (e *Extender) read(w http.ResponseWriter, r *http.Request, m *memory) (fit.Request, *names, error) {
+// read reads the arguments of filter and prioritize, and finds the nodes in a cache.
+func (e *Extender) read(w http.ResponseWriter, r *http.Request, m *memory) (fit.Request, *names, *Cache, error) {
 	var a args
 	data, err := body(w, r, m.body)
 	if err == nil {
@@ -213,20 +212,20 @@ func (e *Extender) read(w http.ResponseWriter, r *http.Request, m *memory) (fit.
 		err = understood(readArgs(data, m.at, &a))
 	}
 	if err != nil {
-		return fit.Request{}, nil, err
+		return fit.Request{}, nil, nil, err
 	}
 	t, err := e.leader()
 	switch {
 	case err != nil:
-		return fit.Request{}, nil, err
+		return fit.Request{}, nil, nil, err
 	case a.Pod == nil:
-		return fit.Request{}, nil, wrong{http.StatusBadRequest, "there is no Pod in the arguments"}
+		return fit.Request{}, nil, nil, wrong{http.StatusBadRequest, "there is no Pod in the arguments"}
 	case a.NodeNames == nil:
-		return fit.Request{}, nil, errors.New("there are no NodeNames in the arguments: set nodeCacheCapable to true")
+		return fit.Request{}, nil, nil, errors.New("there are no NodeNames in the arguments: set nodeCacheCapable to true")
 	}
 	m.at = a.NodeNames.at
 	m.entries = t.cache.findAll(a.NodeNames, m.entries)
-	return a.Pod.request(e.rules), a.NodeNames, nil
+	return a.Pod.request(e.rules), a.NodeNames, t.cache, nil
 }
 
 // memory holds the buffers of one answer, some hundred bytes for each node. The next answer reuses them.
@@ -239,16 +238,22 @@ type memory struct {
 }
 
 func (e *Extender) spare() *memory {
-	if m, ok := e.memories.Get().(*memory); ok {
+	if m := e.idle.Swap(nil); m != nil {
 		return m
 	}
 	return &memory{}
 }
 
-// spared returns the buffers for reuse. It drops references to the cache of a term.
+// maxIdle is the size in bytes of the largest buffers that are kept: enough for 100,000 nodes.
+const maxIdle = 16 << 20
+
+// spared returns the buffers for reuse: one set, because the scheduler waits for each answer. It drops references to
+// the cache of a term.
 func (e *Extender) spared(m *memory) {
 	clear(m.entries)
-	e.memories.Put(m)
+	if cap(m.body)+cap(m.answer) <= maxIdle {
+		e.idle.Store(m)
+	}
 }
 
 // maxScore is the highest score of a node (MaxExtenderPriority of k8s.io/kube-scheduler/extender/v1). A preferred
@@ -261,26 +266,25 @@ const (
 func (e *Extender) prioritize(w http.ResponseWriter, r *http.Request) error {
 	m := e.spare()
 	defer e.spared(m)
-	q, all, err := e.read(w, r, m)
+	q, all, b, err := e.read(w, r, m)
 	if err != nil {
 		return err
 	}
 	search := fit.NewSearch(e.rules, &q)
 	m.scores = slices.Grow(m.scores[:0], len(all.at))[:len(all.at)]
-	for i, entry := range m.entries {
-		score := 0
-		entry.look(func(n *fit.Node) {
-			full := n.Fullness()
-			if e.packing == Spread {
-				full = 1 - full
-			}
-			score = int(full*(maxScore-preference) + 0.5)
-			if search.PrefersFirst(n) {
-				score += preference
-			}
-		})
-		m.scores[i] = score
-	}
+	b.each(m.entries, func(i int, n *fit.Node) {
+		if m.scores[i] = 0; n == nil {
+			return
+		}
+		full := n.Fullness()
+		if e.packing == Spread {
+			full = 1 - full
+		}
+		m.scores[i] = int(full*(maxScore-preference) + 0.5)
+		if search.PrefersFirst(n) {
+			m.scores[i] += preference
+		}
+	})
 	m.answer = priorities(m.answer[:0], all, m.scores)
 	answer(w, http.StatusOK, m.answer)
 	return nil
@@ -290,7 +294,7 @@ func (e *Extender) prioritize(w http.ResponseWriter, r *http.Request) error {
 const maxSeen = 10000
 
 func (e *Extender) remember(q seen) {
-	if q.UID == "" {
+	if q.UID == (fit.UID{}) {
 		return
 	}
 	e.seenMu.Lock()
@@ -414,7 +418,7 @@ func (e *Extender) podOf(ctx context.Context, a bindingArgs) (*corev1.Pod, error
 }
 
 func (e *Extender) requestFor(p *corev1.Pod) fit.Request {
-	return fit.NewRequest(e.rules, uid(string(p.UID)), p.Namespace, p.Name, p.Annotations,
+	return fit.NewRequest(e.rules, fit.NewUID(string(p.UID)), p.Namespace, p.Name, p.Annotations,
 		asks(e.rules, p.Spec.InitContainers, p.Spec.Containers))
 }
 

@@ -644,9 +644,9 @@ func TestWaiting(t *testing.T) {
 		t.Errorf("after a binding: %d %+v", total, pods)
 	}
 	l.seenMu.Lock()
-	old := l.seen["u2"]
+	old := l.seen[fit.NewUID("u2")]
 	old.at = time.Now().Add(-recent)
-	l.seen["u2"] = old
+	l.seen[fit.NewUID("u2")] = old
 	l.seenMu.Unlock()
 	if _, total, _ := l.Waiting(9); total != 0 {
 		t.Error("a pod waits that the scheduler does not ask about any more")

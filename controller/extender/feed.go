@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/acceld/acceld/controller/fit"
 	"github.com/acceld/acceld/pace"
 )
 
@@ -66,11 +67,15 @@ func (f *feed) Bookmark(string) error {
 
 // nodeFeed feeds nodes.
 func (b *Cache) nodeFeed() *feed {
+	last := &Facts{}
 	return &feed{
 		cache: b,
 		trim: func(o any) any {
 			if n, ok := o.(*corev1.Node); ok {
-				return TrimNode(b.rules, n)
+				f := TrimNode(b.rules, n)
+				f.share(last) // a list has thousands, and most are like the one before
+				last = f
+				return f
 			}
 			return o
 		},
@@ -137,7 +142,7 @@ func (b *Cache) check(ctx context.Context, api API, failed func(error)) {
 				failed(fmt.Errorf("cannot look at pod %s: %w", name, err))
 				continue
 			}
-			if p == nil || uid(string(p.UID)) != id || p.Spec.NodeName == "" {
+			if p == nil || fit.NewUID(string(p.UID)) != id || p.Spec.NodeName == "" {
 				b.corrections.Add(1)
 				b.DropPod(id)
 			} else if trimmed := b.Trim(p); trimmed != nil {

@@ -104,10 +104,10 @@ type sums struct{ used, capacity, largest int64 }
 func (m *Metrics) cards(b *Cache, gauge func(*prometheus.Desc, float64, ...string)) {
 	names := b.names()
 	total, nodes, broken := map[string]sums{}, 0, 0
+	var uses []fit.Use
 	for _, name := range names {
-		var uses []fit.Use
 		var problem string
-		if !b.find(name).look(func(n *fit.Node) { uses, problem = n.Uses(), n.Problem() }) {
+		if !b.look(name, func(n *fit.Node) { uses, problem = n.Uses(uses[:0]), n.Problem() }) {
 			continue
 		}
 		if nodes++; problem != "" {

@@ -3,8 +3,8 @@ package extender
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/acceld/acceld/controller/fit"
 )
@@ -64,14 +64,13 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 
 // fitsWithout reports whether a pod fits on a node once the victims are gone.
 func (b *Cache) fitsWithout(node string, q *fit.Request, gone *victims) bool {
-	fits := false
-	entry := b.find(node)
-	entry.look(func(n *fit.Node) {
-		records := maps.Clone(n.Records())
-		for _, p := range gone.Pods {
-			delete(records, uid(p.UID))
-		}
-		fits = fit.NewSearch(b.rules, q).Try(n.Like(n.Name(), records)) == fit.Fits
+	fits, ends := false, map[fit.UID]bool{}
+	for _, p := range gone.Pods {
+		ends[fit.NewUID(p.UID)] = true
+	}
+	b.look(node, func(n *fit.Node) {
+		stay := slices.DeleteFunc(slices.Clone(n.Records()), func(r *fit.Record) bool { return ends[r.UID] })
+		fits = fit.NewSearch(b.rules, q).Try(n.Like(n.Name(), stay)) == fit.Fits
 	})
 	return fits
 }

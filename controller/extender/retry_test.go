@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/acceld/acceld/controller/fit"
 )
 
 // TestAskedTooEarly: a pod that the scheduler asked about before the extender knew of the room for it is asked about
@@ -24,7 +26,7 @@ func TestAskedTooEarly(t *testing.T) {
 		{"nobody refused", func(l *lab) { l.forget() }, func(*lab) {}, 0},
 		{"it fitted", func(l *lab) {
 			l.forget()
-			l.cache.DropPod("two")
+			l.cache.DropPod(fit.NewUID("two"))
 			l.passes(l.pods["three"])
 		}, func(*lab) {}, 0},
 	} {
@@ -55,7 +57,7 @@ func TestAskedTooEarly(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				c.before(l)
 				at := time.Now()
-				l.cache.DropPod(string(l.pods["one"].UID))
+				l.cache.DropPod(fit.NewUID(string(l.pods["one"].UID)))
 				time.Sleep(settled / 2)
 				c.after(l)
 				time.Sleep(10 * settled)

@@ -12,14 +12,21 @@ type names struct {
 	at   []span
 }
 
-// span is where a name begins and ends.
-type span struct{ from, to int }
+// span is where a name begins and ends. No text is longer than [maxBody].
+type span struct{ from, to int32 }
 
 // raw returns a name.
 func (n *names) raw(i int) []byte { return n.text[n.at[i].from:n.at[i].to] }
 
 // quoted returns a name with its quotes.
 func (n *names) quoted(i int) []byte { return n.text[n.at[i].from-1 : n.at[i].to+1] }
+
+// add copies a name.
+func (n *names) add(name []byte) {
+	from := int32(len(n.text) + 1)
+	n.text = append(append(append(n.text, '"'), name...), '"')
+	n.at = append(n.at, span{from, from + int32(len(name))})
+}
 
 // UnmarshalJSON reads names in any JSON spelling. A name that needs escaping stays escaped; no node has such a name.
 func (n *names) UnmarshalJSON(data []byte) error {
@@ -29,9 +36,9 @@ func (n *names) UnmarshalJSON(data []byte) error {
 	}
 	n.text, n.at = nil, n.at[:0]
 	for _, name := range all {
-		from := len(n.text) + 1
+		from := int32(len(n.text) + 1)
 		n.text = appendString(n.text, name)
-		n.at = append(n.at, span{from, len(n.text) - 1})
+		n.at = append(n.at, span{from, int32(len(n.text) - 1)})
 	}
 	return nil
 }
@@ -122,7 +129,7 @@ func (s *scanner) word() (span, bool) {
 		switch c := s.text[s.at]; {
 		case c == '"':
 			s.at++
-			return span{start, s.at - 1}, true
+			return span{int32(start), int32(s.at - 1)}, true
 		case c == '\\' || c < ' ' || c >= 0x7f:
 			return span{}, false
 		}

@@ -2,7 +2,6 @@ package extender
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,7 +32,7 @@ func (f *Facts) GetObjectMeta() metav1.Object { return &metav1.ObjectMeta{Name: 
 
 // GetObjectMeta names the pod for client-go's store.
 func (p *Pod) GetObjectMeta() metav1.Object {
-	return &metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}
+	return &metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name}
 }
 
 // nothing stands for every object that the cache does not need.
@@ -62,6 +61,16 @@ func TrimNode(r *fit.Rules, n *corev1.Node) *Facts {
 		f.Cards, f.Described = once(text), true
 	}
 	return f
+}
+
+// share makes f use the maps of o that are equal to its own. Nobody changes them.
+func (f *Facts) share(o *Facts) {
+	if maps.Equal(f.Labels, o.Labels) {
+		f.Labels = o.Labels
+	}
+	if maps.Equal(f.Allocatable, o.Allocatable) {
+		f.Allocatable = o.Allocatable
+	}
 }
 
 // read returns the facts in the form in which a node is built from them.
@@ -105,7 +114,7 @@ func (b *Cache) Trim(p *corev1.Pod) *Pod {
 	}
 	a := &b.rules.Annotations
 	out := &Pod{
-		Record: fit.Record{UID: uid(string(p.UID)), Namespace: once(p.Namespace), Name: p.Name, Shape: shape},
+		Record: fit.NewRecord(fit.NewUID(string(p.UID)), p.Namespace, p.Name, shape),
 		Node:   once(p.Spec.NodeName),
 		// the first status comes after admission
 		Taken: p.Status.StartTime != nil || p.Status.Phase == corev1.PodRunning,
@@ -128,24 +137,6 @@ func choice(p *corev1.Pod, key string) string {
 		return text
 	}
 	return ""
-}
-
-// uid returns a UID in the form in which pods are known here: a UUID, as the API server makes them, in 16 bytes instead
-// of 36 characters. No two UIDs have the same form.
-func uid(text string) string {
-	const short, long = 16, 36
-	if len(text) < short {
-		return text
-	}
-	if len(text) == long {
-		if b, err := hex.DecodeString(text[:8] + text[9:13] + text[14:18] + text[19:23] + text[24:]); err == nil {
-			x := hex.EncodeToString(b)
-			if text == x[:8]+"-"+x[8:12]+"-"+x[12:16]+"-"+x[16:20]+"-"+x[20:] {
-				return string(b)
-			}
-		}
-	}
-	return text + "?" // it is longer than the short form of another one
 }
 
 // once keeps one copy of a string that many pods share.

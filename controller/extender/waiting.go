@@ -73,7 +73,7 @@ func (e *Extender) unbound(b *Cache) []seen {
 }
 
 // has reports whether a pod is in the cache: bound or being bound.
-func (b *Cache) has(uid string) bool {
+func (b *Cache) has(uid fit.UID) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.pods[uid] != nil

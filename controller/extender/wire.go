@@ -63,7 +63,7 @@ func resources(all fit.Quantities) corev1.ResourceList {
 // request converts the pod of a request.
 func (p *pod) request(r *fit.Rules) fit.Request {
 	m := p.Metadata
-	return fit.NewRequest(r, uid(m.UID), m.Namespace, m.Name, annotations(r, m.Annotations),
+	return fit.NewRequest(r, fit.NewUID(m.UID), m.Namespace, m.Name, annotations(r, m.Annotations),
 		asks(r, containers(p.Spec.InitContainers), containers(p.Spec.Containers)))
 }
 
@@ -128,6 +128,7 @@ func read(r io.Reader, length int64, room []byte) ([]byte, error) {
 // failed.
 func filterResult(b []byte, all *names, causes []fit.Cause) []byte {
 	b = append(b, `{"Nodes":{"metadata":{},"items":[]},"NodeNames":[`...)
+	var texts [fit.UnknownNode + 1][]byte // in quotes, once needed
 	first := true
 	comma := func() {
 		if !first {
@@ -152,8 +153,10 @@ func filterResult(b []byte, all *names, causes []fit.Cause) []byte {
 		for i, cause := range causes {
 			if m.want(cause) {
 				comma()
-				b = append(append(b, all.quoted(i)...), ':')
-				b = appendString(b, cause.String())
+				if texts[cause] == nil {
+					texts[cause] = appendString(nil, cause.String())
+				}
+				b = append(append(append(b, all.quoted(i)...), ':'), texts[cause]...)
 			}
 		}
 	}

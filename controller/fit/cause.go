@@ -2,7 +2,7 @@ package fit
 
 // Cause is why a pod does not fit on a node. Its text is the same for every node and pod, because the scheduler
 // groups nodes by it. Explain gives the details.
-type Cause int
+type Cause uint8
 
 // The causes.
 const (

@@ -59,7 +59,7 @@ func TestInventoryBounds(t *testing.T) {
 				return
 			}
 			n := NewNode(r, Schemas{}, Facts{Name: "n", Inventory: cards, Broken: err.Error()}, nil)
-			q := NewRequest(r, "u", "team", "p", nil, []Asked{{Name: "m", Amounts: map[string]int64{r.Prefix + "gpu": 1}}})
+			q := NewRequest(r, NewUID("u"), "team", "p", nil, []Asked{{Name: "m", Amounts: map[string]int64{r.Prefix + "gpu": 1}}})
 			got := NewSearch(r, &q).Explain(n)
 			if got.Fits || got.Verdict != LabelUnclear.String() || got.Problem != err.Error() {
 				t.Errorf("%s: %+v", name, got)
@@ -177,15 +177,16 @@ func BenchmarkLargestInventory(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			records := map[string]*Record{}
+			var records []*Record
 			for i := range 110 {
 				uid := fmt.Sprint(i)
-				q := NewRequest(&r, uid, "team", uid, nil, []Asked{
+				q := NewRequest(&r, NewUID(uid), "team", uid, nil, []Asked{
 					{Name: "m", Amounts: map[string]int64{r.Prefix + "r0": 1}},
 					{Name: "i", When: Init, Amounts: map[string]int64{r.Prefix + "r0": 2}},
 				})
-				records[uid] = &Record{UID: uid, Shape: q.Shape}
-				records[uid].Choose(Choice{Cards: "c1", InitCards: "c1,c2"})
+				r := &Record{UID: q.UID, Shape: q.Shape}
+				r.Choose(Choice{Cards: "c1", InitCards: "c1,c2"})
+				records = append(records, r)
 			}
 			for b.Loop() {
 				if n := NewNode(&r, Schemas{}, Facts{Name: "n", Inventory: inventory}, records); n.Problem() != "" {
@@ -203,7 +204,7 @@ func TestLongLists(t *testing.T) {
 	r.Allow, r.Deny = true, true
 	for _, key := range []string{r.Annotations.Allow, r.Annotations.Deny} {
 		for entries, want := range map[int]Cause{maxCards: Fits, maxCards + 1: ListTooLong} {
-			q := NewRequest(r, "u", "team", "p", map[string]string{key: strings.Repeat("card9,", entries)},
+			q := NewRequest(r, NewUID("u"), "team", "p", map[string]string{key: strings.Repeat("card9,", entries)},
 				[]Asked{{Name: "m", Amounts: map[string]int64{r.Prefix + "gpu": 1}}})
 			if q.Contradiction != want {
 				t.Errorf("%s with %d entries: %v, want %v", key, entries, q.Contradiction, want)
@@ -229,7 +230,7 @@ func FuzzInventory(f *testing.F) {
 			}
 			r := edu(t)
 			n := NewNode(r, Schemas{}, Facts{Name: "n", Inventory: cards}, nil)
-			q := NewRequest(r, "u", "team", "p", nil,
+			q := NewRequest(r, NewUID("u"), "team", "p", nil,
 				[]Asked{{Name: "m", Amounts: map[string]int64{r.Prefix + "gpu": 2, r.Prefix + "tiles": 3}}})
 			NewSearch(r, &q).Explain(n)
 		})
@@ -258,7 +259,7 @@ func TestInventoryRefused(t *testing.T) {
 		}
 	}
 	labels := map[string]string{r.LabelPrefix + labelCards: "card0.card1"}
-	q := NewRequest(r, "u", "team", "p", nil, []Asked{{Name: "m", Amounts: map[string]int64{"a.example.com/gpu": 1}}})
+	q := NewRequest(r, NewUID("u"), "team", "p", nil, []Asked{{Name: "m", Amounts: map[string]int64{"a.example.com/gpu": 1}}})
 	for broken, want := range map[string]Cause{"it is broken": LabelUnclear, "": Fits} {
 		n := NewNode(r, Schemas{}, Facts{
 			Name: "n", Labels: labels,
@@ -316,7 +317,7 @@ func TestContradictions(t *testing.T) {
 		if c.linked != "" {
 			annotations[r.Annotations.Linked] = c.linked
 		}
-		if q := NewRequest(r, "u", "team", "p", annotations, two(c.cards)); q.Contradiction != c.want {
+		if q := NewRequest(r, NewUID("u"), "team", "p", annotations, two(c.cards)); q.Contradiction != c.want {
 			t.Errorf("%+v: %v", c, q.Contradiction)
 		}
 	}
@@ -325,7 +326,7 @@ func TestContradictions(t *testing.T) {
 // TestLastSteps: a search that has fewer steps left than one node may take is charged only for those that it takes.
 func TestLastSteps(t *testing.T) {
 	r := edu(t)
-	q := NewRequest(r, "u", "team", "p", nil, []Asked{{Name: "m", Amounts: map[string]int64{"a.example.com/gpu": 1}}})
+	q := NewRequest(r, NewUID("u"), "team", "p", nil, []Asked{{Name: "m", Amounts: map[string]int64{"a.example.com/gpu": 1}}})
 	n := NewNode(r, Schemas{}, Facts{
 		Name: "n", Labels: map[string]string{r.LabelPrefix + labelCards: "card0.card1"},
 		Allocatable: map[string]int64{"a.example.com/gpu": 2},

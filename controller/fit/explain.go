@@ -1,8 +1,8 @@
 package fit
 
 import (
+	"bytes"
 	"cmp"
-	"maps"
 	"slices"
 )
 
@@ -104,7 +104,7 @@ func (s *Search) Explain(n *Node) Report {
 	}
 	for _, r := range n.sorted() {
 		if !r.Chosen().Placed() && r.Shape.Wants() {
-			out.Unplaced = append(out.Unplaced, r.Namespace+"/"+r.Name)
+			out.Unplaced = append(out.Unplaced, r.Namespace()+"/"+r.Name)
 		}
 	}
 	return out
@@ -127,7 +127,7 @@ func (n *Node) holders() [][]HolderReport {
 				}
 			}
 			if len(uses) > 0 {
-				out[c] = append(out[c], HolderReport{r.Namespace + "/" + r.Name, uses, presumed != nil})
+				out[c] = append(out[c], HolderReport{r.Namespace() + "/" + r.Name, uses, presumed != nil})
 			}
 		}
 	}
@@ -135,13 +135,14 @@ func (n *Node) holders() [][]HolderReport {
 }
 
 func (n *Node) sorted() []*Record {
-	return sortRecords(slices.Collect(maps.Values(n.records)))
+	return sortRecords(slices.Clone(n.records))
 }
 
 // sortRecords sorts pods by namespace, name and UID.
 func sortRecords(all []*Record) []*Record {
 	slices.SortFunc(all, func(a, b *Record) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name),
+			bytes.Compare(a.UID[:], b.UID[:]))
 	})
 	return all
 }
@@ -152,9 +153,8 @@ type Use struct {
 	Used, Capacity int64
 }
 
-// Uses lists every resource of every card of the node.
-func (n *Node) Uses() []Use {
-	var out []Use
+// Uses appends every resource of every card of the node.
+func (n *Node) Uses(out []Use) []Use {
 	for c, card := range n.cards {
 		for i, name := range n.schema.names {
 			if capacity, used := n.capacity[n.at(c, i)], n.used(c, i); capacity > 0 || used > 0 {
@@ -166,7 +166,9 @@ func (n *Node) Uses() []Use {
 }
 
 // Fullness returns how full the node is, from 0 to 1: the mean over its cards of their scarcest resource.
-func (n *Node) Fullness() float64 {
+func (n *Node) Fullness() float64 { return float64(n.full) }
+
+func (n *Node) fullness() float64 {
 	sum := 0.0
 	for c := range n.cards {
 		most := 0.0

@@ -41,7 +41,7 @@ func TestInventoryNames(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := fit.NewNode(&rules, fit.Schemas{}, fit.Facts{Name: "n", Inventory: cards}, nil)
-			q := fit.NewRequest(&rules, "u", "team", "p", nil,
+			q := fit.NewRequest(&rules, fit.NewUID("u"), "team", "p", nil,
 				[]fit.Asked{{Name: "m", Amounts: map[string]int64{
 					"a.example.com/gpu":    1,
 					"a.example.com/memory": 5e9,

@@ -136,7 +136,7 @@ func FuzzLabels(f *testing.F) {
 			{"c0", App, map[string]int64{"p/a": 2, "p/t": 2}},
 			{"c1", Init, map[string]int64{"p/a": 1, "p/t": amount}},
 		}
-		record := &Record{UID: "x", Shape: NewShape(&r, asked)}
+		record := &Record{UID: NewUID("x"), Shape: NewShape(&r, asked)}
 		record.Choose(Choice{Cards: cards, Tiles: tiles})
 		n.Add(record)
 		for _, annotations := range []map[string]string{
@@ -145,7 +145,7 @@ func FuzzLabels(f *testing.F) {
 			{r.Annotations.SingleNUMA: ""},
 			{r.Annotations.Same: cards},
 		} {
-			q := NewRequest(&r, "u", "ns", "p", annotations, asked)
+			q := NewRequest(&r, NewUID("u"), "ns", "p", annotations, asked)
 			s := NewSearch(&r, &q)
 			record, cause := s.Place(n)
 			if (record != nil) != (cause == Fits) || (cause == Fits) != (s.Try(n) == Fits) {
@@ -156,12 +156,12 @@ func FuzzLabels(f *testing.F) {
 				continue
 			}
 			n.Add(record)
-			for i, free := range n.free {
+			for i, free := range n.free[:len(n.capacity)] {
 				if free < 0 && n.used(i/len(n.schema.names), i%len(n.schema.names)) > 0 && !strings.Contains(cards, "card") {
 					t.Fatalf("column %d of %v is overbooked", i, n.cards)
 				}
 			}
-			n.Remove("u")
+			n.Remove(NewUID("u"))
 		}
 	})
 }

@@ -546,13 +546,13 @@ func TestModel(t *testing.T) {
 			if uids := slices.Sorted(maps.Keys(w.pods)); len(uids) > 0 && rng.IntN(4) == 0 {
 				gone := uids[rng.IntN(len(uids))]
 				delete(w.pods, gone)
-				n.Remove(gone)
+				n.Remove(fit.NewUID(gone))
 			}
 			if rng.IntN(5) == 0 { // a restart
 				n = fit.NewNode(&rules, fit.Schemas{}, facts, n.Records())
 			}
 			q, annotations, asked := randomWish(rng)
-			req := fit.NewRequest(&rules, uid, "ns", "p"+uid, annotations, asked)
+			req := fit.NewRequest(&rules, fit.NewUID(uid), "ns", "p"+uid, annotations, asked)
 			record, cause := fit.NewSearch(&rules, &req).Place(n)
 			if want := w.fits(q); want != (record != nil) {
 				t.Fatalf("seed %d: %+v on %+v: the model says %v, got %v", seed, q, w, want, cause)

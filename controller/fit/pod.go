@@ -58,8 +58,9 @@ type Shape struct {
 
 // Request is a pod that needs a node.
 type Request struct {
-	UID, Namespace, Name string
-	Shape                *Shape
+	UID             UID
+	Namespace, Name string
+	Shape           *Shape
 	// Same are the app containers that must share a card, by index; empty or at least two.
 	Same []int
 	// SingleNUMA requires the cards of each container to be on one NUMA node, Linked requires them to be in linked
@@ -72,7 +73,7 @@ type Request struct {
 }
 
 // NewRequest reads what a pod asks for. App containers come in the order of the pod, and so do init containers.
-func NewRequest(r *Rules, uid, namespace, name string, annotations map[string]string, asked []Asked) Request {
+func NewRequest(r *Rules, uid UID, namespace, name string, annotations map[string]string, asked []Asked) Request {
 	q := Request{UID: uid, Namespace: namespace, Name: name, Shape: NewShape(r, asked)}
 	_, q.Linked = annotations[r.Annotations.Linked]
 	_, q.SingleNUMA = annotations[r.Annotations.SingleNUMA]

@@ -19,15 +19,15 @@ func (n *Node) presume() {
 	for _, r := range sortRecords(all) {
 		shape := *r.Shape
 		shape.Wide = nil // which is counted wherever the cards are
-		s := NewSearch(n.rules, &Request{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Shape: &shape})
+		s := NewSearch(n.rules, &Request{UID: r.UID, Namespace: r.Namespace(), Name: r.Name, Shape: &shape})
 		s.total = budget
-		placed := &Record{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Shape: &shape}
+		placed := &Record{UID: r.UID, namespace: r.namespace, Name: r.Name, Shape: &shape}
 		cause := s.on(n, n.now(), placed)
 		if budget = s.total; cause != Fits {
 			continue
 		}
 		if n.presumed == nil {
-			n.presumed = map[string]*Record{}
+			n.presumed = map[UID]*Record{}
 		}
 		n.presumed[r.UID] = placed
 		n.add(placed)

@@ -19,7 +19,7 @@ func twoOf(t *testing.T, r *Rules, labels map[string]string, names ...string) (*
 	}
 	n := NewNode(r, Schemas{}, Facts{Name: "n", Labels: labels, Inventory: cards}, nil)
 	return n, func(memory int64) string {
-		q := NewRequest(r, "asks", "team", "asks", nil, askedFor(memory))
+		q := NewRequest(r, NewUID("asks"), "team", "asks", nil, askedFor(memory))
 		record, cause := NewSearch(r, &q).Place(n)
 		if record == nil {
 			return cause.String()
@@ -33,7 +33,8 @@ func askedFor(memory int64) []Asked {
 }
 
 func podOn(r *Rules, name, cards string, memory int64) *Record {
-	p := &Record{UID: name, Namespace: "team", Name: name, Shape: NewShape(r, askedFor(memory))}
+	record := NewRecord(NewUID(name), "team", name, NewShape(r, askedFor(memory)))
+	p := &record
 	p.Choose(Choice{Cards: cards})
 	return p
 }
@@ -61,7 +62,7 @@ func TestPresumed(t *testing.T) {
 		if want := map[string]bool{"team/old": true, "team/first": false, "team/second": false}; !maps.Equal(presumed, want) {
 			t.Errorf("presumed: %v", presumed)
 		}
-		n.Remove("old")
+		n.Remove(NewUID("old"))
 		if got := ask(6); got != "card1" {
 			t.Errorf("after it is gone, 6 units: %q", got)
 		}
@@ -122,7 +123,7 @@ func TestOthers(t *testing.T) {
 		{labelled, map[string]int64{"a.example.com/gpu": 1}, "card0"},
 		{labelled, map[string]int64{"b.example.com/npu": 1}, TooMuch.String()},
 	} {
-		q := NewRequest(&r, "u", "team", "p", nil, []Asked{{Name: "m", Amounts: c.amounts}})
+		q := NewRequest(&r, NewUID("u"), "team", "p", nil, []Asked{{Name: "m", Amounts: c.amounts}})
 		record, cause := NewSearch(&r, &q).Place(c.on)
 		got := cause.String()
 		if record != nil {

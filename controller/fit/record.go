@@ -1,6 +1,8 @@
 package fit
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -8,11 +10,49 @@ import (
 	"unique"
 )
 
+// UID is the UID of a pod in a form that takes no more than it must: there may be more than a hundred thousand.
+type UID [16]byte
+
+// NewUID returns the form of a UID: the bytes of a UUID, as the API server makes them, and the beginning of the SHA-256
+// of any other text. No text is the zero value.
+func NewUID(text string) (u UID) {
+	const long = 36
+	if text == "" {
+		return u
+	}
+	if len(text) == long {
+		if b, err := hex.DecodeString(text[:8] + text[9:13] + text[14:18] + text[19:23] + text[24:]); err == nil {
+			x := hex.EncodeToString(b)
+			if text == x[:8]+"-"+x[8:12]+"-"+x[12:16]+"-"+x[16:20]+"-"+x[20:] {
+				return UID(b)
+			}
+		}
+	}
+	sum := sha256.Sum256([]byte(text))
+	copy(u[:], sum[:])
+	return u
+}
+
 // Record is a pod that has cards.
 type Record struct {
-	UID, Namespace, Name string
-	Shape                *Shape
-	choice               unique.Handle[Choice] // few are different in a cluster
+	UID       UID
+	namespace unique.Handle[string]
+	Name      string
+	Shape     *Shape
+	choice    unique.Handle[Choice] // few are different in a cluster
+}
+
+// NewRecord returns the record of a pod without cards.
+func NewRecord(uid UID, namespace, name string, shape *Shape) Record {
+	return Record{UID: uid, namespace: unique.Make(namespace), Name: name, Shape: shape}
+}
+
+// Namespace returns the pod's namespace.
+func (r *Record) Namespace() string {
+	if r.namespace == (unique.Handle[string]{}) {
+		return ""
+	}
+	return r.namespace.Value()
 }
 
 // Choose sets what the pod has.
@@ -43,13 +83,22 @@ func (c Choice) Placed() bool { return c.Cards != "" || c.InitCards != "" }
 
 // Add adds a pod to the node. It replaces a pod with the same UID.
 func (n *Node) Add(r *Record) {
-	again := n.records[r.UID] != nil || n.unplaced || r.unplaced()
-	n.records[r.UID] = r
-	if again {
+	i := n.indexOf(r.UID)
+	if i >= 0 {
+		n.records[i] = r
+	} else {
+		n.records = append(n.records, r)
+	}
+	if i >= 0 || n.unplaced || r.unplaced() {
 		n.recount()
 		return
 	}
 	n.add(r)
+}
+
+// indexOf returns where the record of a pod is; -1 if it is not there.
+func (n *Node) indexOf(uid UID) int {
+	return slices.IndexFunc(n.records, func(r *Record) bool { return r.UID == uid })
 }
 
 // unplaced reports whether the pod asks for cards, and nobody chose any.
@@ -65,14 +114,16 @@ func (n *Node) add(r *Record) {
 	}
 	n.apply(r, used)
 	n.free = n.left(used, n.tilesUsed)
+	n.full = float32(n.fullness())
 }
 
 // Remove removes a pod from the node. It reports whether the pod was there.
-func (n *Node) Remove(uid string) bool {
-	if n.records[uid] == nil {
+func (n *Node) Remove(uid UID) bool {
+	i := n.indexOf(uid)
+	if i < 0 {
 		return false
 	}
-	delete(n.records, uid)
+	n.records = slices.Delete(n.records, i, i+1)
 	n.recount()
 	return true
 }
@@ -82,7 +133,7 @@ func (n *Node) recount() {
 	n.wideUsed, n.tilesUsed = n.noneUsed, n.noneTiles
 	n.unplaced, n.presumed = false, nil
 	if len(n.records) == 0 {
-		n.free = n.empty
+		n.free, n.full = n.empty, 0
 		return
 	}
 	used := make([]int64, len(n.capacity))
@@ -90,6 +141,7 @@ func (n *Node) recount() {
 		n.apply(r, used)
 	}
 	n.free = n.left(used, n.tilesUsed)
+	n.full = float32(n.fullness())
 	n.presume()
 }
 
@@ -103,15 +155,24 @@ func (n *Node) used(card, column int) int64 {
 	return used
 }
 
-// left returns what is free. A tile that is both off and used counts once.
+// left returns what is free, and after the last card the most that any card has free. A tile that is both off and used
+// counts once.
 func (n *Node) left(used []int64, tilesUsed []uint64) []int64 {
-	free := make([]int64, len(n.capacity))
-	for i := range free {
+	free := make([]int64, len(n.capacity)+len(n.schema.names))
+	for i := range n.capacity {
 		free[i] = n.capacity[i] - used[i]
 	}
 	if n.schema.tiles >= 0 {
 		for c, off := range n.tilesOff {
 			free[n.at(c, n.schema.tiles)] -= int64(bits.OnesCount64(off &^ tilesUsed[c]))
+		}
+	}
+	most := n.row(free, len(n.cards))
+	for c := range n.cards {
+		for i, x := range n.row(free, c) {
+			if c == 0 || x > most[i] {
+				most[i] = x
+			}
 		}
 	}
 	return free

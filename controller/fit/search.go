@@ -141,23 +141,27 @@ func (s *Search) Try(n *Node) Cause {
 
 // Place chooses the cards; the record is for [Node.Add]. It is nil unless the pod fits.
 func (s *Search) Place(n *Node) (*Record, Cause) {
-	r := &Record{UID: s.req.UID, Namespace: s.req.Namespace, Name: s.req.Name, Shape: s.req.Shape}
-	if cause := s.on(n, n.now(), r); cause != Fits {
+	r := NewRecord(s.req.UID, s.req.Namespace, s.req.Name, s.req.Shape)
+	if cause := s.on(n, n.now(), &r); cause != Fits {
 		return nil, s.Try(n)
 	}
-	return r, Fits
+	return &r, Fits
 }
 
 // capacityLeft are the free and used amounts of a node, as they are now or as they would be without any pod.
 type capacityLeft struct {
 	free, wideUsed []int64
 	tilesUsed      []uint64
+	// most is the most that any card has free, by resource.
+	most []int64
 }
 
-func (n *Node) now() capacityLeft { return capacityLeft{n.free, n.wideUsed, n.tilesUsed} }
+func (n *Node) now() capacityLeft {
+	return capacityLeft{n.free, n.wideUsed, n.tilesUsed, n.row(n.free, len(n.cards))}
+}
 
 func (n *Node) bare() capacityLeft {
-	return capacityLeft{n.empty, n.noneUsed[:len(n.wideUsed)], n.noneTiles}
+	return capacityLeft{n.empty, n.noneUsed[:len(n.wideUsed)], n.noneTiles, n.row(n.empty, len(n.cards))}
 }
 
 // on looks for a place for the pod on a node with these amounts. It writes the choice into r unless r is nil.
@@ -180,6 +184,9 @@ func (s *Search) on(n *Node, b capacityLeft, r *Record) Cause {
 		}
 	}
 	if m.simple && r == nil {
+		if !room(b.most, m.items[0].needs) {
+			return NoRoom // most nodes of a full cluster
+		}
 		return s.count(n, b.free, &m.items[0])
 	}
 	d := newBacktrack(s, n, m, b)

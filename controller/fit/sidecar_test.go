@@ -81,7 +81,7 @@ func TestSidecars(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := fit.NewNode(&rules, fit.Schemas{}, fit.Facts{Name: "n", Inventory: cards}, nil)
-			q := fit.NewRequest(&rules, "u", "team", "p", nil, c.containers)
+			q := fit.NewRequest(&rules, fit.NewUID("u"), "team", "p", nil, c.containers)
 			if cause := fit.NewSearch(&rules, &q).Try(n); cause != c.cause {
 				t.Errorf("filter says %v, want %v", cause, c.cause)
 			}

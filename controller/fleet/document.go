@@ -284,17 +284,17 @@ func nodeRow(n policy.NodeView) page.TableRow {
 // that.
 func repairText(k policy.KindView) string {
 	r := k.RepairReport
-	text := fmt.Sprintf("%d of %d %s need a reset, ", r.Ill, r.Devices, k.Kind)
+	text := fmt.Sprintf("%d of %d %s to reset: ", r.Ill, r.Devices, k.Kind)
 	switch r.Phase {
 	case accel.RepairPhaseIll:
-		return text + "and cannot have it now"
+		return text + "not possible now"
 	case accel.RepairPhaseWaiting:
 		if k.MayRepair {
-			return text + "and the node may begin"
+			return text + "the node may begin"
 		}
-		return text + "and wait for the policy"
+		return text + "waits for the policy"
 	case accel.RepairPhaseActing:
-		return text + "and are being repaired"
+		return text + "being repaired"
 	case accel.RepairPhaseUnclear:
 		return k.Kind + ": what the node says of its repairs cannot be read"
 	}
@@ -323,6 +323,7 @@ func policySection(x policy.PolicyView, now time.Time) page.Node {
 	n := x.Status.Nodes
 	tone, head := page.Busy, page.El("h2", page.Text("Policy "+x.Name+" "))
 	var conditions page.Node
+	repairs := false
 	for _, c := range x.Status.Conditions {
 		bad := c.Type == policy.ConditionConflict && c.Status == "True" ||
 			slices.Contains([]string{policy.ConditionAccepted, policy.ConditionRepair}, c.Type) && c.Status == "False"
@@ -337,14 +338,21 @@ func policySection(x policy.PolicyView, now time.Time) page.Node {
 			}
 			head.Add(page.Badge(tone, c.Reason), page.Text(" "))
 		}
-		if bad {
+		switch {
+		case bad:
 			tone = page.Bad
 			head.Add(page.Badge(page.Bad, c.Type+": "+c.Reason), page.Text(" "))
+		case repair:
+			repairs = true
+			head.Add(page.Badge(page.Busy, c.Reason), page.Text(" "))
 		}
 		if c.Message != "" && (bad || repair || c.Type == policy.ConditionReady || c.Type == policy.ConditionDryRun) {
 			conditions.Add(page.El("p", page.Text(c.Message), page.Text(". Since "),
 				page.Ago(now, c.LastTransitionTime)))
 		}
+	}
+	if repairs && tone == page.Good {
+		tone = page.Busy
 	}
 	head.Add(page.El("small", page.Text(strings.Join(x.Kinds, ", "))))
 	s := page.El("section", page.Class(string(tone)), page.Set("id", "policy-"+x.Name), head, conditions)

@@ -206,21 +206,26 @@ func TestRepairsOnPage(t *testing.T) {
 	o.Overview = func() (policy.Overview, bool) {
 		return policy.Overview{Nodes: nodes, Policies: []policy.PolicyView{{Name: "edu", Status: policy.Status{
 			Slots:      []policy.Slot{{Node: "a", Kind: "qemu-edu", Repair: true, Since: noon().Add(-time.Minute)}},
-			Conditions: []policy.Condition{repair},
+			Conditions: []policy.Condition{{Type: policy.ConditionReady, Status: "True", Reason: "Ready"}, repair},
 		}}}}, true
 	}
 	_, body := served(t, o, "/")
 	for _, want := range []string{
-		"1 of 8 qemu-edu need a reset, and are being repaired", "2 of 8 qemu-edu need a reset, and wait for the policy",
-		"3 of 8 qemu-edu need a reset, and the node may begin", "4 of 8 qemu-edu need a reset, and cannot have it now",
+		"1 of 8 qemu-edu to reset: being repaired", "2 of 8 qemu-edu to reset: waits for the policy",
+		"3 of 8 qemu-edu to reset: the node may begin", "4 of 8 qemu-edu to reset: not possible now",
 		"what the node says of its repairs cannot be read", "a may repair devices of qemu-edu, since",
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q on the page\n%s", want, body)
 		}
 	}
-	if strings.Contains(body, "nothing to do") {
-		t.Error("an idle condition is news")
+	if strings.Contains(body, "nothing to do") || !strings.Contains(body, `<section class="good" id="policy-edu">`) {
+		t.Errorf("an idle condition is news\n%s", body)
+	}
+	repair.Reason = "Repairing"
+	if _, body = served(t, o, "/"); !strings.Contains(body, `<section class="busy" id="policy-edu">`) ||
+		!strings.Contains(body, "… </span>Repairing") {
+		t.Errorf("a policy that repairs looks as if there were nothing to do\n%s", body)
 	}
 	repair.Status, repair.Reason, repair.Message = "False", "Breaker", "40 nodes have devices that need a reset"
 	_, body = served(t, o, "/")

@@ -58,7 +58,9 @@ func (c *Controller) makeClass(ctx context.Context, x accel.PriorityClass) (take
 	body := class{
 		APIVersion: "scheduling.k8s.io/v1", Kind: "PriorityClass", Value: x.Value,
 		Description: "Made by acceld for the partition of a policy.",
-		Meta:        kube.Meta{Name: x.Name, Labels: map[string]string{classLabel: "true"}},
+		Meta: kube.Meta{
+			Identity: kube.Identity{Name: x.Name}, Labels: map[string]string{classLabel: "true"},
+		},
 	}
 	answer := &class{}
 	err := c.api.create(ctx, classesPath, body, answer)

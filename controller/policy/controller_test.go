@@ -1084,45 +1084,37 @@ func TestFailed(t *testing.T) {
 
 // TestSame: only a change that this package reads makes a pass due.
 func TestSame(t *testing.T) {
-	node := func(change func(n *Node)) *Node {
-		n := &Node{}
-		n.Meta.UID, n.Meta.Labels, n.Meta.Annotations = "u", map[string]string{"a": "b"},
+	node := func(change func(n *nodeObject)) *Node {
+		n := &nodeObject{}
+		n.Metadata.UID, n.Metadata.Labels, n.Metadata.Annotations = "u", map[string]string{"a": "b"},
 			map[string]string{"acceld.dev/x": "1", "node.alpha.kubernetes.io/ttl": "0"}
 		change(n)
-		b, err := json.Marshal(n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		read := &Node{} // decoded as an answer of the API server
-		if err := json.Unmarshal(b, read); err != nil {
-			t.Fatal(err)
-		}
-		return read
+		return reread[Node](t, n)
 	}
 	for what, c := range map[string]struct {
-		change func(n *Node)
+		change func(n *nodeObject)
 		same   bool
 	}{
-		"nothing":                 {func(*Node) {}, true},
-		"an annotation of others": {func(n *Node) { n.Meta.Annotations["node.alpha.kubernetes.io/ttl"] = "300" }, true},
-		"one more of others":      {func(n *Node) { n.Meta.Annotations["example.com/x"] = "" }, true},
-		"one of acceld's":         {func(n *Node) { n.Meta.Annotations["acceld.dev/x"] = "2" }, false},
-		"one more of acceld's":    {func(n *Node) { n.Meta.Annotations["acceld.dev/y"] = "" }, false},
-		"one less of acceld's":    {func(n *Node) { delete(n.Meta.Annotations, "acceld.dev/x") }, false},
-		"a label":                 {func(n *Node) { n.Meta.Labels["a"] = "c" }, false},
-		"cordoned":                {func(n *Node) { n.Spec.Unschedulable = true }, false},
-		"not ready": {func(n *Node) {
+		"nothing":                 {func(*nodeObject) {}, true},
+		"an annotation of others": {func(n *nodeObject) { n.Metadata.Annotations["node.alpha.kubernetes.io/ttl"] = "300" }, true},
+		"one more of others":      {func(n *nodeObject) { n.Metadata.Annotations["example.com/x"] = "" }, true},
+		"one of acceld's":         {func(n *nodeObject) { n.Metadata.Annotations["acceld.dev/x"] = "2" }, false},
+		"one more of acceld's":    {func(n *nodeObject) { n.Metadata.Annotations["acceld.dev/y"] = "" }, false},
+		"one less of acceld's":    {func(n *nodeObject) { delete(n.Metadata.Annotations, "acceld.dev/x") }, false},
+		"a label":                 {func(n *nodeObject) { n.Metadata.Labels["a"] = "c" }, false},
+		"cordoned":                {func(n *nodeObject) { n.Spec.Unschedulable = true }, false},
+		"not ready": {func(n *nodeObject) {
 			n.Status.Conditions = []nodeCondition{{Type: "Ready", Status: "False"}}
 		}, false},
-		"a taint": {func(n *Node) {
+		"a taint": {func(n *nodeObject) {
 			n.Spec.Taints = []taint{{Taint: accel.Taint{Key: "example.com/gpu"}}}
 		}, false},
-		"a taint of a condition": {func(n *Node) {
+		"a taint of a condition": {func(n *nodeObject) {
 			n.Spec.Taints = []taint{{Taint: accel.Taint{Key: "node.kubernetes.io/not-ready"}}}
 		}, true},
-		"another node": {func(n *Node) { n.Meta.UID = "v" }, false},
+		"another node": {func(n *nodeObject) { n.Metadata.UID = "v" }, false},
 	} {
-		if got := node(c.change).Same(node(func(*Node) {})); got != c.same {
+		if got := node(c.change).Same(node(func(*nodeObject) {})); got != c.same {
 			t.Errorf("%s: %v", what, got)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unique"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -29,7 +30,7 @@ func TestDeviceReports(t *testing.T) {
 	}
 	node := func(ready string, annotations ...string) *Node {
 		n := &Node{}
-		n.Status.Conditions = conditions{{Type: "Ready", Status: ready}}
+		n.Status.Conditions = conditions{unique.Make(nodeCondition{Type: "Ready", Status: ready})}
 		for _, kind := range annotations {
 			n.Annotations = append(n.Annotations, mark{accel.HistoryAnnotation + kind, "of " + kind})
 		}

@@ -278,7 +278,7 @@ func (v view) since(p *Policy, s Slot) time.Time {
 
 // team returns the nodes of a rollout. It includes nodes that no longer belong to it but still act on their slot.
 func (v view) team(d *verdict, kind, version string, slots []Slot) []candidate {
-	var out []candidate
+	out := make([]candidate, 0, len(d.members))
 	asked := d.policy.asked()
 	digest := asked.DriverDigest(kind)
 	for name, n := range v.nodes {

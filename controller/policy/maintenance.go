@@ -17,18 +17,18 @@ const drainAnnotation = accel.DrainAnnotation
 // UnderMaintenance is why a node has no slot on which somebody else works.
 const UnderMaintenance = Why(accel.UnderMaintenance)
 
-// keepMaintenance takes the conditions of a node apart: what others say about their work on it, in bounded form, and
+// takeMaintenance takes the conditions of a node apart: what others say about their work on it, in bounded form, and
 // the rest. Of acceld's own conditions it is enough that they are there.
-func (s *nodeStatus) keepMaintenance() {
+func takeMaintenance(all []nodeCondition) ([]accel.Maintenance, []nodeCondition) {
 	var raw []accel.RawCondition
-	s.Conditions = slices.DeleteFunc(s.Conditions, func(c nodeCondition) bool {
+	rest := slices.DeleteFunc(all, func(c nodeCondition) bool {
 		if !slices.Contains(accel.MaintenanceConditions(), accel.MaintenanceCondition(c.Type)) {
 			return false
 		}
 		raw = append(raw, c.raw())
 		return !c.raw().Own()
 	})
-	s.maintenance = accel.ParseMaintenance(raw)
+	return accel.ParseMaintenance(raw), rest
 }
 
 func (c nodeCondition) raw() accel.RawCondition {
@@ -61,7 +61,8 @@ func (c *Controller) markDrain(ctx context.Context, n *Node) {
 // nil if there are none. It is of this version of the node: somebody else may take such a condition over.
 func (n *Node) leftStatus(totals []corev1.ResourceName) kube.StrategicPatch {
 	var gone []object
-	for _, c := range n.Status.Conditions {
+	for _, h := range n.Status.Conditions {
+		c := h.Value()
 		if c.Type == kube.ConditionType || slices.Contains(accel.OwnConditions(), accel.MaintenanceCondition(c.Type)) {
 			gone = append(gone, object{"type": c.Type, "$patch": "delete"})
 		}

@@ -301,7 +301,7 @@ func TestLeftConditions(t *testing.T) {
 
 // TestLeftTotals: a patch without conditions says nothing about them, and without totals nothing about amounts.
 func TestLeftTotals(t *testing.T) {
-	n := &Node{Meta: kube.Meta{Name: "a", ResourceVersion: "7"}}
+	n := &Node{Identity: kube.Identity{Name: "a", ResourceVersion: "7"}}
 	if body := n.leftStatus(nil); body != nil {
 		t.Errorf("%v", body)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
@@ -88,14 +89,13 @@ type Condition struct {
 	LastTransitionTime time.Time `json:"lastTransitionTime"`
 }
 
-// Node holds the fields that are read of a node.
+// Node holds what is kept of a node.
 type Node struct {
-	kube.Meta `json:"metadata"`
-	// Labels and Annotations stand in for those of the metadata.
-	Labels      labels     `json:"-"`
-	Annotations marks      `json:"-"`
-	Spec        nodeSpec   `json:"spec"`
-	Status      nodeStatus `json:"status"`
+	kube.Identity
+	Labels      labels
+	Annotations marks
+	Spec        nodeSpec
+	Status      nodeStatus
 }
 
 type nodeSpec struct {
@@ -104,13 +104,23 @@ type nodeSpec struct {
 }
 
 type nodeStatus struct {
-	Conditions conditions `json:"conditions,omitempty"`
+	Conditions conditions
 	// maintenance says who else works on the node.
 	maintenance []accel.Maintenance
 }
 
-// conditions are the conditions of a node or a pod.
-type conditions []nodeCondition
+// conditions are the conditions of a node or a pod. Most nodes have the same ones.
+type conditions []unique.Handle[nodeCondition]
+
+// UnmarshalJSON reads the conditions of a pod.
+func (all *conditions) UnmarshalJSON(b []byte) error {
+	var list []nodeCondition
+	err := json.Unmarshal(b, &list)
+	for _, c := range list {
+		*all = append(*all, unique.Make(c))
+	}
+	return err
+}
 
 type nodeCondition struct {
 	Type    string `json:"type"`
@@ -127,33 +137,47 @@ type taint struct {
 	TimeAdded string `json:"timeAdded,omitempty"`
 }
 
+// nodeObject is a node as the API server writes it.
+type nodeObject struct {
+	Metadata kube.Meta `json:"metadata"`
+	Spec     nodeSpec  `json:"spec"`
+	Status   struct {
+		Conditions []nodeCondition `json:"conditions"`
+	} `json:"status"`
+}
+
 // UnmarshalJSON reads a node and drops what this package does not use: there are thousands of nodes.
 func (n *Node) UnmarshalJSON(b []byte) error {
-	type plain Node
-	if err := json.Unmarshal(b, (*plain)(n)); err != nil {
+	var read nodeObject
+	if err := json.Unmarshal(b, &read); err != nil {
 		return err
 	}
-	n.Finalizers, n.OwnerReferences = nil, nil
-	n.Labels, n.Meta.Labels = packed(n.Name, n.Meta.Labels), nil
-	n.Annotations, n.Meta.Annotations = marked(n.Meta.Annotations, func(key string) bool {
+	n.Adopt(&read.Metadata)
+	n.Labels = packed(n.Name, read.Metadata.Labels)
+	n.Annotations = marked(read.Metadata.Annotations, func(key string) bool {
 		return strings.HasPrefix(key, kube.Prefix) && key != accel.CardsAnnotation && key != accel.RoomAnnotation
-	}), nil
-	n.Status.keepMaintenance()
-	n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c nodeCondition) bool {
+	})
+	n.Spec, n.Status = read.Spec, statusOf(read.Status.Conditions)
+	return nil
+}
+
+// statusOf takes from the conditions of a node what this package uses.
+func statusOf(all []nodeCondition) (s nodeStatus) {
+	s.maintenance, all = takeMaintenance(all)
+	all = slices.DeleteFunc(all, func(c nodeCondition) bool {
 		return c.Type != "Ready" && c.Type != kube.ConditionType && !c.raw().Own()
 	})
-	n.Status.Conditions = slices.Clone(n.Status.Conditions) // without the room of those that are dropped
-	for i := range n.Status.Conditions {
-		c := &n.Status.Conditions[i]
+	s.Conditions = make(conditions, len(all))
+	for i, c := range all {
 		if c.Since = (time.Time{}); c.Type != kube.ConditionType || c.Status == "True" {
 			c.Reason, c.Message = "", ""
 		}
 		if c.Message = shorten(c.Message); !accel.Reason(c.Reason).Plain() {
 			c.Reason = "Unclear"
 		}
-		c.Type, c.Status, c.Reason, c.Message = once(c.Type), once(c.Status), once(c.Reason), once(c.Message)
+		s.Conditions[i] = unique.Make(c)
 	}
-	return nil
+	return s
 }
 
 // Same reports whether two versions of a node are equal for this package. Most updates change nothing here: kubelets
@@ -185,8 +209,8 @@ func consequences() []string {
 
 // of returns the condition of a type; the zero value if there is none.
 func (all conditions) of(kind string) nodeCondition {
-	for _, c := range all {
-		if c.Type == kind {
+	for _, h := range all {
+		if c := h.Value(); c.Type == kind {
 			return c
 		}
 	}

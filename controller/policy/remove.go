@@ -279,7 +279,7 @@ func (r *removal) clearNode(ctx context.Context, n *Node) error {
 			annotations[key] = nil
 		}
 	}
-	read := &Node{Meta: kube.Meta{Name: whole.Name, ResourceVersion: whole.ResourceVersion}}
+	read := &Node{Identity: kube.Identity{Name: whole.Name, ResourceVersion: whole.ResourceVersion}}
 	cleared, err := r.patchNode(ctx, read, object{"labels": labels, "annotations": annotations}, nil)
 	if err != nil {
 		return err

@@ -115,8 +115,11 @@ func (n *Node) added() (taints []accel.Taint) {
 // added earlier and no longer wants. A taint that somebody else added or changed is left alone.
 func keepTaints(n *Node, want []accel.Taint) (annotations, spec object) {
 	annotations, spec = object{}, object{}
-	mine := n.added()
 	text, marked := n.Annotations.find(taintsAnnotation)
+	if len(want) == 0 && !marked {
+		return annotations, spec // as on most of thousands of nodes
+	}
+	mine := n.added()
 	is := func(t accel.Taint) func(taint) bool {
 		return func(x taint) bool { return x.Key == t.Key && x.Effect == t.Effect }
 	}
@@ -210,20 +213,19 @@ func (c *Controller) undone(p *Policy) bool {
 
 // agent is the pod of an agent.
 type agent struct {
-	kube.Meta `json:"metadata"`
-	Spec      struct {
+	kube.Identity `json:"metadata"`
+	Spec          struct {
 		NodeName string `json:"nodeName,omitempty"`
 	} `json:"spec"`
 }
 
-// UnmarshalJSON reads an agent and drops what this package does not use: there are as many as nodes.
+// UnmarshalJSON reads an agent. There are as many as nodes, all in one namespace.
 func (a *agent) UnmarshalJSON(b []byte) error {
 	type plain agent
 	if err := json.Unmarshal(b, (*plain)(a)); err != nil {
 		return err
 	}
-	m := a.Meta
-	a.Meta = kube.Meta{Name: m.Name, Namespace: once(m.Namespace), UID: m.UID, ResourceVersion: m.ResourceVersion}
+	a.Namespace = once(a.Namespace)
 	return nil
 }
 

@@ -185,11 +185,11 @@ func (c *Controller) validate(ctx context.Context, v view, verdicts []*verdict, 
 // forget removes the outcomes of validations from nodes for which no policy asks for one any more.
 func (c *Controller) forget(ctx context.Context, v view, asked map[string]bool) {
 	nodes, _ := c.nodes.All()
-	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+	for name, n := range nodes {
 		if v.nodes[name] == nil {
 			continue // it has come since asked was found out
 		}
-		n, labels, annotations := nodes[name], object{}, object{}
+		labels, annotations := object{}, object{}
 		for key := range n.Labels.keys(kube.Prefix) {
 			if kind, is := strings.CutPrefix(key, validationLabel); is && !asked[name+" "+kind] {
 				labels[key], annotations[validationAnnotation+kind] = nil, nil

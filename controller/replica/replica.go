@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,11 +42,6 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// gcPercent is the share of garbage, relative to live memory, that triggers a collection. Live memory hardly changes,
-// so collecting seven times as often as by default costs little: most of what is read of a node is garbage, and nodes
-// are read at the start and every five minutes.
-const gcPercent = 15
-
 // Replica is one process of the controller, the leader or not.
 type Replica struct {
 	config    *Config
@@ -57,6 +53,7 @@ type Replica struct {
 	identity  string
 	election  *leader.Election
 	faults    Faults
+	memory    memory
 
 	// policies are carried out while this replica leads; nil while another one leads.
 	policies atomic.Pointer[policies]
@@ -82,6 +79,7 @@ func Run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 	}
 	o := &Replica{config: c, client: client, documents: narrow.Documents, log: log, identity: name(identity)}
 	o.faults.log = log
+	o.memory.follow()
 	ctx = guard.Report(ctx, o.faults.note)
 	o.election = o.newElection()
 	parts, err := o.listen(ctx)
@@ -163,19 +161,38 @@ func (o *Replica) newElection() *leader.Election {
 	}
 }
 
+// patience is how long the policies wait until the cards are known. To read both at once would take more memory, most
+// of it for what is thrown away, and pods wait for the cards.
+const patience = time.Minute
+
 // term does what only the leader does, until ctx ends.
 func (o *Replica) term(ctx context.Context) {
 	var parts []part
 	if k := o.service(); k != nil {
 		parts = append(parts, o.kept("service", k.Run))
 	}
+	cards := make(chan struct{})
+	known := sync.OnceFunc(func() { close(cards) })
 	if o.extender != nil {
 		parts = append(parts, o.kept("cards", func(ctx context.Context) error {
-			return o.extender.Lead(ctx, sources(o.client))
+			return o.extender.Lead(ctx, sources(o.client), func() {
+				o.memory.follow()
+				debug.FreeOSMemory() // the first lists take many times the memory of what is kept
+				known()
+			})
 		}))
+	} else {
+		known()
 	}
 	if o.config.Policies {
-		parts = append(parts, o.kept("policies", o.carryOut))
+		parts = append(parts, o.kept("policies", func(ctx context.Context) error {
+			select {
+			case <-cards:
+			case <-time.After(patience):
+			case <-ctx.Done():
+			}
+			return o.carryOut(ctx)
+		}))
 	}
 	_ = guard.Together(ctx, parts...) // each is run again until ctx ends
 }
@@ -186,7 +203,10 @@ func (o *Replica) carryOut(ctx context.Context) error {
 	var keeper *devices.Keeper
 	p, err := policy.New(policy.Options{
 		API: o.documents, Namespace: o.config.Lease.Namespace, Log: o.log, Registry: registry,
-		Passed: func() { keeper.Poke() },
+		Passed: func() {
+			keeper.Poke()
+			o.memory.follow()
+		},
 	})
 	if err != nil {
 		return err
@@ -194,7 +214,14 @@ func (o *Replica) carryOut(ctx context.Context) error {
 	keeper = devices.New(devices.Options{API: o.documents, Reports: p.DeviceReports, Log: o.log, Registry: registry})
 	o.policies.Store(&policies{p, keeper, registry})
 	defer o.policies.Store(nil)
-	return guard.Together(ctx, p.Run, keeper.Run)
+	return guard.Together(ctx, p.Run, keeper.Run, func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+		case <-p.Ready():
+			debug.FreeOSMemory()
+		}
+		return nil
+	})
 }
 
 func newClient(kubeconfig string) (*kubernetes.Clientset, error) {

@@ -198,12 +198,12 @@ func (b *bundle) refs() []string {
 
 // PullBundle is [Client.Pull] from the file or directory s.Path. It also honours s.Digest and s.Keys.
 func (c *Client) PullBundle(ctx context.Context, s accel.Source, w Wanted, dir string) (Pulled, *accel.Problem) {
-	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
-	defer cancel()
 	p, problem := c.pull(s, w, dir)
 	if problem != nil {
 		return Pulled{}, problem
 	}
+	ctx, stop := p.time.share(ctx, 1)
+	defer stop()
 	p.pinned = s.Digest != ""
 	b, err := openBundle(c.h, s.Path, c.o.Limits)
 	if err != nil {

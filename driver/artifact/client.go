@@ -27,7 +27,7 @@ type Options struct {
 	Backoff time.Duration
 	// Stall is how long a transfer may make no progress, which is less than 64 KiB; 30 s when zero.
 	Stall time.Duration
-	// Timeout bounds one pull or push; 10 min when zero.
+	// Timeout bounds how long registries take to deliver for one pull, or how long one push takes; 10 min when zero.
 	Timeout time.Duration
 }
 

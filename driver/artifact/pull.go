@@ -40,8 +40,6 @@ func (c *Client) Pull(ctx context.Context, s accel.Source, w Wanted, dir string)
 
 // find pulls what s names from the first registry that has it: an artifact, or the image of a whole system.
 func (c *Client) find(ctx context.Context, s accel.Source, w Wanted, dir string, whole bool) (Pulled, *accel.Problem) {
-	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
-	defer cancel()
 	r, err := parseReference(s)
 	if err != nil {
 		return Pulled{}, explain(err)
@@ -53,9 +51,9 @@ func (c *Client) find(ctx context.Context, s accel.Source, w Wanted, dir string,
 	p.pinned, p.whole = r.digest != "", whole
 	var out Pulled
 	problem = each(ctx, r.repositories(s.Mirrors), func(repository string, left int) (problem *accel.Problem) {
-		out, problem = p.within(ctx, left, func(ctx context.Context, p pull) (Pulled, *accel.Problem) {
-			return p.registry(ctx, s, repository, r.refs(w))
-		})
+		ctx, stop := p.time.share(ctx, left)
+		defer stop()
+		out, problem = p.registry(ctx, s, repository, r.refs(w))
 		return problem
 	})
 	return out, problem
@@ -80,19 +78,6 @@ func each(ctx context.Context, all []string, do func(repository string, left int
 	return transfer.Worst(asked)
 }
 
-// within gives one of n repositories its share of the time that is left, so that a slow mirror leaves some for the
-// registry behind it.
-func (p pull) within(ctx context.Context, n int, do func(context.Context, pull) (Pulled, *accel.Problem)) (Pulled,
-	*accel.Problem,
-) {
-	if end, ok := ctx.Deadline(); ok {
-		p.time = time.Until(end) / time.Duration(n)
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.time)
-	defer cancel()
-	return do(ctx, p)
-}
-
 // pull is one pull in progress.
 type pull struct {
 	*Client
@@ -101,12 +86,12 @@ type pull struct {
 	host   trust.Anchors // whom the host trusts
 	pinned bool          // to a digest
 	whole  bool          // the image of a whole system is wanted, not an artifact
-	time   time.Duration // that it may take
+	time   *allowance
 	dir    string
 }
 
 func (c *Client) pull(s accel.Source, w Wanted, dir string) (pull, *accel.Problem) {
-	p := pull{Client: c, wanted: w, dir: dir, time: c.o.Timeout}
+	p := pull{Client: c, wanted: w, dir: dir, time: &allowance{left: c.o.Timeout}}
 	var problem *accel.Problem
 	if p.keys, problem = trust.Read(c.h, accel.Trust{Keys: s.Keys}); problem == nil {
 		p.host, problem = trust.Read(c.h, c.o.Trust)
@@ -190,8 +175,8 @@ func (p pull) place(ctx context.Context, from place, where string, refs []string
 		switch reason := problem.Reason; {
 		case !p.pinned && (reason == accel.KernelMismatch || reason == accel.ArchMismatch):
 			problem.Reason = accel.ArtifactNotFound // a tag is only an index: somebody may still push what is needed
-		case reason == accel.RegistryUnreachable && errors.Is(ctx.Err(), context.DeadlineExceeded):
-			problem.Message = fmt.Sprintf("did not deliver within %v", p.time.Round(10*time.Millisecond))
+		case reason == accel.RegistryUnreachable && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+			problem.Message = fmt.Sprintf("did not deliver within %v", p.time.shared.Round(10*time.Millisecond))
 		}
 		if !isDigest(ref) || !strings.Contains(problem.Message, ref) { // a message about a signature names the digest
 			problem.Message = ref + " " + problem.Message
@@ -346,7 +331,7 @@ func (p pull) layer(ctx context.Context, t *transfer.Meter, from place, l v1.Des
 	if err != nil {
 		return err
 	}
-	return do(f)
+	return p.time.pause(func() error { return do(f) })
 }
 
 // reference is the image name of a source, in parts.

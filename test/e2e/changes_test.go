@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
 	"github.com/acceld/acceld/accel"
@@ -318,6 +319,9 @@ func (s *podStream) start(t *testing.T, atATime int) {
 					t.Errorf("the pods are not watched any more: %v", e.Object)
 					return
 				}
+				if e.Type == watch.Deleted {
+					delete(s.running, pod.Name)
+				}
 				s.see(ctx, t, pod)
 			case <-time.After(2 * soon):
 				t.Errorf("no pod has ended for a long time: %v", s.running)
@@ -331,6 +335,35 @@ func (s *podStream) start(t *testing.T, atATime int) {
 func (s *podStream) end() {
 	s.over.Store(true)
 	<-s.done
+}
+
+// stuck creates no more pods, waits until only pods are left whose containers cannot be created, and deletes and counts
+// them.
+func (s *podStream) stuck(t *testing.T) (stuck int) {
+	t.Helper()
+	s.over.Store(true)
+	ctx, pods := stage.Within(t, 2*soon), clientset.Of(s.Node).CoreV1().Pods("default")
+	for {
+		list, err := pods.List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Pending"})
+		stage.Check(t, err)
+		running, err := pods.List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running"})
+		stage.Check(t, err)
+		waits := slices.DeleteFunc(slices.Clone(list.Items), goesOn)
+		if len(running.Items) == 0 && len(waits) == len(list.Items) {
+			for _, p := range waits {
+				t.Logf("pod %s: %s", p.Name, p.Status.ContainerStatuses[0].State.Waiting.Message)
+				stage.Check(t, pods.Delete(ctx, p.Name, metav1.DeleteOptions{}))
+			}
+			return len(waits)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// goesOn reports whether a pod is not stuck.
+func goesOn(p corev1.Pod) bool {
+	all := p.Status.ContainerStatuses
+	return len(all) == 0 || all[0].State.Waiting == nil || all[0].State.Waiting.Reason != "CreateContainerError"
 }
 
 func (s *podStream) next(ctx context.Context, t *testing.T) {

@@ -21,23 +21,24 @@ import (
 // an agent that is killed at each step of the reset.
 func TestRepair(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 3})
-	stage.Check(t, s.Units(t.Context(), n.Guest, repairs(accel.AllocateByPlugin)))
+	stage.Check(t, s.Units(t.Context(), n.Guest, repairs(accel.AllocateByPlugin, accel.RepairEvict)))
 	stage.Check(t, stage.Credentials(t.Context(), n))
 	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))
 	image, err := s.Workload(t.Context(), n)
 	stage.Check(t, err)
 	stage.Check(t, s.Enable(t.Context(), n.Guest))
 	reaches(t, n.Guest, accel.Ready, 5*time.Minute)
-	inOrder(t, n, image, part{"by the device plugin", repairedUnderPods}, part{"by claims", repairedUnderClaims})
+	inOrder(t, n, image, part{"by the device plugin", repairedUnderPods}, part{"by claims", repairedUnderClaims},
+		part{"as a dry run", wouldBeRepaired})
 }
 
 // repairs is the configuration of an agent that repairs devices.
-func repairs(by accel.Allocation) string {
+func repairs(by accel.Allocation, reset accel.RepairReset) string {
 	return fmt.Sprintf(`kubernetes: {kubeconfig: /etc/acceld/kubeconfig, allocation: %s}
 kinds:
   qemu-edu:
-    repair: {reset: evict, attempts: 20}
-`, by)
+    repair: {reset: %s, attempts: 20}
+`, by, reset)
 }
 
 // deployment is a Deployment of one pod with one device.
@@ -191,8 +192,8 @@ func repairedUnderPods(t *testing.T, n *bed.Node, image string) {
 }
 
 func repairedUnderClaims(t *testing.T, n *bed.Node, image string) {
-	stage.Check(t, n.WriteFile(stage.Within(t, soon), "/etc/acceld/config.yaml", []byte(repairs(accel.AllocateByDRA)),
-		0o644))
+	stage.Check(t, n.WriteFile(stage.Within(t, soon), "/etc/acceld/config.yaml", []byte(repairs(accel.AllocateByDRA,
+		accel.RepairEvict)), 0o644))
 	offers(t, n, 3)
 	apply(t, n, stage.ClaimTemplate("one"))
 	loop := repairLoop{n, func(devices int) {
@@ -203,6 +204,52 @@ func repairedUnderClaims(t *testing.T, n *bed.Node, image string) {
 	const source = "resourceClaimTemplateName: one"
 	loop.run(t, stage.ClaimDeployment("victim", image, source, 1, "-expect", "1", "-hold", "2h"),
 		stage.ClaimPod("neighbour", image, source, "-expect", "1", "-hold", "2h"))
+}
+
+// wouldBeRepaired lets an idle device fail, which is reset, and fail again under a dry run: the log, an event and the
+// history say what would have been done, and nothing is.
+func wouldBeRepaired(t *testing.T, n *bed.Node, _ string) {
+	const device = "0000:02:00.0"
+	waits := func(what string, ok func(a accel.Accelerator) bool) {
+		t.Helper()
+		_, err := stage.WaitMachine(stage.Within(t, soon), n.Guest, what, func(m accel.Machine) bool {
+			return slices.ContainsFunc(m.Have[stage.Kind].Accelerators, func(a accel.Accelerator) bool {
+				return a.ID == device && ok(a)
+			})
+		})
+		stage.Check(t, err)
+	}
+	hears := func(reason string) {
+		t.Helper()
+		var text string
+		for ctx := stage.Within(t, soon); !strings.Contains(text, reason); time.Sleep(500 * time.Millisecond) {
+			var err error
+			text, err = n.Kubectl(ctx, nil, "-n", "default", "get", "events", "--field-selector=reason="+reason, "--no-headers")
+			stage.Check(t, err)
+		}
+		t.Logf("events:\n%s", text)
+	}
+	healthy := func(a accel.Accelerator) bool { return a.Health.State == accel.Healthy }
+	waits("the device", healthy)
+	sh(t, n.Guest, stage.Sicken, device)
+	hears("DeviceReset")
+	waits("the reset", healthy)
+	stage.Check(t, n.WriteFile(stage.Within(t, soon), "/etc/acceld/config.yaml", []byte(repairs(accel.AllocateByDRA,
+		accel.RepairDryRun)), 0o644))
+	_, err := stage.WaitMachine(stage.Within(t, soon), n.Guest, "the dry run", func(m accel.Machine) bool {
+		r := m.Want.Kinds[stage.Kind].Repair
+		return r != nil && r.Reset == accel.RepairDryRun
+	})
+	stage.Check(t, err)
+	sh(t, n.Guest, stage.Sicken, device)
+	waits("what would be done", func(a accel.Accelerator) bool { return a.Repair != nil && a.Repair.Would })
+	hears("DeviceResetDryRun")
+	const told = `journalctl -u acceld --no-pager -o cat | grep 'would be reset, if this were no dry run.*device='$1
+until acceld history $1 | grep 'would have been reset (dry run)'; do sleep 0.5; done # it is written after some seconds
+acceld status | grep -A3 $1`
+	t.Logf("log, history and status:\n%s", sh(t, n.Guest, told, device))
+	sh(t, n.Guest, "acceld reset $1", device)
+	waits("the reset by hand", healthy)
 }
 
 // repairLoop is a node whose devices are repaired, and how to wait until so many are offered.

@@ -224,10 +224,14 @@ func sampleOverview(now time.Time) policy.Overview {
 		case 3:
 			n.Kinds[0].States, n.Ready, n.Reason, n.Message = phases(accel.PhaseFailed), "False", "HeadersMissing",
 				`example-npu is driver-missing: the headers of kernel "6.1.0-47-amd64" are not installed`
-		case 7:
+		case 6, 7:
 			n.Ready, n.Reason, n.Message = "False", "DeviceFault",
 				"example-npu 0000:40:00.0 is unhealthy: fault 79: the device has fallen off the bus"
 			n.Kinds[0].Sick = 1
+			n.Kinds[0].RepairReport = accel.RepairReport{Phase: accel.RepairPhaseWaiting, Ill: 1, Devices: 8}
+			if i == 7 {
+				n.Kinds[0].RepairReport.Phase, n.Kinds[0].MayRepair = accel.RepairPhaseActing, true
+			}
 		case 8, 9:
 			n.Kinds[0].UpgradeReport, n.Cordoned, n.CordonedBy = accel.UpgradeReport{
 				Phase:   accel.ReportUpgrading,
@@ -264,6 +268,24 @@ func sampleOverview(now time.Time) policy.Overview {
 					Type: policy.ConditionReady, Status: "False", Reason: "Progressing",
 					Message:            "9 of 24 nodes are as asked, 2 upgrading, 12 waiting, 1 failed",
 					LastTransitionTime: now.Add(-2 * time.Hour),
+				},
+			},
+		},
+	}, {
+		Name: "repairs", Kinds: []string{"example-npu"},
+		Status: policy.Status{
+			Nodes: policy.Nodes{Matched: 24, Ready: 24},
+			Slots: []policy.Slot{{Node: "gpu-07", Kind: "example-npu", Repair: true, Since: now.Add(-40 * time.Second)}},
+			Conditions: []policy.Condition{
+				{Type: policy.ConditionAccepted, Status: "True", Reason: "Valid"},
+				{
+					Type: policy.ConditionReady, Status: "True", Reason: "Ready",
+					Message: "24 of 24 nodes are as asked", LastTransitionTime: now.Add(-26 * time.Hour),
+				},
+				{
+					Type: policy.ConditionRepair, Status: "True", Reason: "Repairing",
+					Message:            "2 nodes have devices that need a reset; 1 may repair them, 1 wait (MaxParallel: 1)",
+					LastTransitionTime: now.Add(-50 * time.Second),
 				},
 			},
 		},

@@ -54,7 +54,7 @@ func printHistories(s *tableWriter, all []history.Record, stateDir string) {
 	rows := [][]string{{"DEVICE", "KIND", "MODEL", "ADDRESS", "LAST SEEN", "FAULTS"}}
 	for _, r := range all {
 		rows = append(rows, []string{
-			plain(r.ID), plain(r.Kind), cmp.Or(plain(r.Model), "-"), plain(r.Address), stamp(r.Last), faults(r),
+			plain(r.ID), plain(r.Kind), cmp.Or(plain(r.Model), "-"), plain(r.Address), stamp(r.Seen()), faults(r),
 		})
 	}
 	s.table(rows)
@@ -79,7 +79,7 @@ func faults(r history.Record) string {
 func printHistory(s *tableWriter, r history.Record) {
 	s.line(0, strings.Join([]string{plain(r.ID), plain(r.Kind), plain(r.Model)}, "  "))
 	s.field(2, "address", plain(r.Address))
-	s.field(2, "seen", "from "+stamp(r.First)+" to "+stamp(r.Last))
+	s.field(2, "seen", "from "+stamp(r.First)+" to "+stamp(r.Seen()))
 	s.field(2, "faults", faults(r))
 	for _, e := range slices.Backward(r.Entries) {
 		text := stamp(e.At) + "  " + s.happened(e)

@@ -148,7 +148,8 @@ func (f templated) planned(c *common, cmd *cobra.Command) (dra.NodeGroup, error)
 		return dra.NodeGroup{}, errors.New(explain(problem))
 	}
 	p.printSkipped()
-	node := dra.Node{Metadata: kube.Meta{Name: f.name, Labels: f.labels}}
+	var node dra.Node
+	node.Metadata.Name, node.Metadata.Labels = f.name, f.labels
 	node.Status.Allocatable, node.Status.NodeInfo.Architecture = f.resources, f.arch
 	for _, text := range f.taints {
 		key, rest, _ := strings.Cut(text, "=")

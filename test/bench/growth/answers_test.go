@@ -100,6 +100,7 @@ func (s series) at(q float64) time.Duration {
 // and encoding in this process, without a connection.
 type answers struct {
 	name               string
+	requests           int // that follow each other, each with an answer
 	ours, floor, alone series
 	// oursCPU and floorCPU are the processor time of a server for each request.
 	oursCPU, floorCPU time.Duration
@@ -182,7 +183,7 @@ func (r *rig) time(name string, all []exchange, ours, least *server) answers {
 			r.t.Fatalf("the floor does not take the answer to %s: %d, %s, %v", x.verb, status, text, err)
 		}
 	}
-	a := answers{name: name}
+	a := answers{name: name, requests: len(all)}
 	timed := func(s *server, n int, into *series, cpu *time.Duration) {
 		before := s.processor(r.t)
 		for range n {

@@ -260,7 +260,7 @@ func (c *cluster) event(s step) error {
 		c.start()
 	case "deleted":
 		delete(c.pods, s.Pod)
-		c.cache.DropPod(string(p.UID))
+		c.cache.DropPod(fit.NewUID(string(p.UID)))
 	case "deleting":
 		now := metav1.Now()
 		p.DeletionTimestamp = &now
