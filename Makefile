@@ -222,11 +222,11 @@ figures: ## Everything that is measured beside a peer, as root, on the test bed 
 
 # What takes minutes is dealt into parts (test/suite), because all of it does not fit into one run of CI.
 .PHONY: test
-test: test-packages check vuln size ## Everything, as root: make, and a part of all that needs minutes or the test bed; the commit chooses it, or PART=2/8, PART=all
+test: test-packages check vuln size ## Everything, as root: make, and a part of all that needs minutes or the test bed; the commit chooses it, or PART=2/16, PART=all
 	$(GO) run ./test/suite $(if $(PART),-part '$(PART)') $(if $(RUN),-run '$(RUN)')
 
 .PHONY: suite
-suite: test-packages ## Of make test only what needs minutes or the test bed, as root; PART=2/8, PART=all or RUN=TestDRA picks, LIST=1 only lists
+suite: test-packages ## Of make test only what needs minutes or the test bed, as root; PART=2/16, PART=all or RUN=TestDRA picks, LIST=1 only lists
 	$(GO) run ./test/suite $(if $(PART),-part '$(PART)') $(if $(RUN),-run '$(RUN)') $(if $(LIST),-list)
 
 # What make test judges on this machine's processor alone: the programs of the other one, at work under an emulator of its

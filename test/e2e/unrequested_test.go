@@ -198,12 +198,15 @@ func neverNamed(t *testing.T, n *bed.Node, pod func(name string) []byte) {
 	s.pod = func(name string) []byte { created.Store(int32(s.created)); return pod(name) }
 	s.start(t, 2)
 	defer s.end()
-	for deadline := time.Now().Add(time.Duration(pods) * 30 * time.Second); int(created.Load()) < pods; {
+	for last, since := created.Load(), time.Now(); int(last) < pods; {
 		if sum := sh(t, n.Guest, unrequestedUsers); sum != "0" {
 			t.Errorf("%s are named:\n%s", sum, sh(t, n.Guest, "acceld status"))
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d pods, want %d", created.Load(), pods)
+		switch now := created.Load(); {
+		case now != last:
+			last, since = now, time.Now()
+		case time.Since(since) > soon:
+			t.Fatalf("%d pods, want %d, and no other one for %s", last, pods, soon)
 		}
 		time.Sleep(2 * time.Second)
 	}

@@ -1,6 +1,6 @@
 // Command suite runs what needs minutes or the test bed: every scenario, fault, storm and long check of the tree. They
 // are dealt into parts that take about as long, because all of them do not fit into one run of CI. `make test` starts
-// it; the commit chooses the part, or PART=2/8 does. It runs two at a time, the longest first, keeps each one's output
+// it; the commit chooses the part, or PART=2/16 does. It runs two at a time, the longest first, keeps each one's output
 // in a file, and ends with a table: what ran, what did not, and in which part that does.
 package main
 
@@ -15,7 +15,7 @@ import (
 
 func main() {
 	var o options
-	flag.StringVar(&o.part, "part", "", "the part to run, such as 2/8, or all; the commit chooses one unless set")
+	flag.StringVar(&o.part, "part", "", "the part to run, such as 2/16, or all; the commit chooses one unless set")
 	flag.StringVar(&o.only, "run", "", "run the units whose name matches this regular expression, of whatever part")
 	flag.StringVar(&o.logs, "logs", "bin/suite", "the folder for outputs, and for how long each unit took")
 	flag.BoolVar(&o.list, "list", false, "print the table and run nothing")

@@ -100,17 +100,17 @@ func TestCommitChooses(t *testing.T) {
 
 func TestChooseReadsItsOptions(t *testing.T) {
 	s := &state{}
-	for _, wrong := range []options{{part: "9/8"}, {part: "0/8"}, {part: "2/3"}, {part: "2"}, {part: "1/7"}, {only: "("}} {
+	for _, wrong := range []options{{part: "17/16"}, {part: "0/16"}, {part: "2/3"}, {part: "2"}, {part: "1/7"}, {only: "("}} {
 		if _, err := s.choose(t.Context(), wrong); err == nil {
 			t.Errorf("%+v is accepted", wrong)
 		}
 	}
-	two, err := s.choose(t.Context(), options{part: "2/8"})
+	two, err := s.choose(t.Context(), options{part: "2/16"})
 	if err != nil || !two.runs(&unit{part: 2}) || two.runs(&unit{part: 1}) || !two.runs(&unit{}) {
-		t.Errorf("2/8: %v", err)
+		t.Errorf("2/16: %v", err)
 	}
 	commit, err := s.choose(t.Context(), options{})
-	if err != nil || !regexp.MustCompile(`^part [1-8] of 8, chosen by commit [0-9a-f]+ `).MatchString(commit.why) {
+	if err != nil || !regexp.MustCompile(`^part ([1-9]|1[0-6]) of 16, chosen by commit [0-9a-f]+ `).MatchString(commit.why) {
 		t.Errorf("without options: %q, %v", commit.why, err)
 	}
 }
@@ -176,8 +176,8 @@ func TestTableAndVerdict(t *testing.T) {
 	}
 	err := s.verdict(&out)
 	for _, want := range []string{
-		"e2e/TestB +2/8 +20  not run\n", "image +each +0 +5  FAILED\n", "2 of 3 units ran", "\n1 passed, 1 failed\n",
-		"part 2/8: 25 s",
+		"e2e/TestB +2/16 +20  not run\n", "image +each +0 +5  FAILED\n", "2 of 3 units ran", "\n1 passed, 1 failed\n",
+		"part 2/16: 25 s",
 		"NOT CHECKED in e2e/TestA: TestA/part", "NOT CHECKED vulnerabilities: no database\n",
 	} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {
@@ -217,7 +217,7 @@ func TestFill(t *testing.T) {
 		"| one | `make e2e RUN='TestA$'` |\n| two | `make e2e RUN='TestA\\|TestZ'` | old |\n| three | `make faults` and `make figures` |\n" +
 		"| four | `cd packaging/image && go test ./...` |\n| five | `go test ./accel` |\n\n| other | table |\n"
 	const want = "text\n\n| claim | command | run |\n|---|---|---|\n" +
-		"| one | `make e2e RUN='TestA$'` | 1/8 |\n| two | `make e2e RUN='TestA\\|TestZ'` | 1/8, 3/8 |\n| three | `make faults` and `make figures` | 2/8, measured by hand |\n" +
+		"| one | `make e2e RUN='TestA$'` | 1/16 |\n| two | `make e2e RUN='TestA\\|TestZ'` | 1/16, 3/16 |\n| three | `make faults` and `make figures` | 2/16, measured by hand |\n" +
 		"| four | `cd packaging/image && go test ./...` | each |\n| five | `go test ./accel` | each |\n\n| other | table |\n"
 	if diff := cmp.Diff(want, fill(page, units)); diff != "" {
 		t.Error(diff)
