@@ -68,6 +68,13 @@ func clusterChapters() []chapter {
 				"--timeout=60s")
 			stage.Check(r.t, err)
 		}},
+		{name: "history", page: "docs/health.md", only: []string{"in-the-cluster"}, before: []stop{
+			{"kubectl get acceleratordevices", recorded},
+		}, after: func(r *reader) {
+			_, err := r.n.Kubectl(r.t.Context(), nil, "delete", "acceleratorpolicy", "edu-history", "--ignore-not-found",
+				"--timeout=60s")
+			stage.Check(r.t, err)
+		}},
 		{name: "partitions", page: "docs/partitions.md"},
 		{name: "claims", page: "docs/claims.md"},
 		{name: "monitoring", page: "docs/monitoring.md", before: []stop{
@@ -114,6 +121,17 @@ func clusterChapters() []chapter {
 			}},
 		}},
 	}
+}
+
+// recorded applies the policy that the page has a link to, and waits until the cluster has a record of a device.
+func recorded(r *reader) {
+	r.t.Helper()
+	for _, s := range r.pages["docs/policies.md"] {
+		if strings.Contains(s.text, "name: edu-history\n") {
+			apply(r.t, r.n, []byte(s.text))
+		}
+	}
+	r.must("for i in $(seq 120); do kubectl get acceleratordevices -o name | grep . && exit; sleep 2; done; exit 1")
 }
 
 // release gives the image of version v1 the name of v2.
