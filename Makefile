@@ -196,7 +196,7 @@ test-packages:
 	@missing=; for p in linux-headers-amd64 pciutils lintian rpm; do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; fi
 
-# All of them at once are for the suite, which runs two side by side and ends with a table.
+# All of them at once are for the suite, which keeps their output in files and ends with a table.
 BEDTESTS = $(if $(RUN),ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=90m -run='$(RUN)' ./test/$@,$(GO) run ./test/suite -run '^$@/')
 
 .PHONY: e2e

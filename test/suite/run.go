@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -17,8 +18,9 @@ import (
 	"github.com/acceld/acceld/test/stage/programs"
 )
 
-// workers is how many units run at a time: the test bed runs as many guests on two processors.
-const workers = 2
+// workers is how many units run at a time. A guest has two virtual processors. Two guests on two real ones take many
+// times as long as one, because each waits for what the other keeps from running.
+func workers() int { return max(1, runtime.NumCPU()/2) }
 
 // state is the suite at work.
 type state struct {
@@ -70,7 +72,7 @@ func (s *state) run(ctx context.Context, c choice) {
 	}
 	queue := make(chan *unit)
 	var working sync.WaitGroup
-	for range workers {
+	for range workers() {
 		working.Go(func() {
 			for u := range queue {
 				s.do(ctx, u, &left)
@@ -108,7 +110,7 @@ func (s *state) do(ctx context.Context, u *unit, left *int) {
 		word = "FAIL"
 	}
 	fmt.Printf("%s %-40s %4.0f s   %s in all, about %s to go\n", word, u.name, u.took.Seconds(),
-		brief(time.Since(s.start)), brief(time.Duration(*left)*time.Second/workers))
+		brief(time.Since(s.start)), brief(time.Duration(*left)*time.Second/time.Duration(workers())))
 	if err != nil {
 		fmt.Printf("---- %v; the end of %s:\n%s----\n", err, path, tail(path))
 	}

@@ -37,7 +37,7 @@ func (s *state) table(out io.Writer, c choice) {
 		fmt.Fprintf(out, "%-44s %-6s %8s %8d  %s\n", u.name, part, took, u.seconds, word)
 	}
 	for i := 1; i <= parts; i++ {
-		fmt.Fprintf(out, "part %d/%d: %d s of work planned, %d at a time\n", i, parts, sum[0]+sum[i], workers)
+		fmt.Fprintf(out, "part %d/%d: %d s of work planned, %d at a time\n", i, parts, sum[0]+sum[i], workers())
 	}
 }
 
