@@ -289,9 +289,10 @@ type podStream struct {
 	running map[string]time.Time // since when
 	over    atomic.Bool
 	done    chan struct{}
+	created atomic.Int32
 
-	created, admitted, refused int
-	sum, longest               time.Duration
+	admitted, refused int
+	sum, longest      time.Duration
 	// failed is told of a pod that has failed; it is an error of the test if nil.
 	failed func(pod *corev1.Pod)
 }
@@ -329,6 +330,20 @@ func (s *podStream) start(t *testing.T, atATime int) {
 			}
 		}
 	}()
+}
+
+// reach waits until so many pods have been created, and calls meanwhile every second. It fails when no other one comes.
+func (s *podStream) reach(t *testing.T, pods int, meanwhile func()) {
+	t.Helper()
+	for last, since := s.created.Load(), time.Now(); int(last) < pods; time.Sleep(time.Second) {
+		meanwhile()
+		switch now := s.created.Load(); {
+		case now != last:
+			last, since = now, time.Now()
+		case time.Since(since) > soon:
+			t.Fatalf("%d pods, want %d, and no other one for %s", last, pods, soon)
+		}
+	}
 }
 
 // end waits until the last pods have ended.
@@ -371,8 +386,7 @@ func (s *podStream) next(ctx context.Context, t *testing.T) {
 		return
 	}
 	var pod corev1.Pod
-	err := yaml.Unmarshal(s.pod(fmt.Sprint(s.created)), &pod)
-	s.created++
+	err := yaml.Unmarshal(s.pod(fmt.Sprint(s.created.Add(1))), &pod)
 	if err == nil {
 		_, err = clientset.Of(s.Node).CoreV1().Pods("default").Create(ctx, &pod, metav1.CreateOptions{})
 	}

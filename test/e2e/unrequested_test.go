@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -193,23 +192,14 @@ func neverNamed(t *testing.T, n *bed.Node, pod func(name string) []byte) {
 	t.Helper()
 	pods := wanted("ACCELD_PODS", 40)
 	before := len(useEvents(t, n))
-	var created atomic.Int32
-	s := &podStream{Node: n, running: map[string]time.Time{}, done: make(chan struct{})}
-	s.pod = func(name string) []byte { created.Store(int32(s.created)); return pod(name) }
+	s := &podStream{Node: n, pod: pod, running: map[string]time.Time{}, done: make(chan struct{})}
 	s.start(t, 2)
 	defer s.end()
-	for last, since := created.Load(), time.Now(); int(last) < pods; {
+	s.reach(t, pods, func() {
 		if sum := sh(t, n.Guest, unrequestedUsers); sum != "0" {
 			t.Errorf("%s are named:\n%s", sum, sh(t, n.Guest, "acceld status"))
 		}
-		switch now := created.Load(); {
-		case now != last:
-			last, since = now, time.Now()
-		case time.Since(since) > soon:
-			t.Fatalf("%d pods, want %d, and no other one for %s", last, pods, soon)
-		}
-		time.Sleep(2 * time.Second)
-	}
+	})
 	s.end()
 	t.Logf("%d pods, none named", s.admitted)
 	if now := useEvents(t, n); len(now) != before {

@@ -1,7 +1,7 @@
 // Command suite runs what needs minutes or the test bed: every scenario, fault, storm and long check of the tree. They
 // are dealt into parts that take about as long, because all of them do not fit into one run of CI. `make test` starts
-// it; the commit chooses the part, or PART=2/16 does. It runs one at a time for every two processors, the longest first,
-// keeps each one's output in a file, and ends with a table: what ran, what did not, and in which part that does.
+// it; the commit chooses the part, or PART=2/16 does. For every two processors it runs one, the longest first.
+// It keeps each one's output in a file, and ends with a table: what ran, what did not, and in which part that does.
 package main
 
 import (
