@@ -267,7 +267,7 @@ func (c *changing) underClaims(t *testing.T, n *bed.Node, image string) {
 // under changes the settings under a stream of pods, and returns how many changes there were of each sort.
 func (c *changing) under(t *testing.T, pod func(name string) []byte) map[string]int {
 	t.Helper()
-	s := &podStream{Node: c.Node, pod: pod, running: map[string]time.Time{}, done: make(chan struct{})}
+	s := newPodStream(c.Node, pod)
 	s.start(t, 1)
 	defer s.end()
 	begin := time.Now()
@@ -295,6 +295,10 @@ type podStream struct {
 	sum, longest      time.Duration
 	// failed is told of a pod that has failed; it is an error of the test if nil.
 	failed func(pod *corev1.Pod)
+}
+
+func newPodStream(n *bed.Node, pod func(name string) []byte) *podStream {
+	return &podStream{Node: n, pod: pod, running: map[string]time.Time{}, done: make(chan struct{})}
 }
 
 // start creates the first pods, as many as there are at a time.
@@ -332,7 +336,7 @@ func (s *podStream) start(t *testing.T, atATime int) {
 	}()
 }
 
-// reach waits until so many pods have been created, and calls meanwhile every second. It fails when no other one comes.
+// reach waits until that many pods have been created, and calls meanwhile once a second. It fails if no more come.
 func (s *podStream) reach(t *testing.T, pods int, meanwhile func()) {
 	t.Helper()
 	for last, since := s.created.Load(), time.Now(); int(last) < pods; time.Sleep(time.Second) {

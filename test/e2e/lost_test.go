@@ -46,7 +46,7 @@ func lose(t *testing.T, n *bed.Node, pods int, pod func(name string) []byte) (ou
 	t.Helper()
 	const atATime = 6
 	id := addresses(t, n.Guest)[3]
-	s := &podStream{Node: n, pod: pod, running: map[string]time.Time{}, done: make(chan struct{})}
+	s := newPodStream(n, pod)
 	s.failed = func(p *corev1.Pod) {
 		if p.DeletionTimestamp != nil {
 			return // deleted because it was stuck, and counted there
@@ -72,7 +72,7 @@ func lose(t *testing.T, n *bed.Node, pods int, pod func(name string) []byte) (ou
 	return out
 }
 
-// repaired resets the device that was lost. That is refused as long as the kubelet has the pod that had it.
+// repaired resets the device that was lost. The reset is refused until the kubelet has let go of the pod that had it.
 func repaired(t *testing.T, n *bed.Node) {
 	t.Helper()
 	t.Logf("%s", stage.Sh(t, n.Guest, soon, `until acceld reset "$1" 2>&1; do sleep 1; done`, addresses(t, n.Guest)[3]))

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,18 +64,10 @@ func clusterChapters() []chapter {
 			{"kubectl get acceleratorpolicies", func(r *reader) {
 				apply(r.t, r.n, []byte(r.page("kind: AcceleratorPolicy", "name: edu\n")))
 			}},
-		}, after: func(r *reader) {
-			_, err := r.n.Kubectl(r.t.Context(), nil, "delete", "acceleratorpolicy", "edu", "--ignore-not-found",
-				"--timeout=60s")
-			stage.Check(r.t, err)
-		}},
+		}, after: func(r *reader) { noPolicy(r, "edu") }},
 		{name: "history", page: "docs/health.md", only: []string{"in-the-cluster"}, before: []stop{
 			{"kubectl get acceleratordevices", recorded},
-		}, after: func(r *reader) {
-			_, err := r.n.Kubectl(r.t.Context(), nil, "delete", "acceleratorpolicy", "edu-history", "--ignore-not-found",
-				"--timeout=60s")
-			stage.Check(r.t, err)
-		}},
+		}, after: func(r *reader) { noPolicy(r, history) }},
 		{name: "partitions", page: "docs/partitions.md"},
 		{name: "claims", page: "docs/claims.md"},
 		{name: "monitoring", page: "docs/monitoring.md", before: []stop{
@@ -123,14 +116,24 @@ func clusterChapters() []chapter {
 	}
 }
 
-// recorded applies the policy that the page has a link to, and waits until the cluster has a record of a device.
+// noPolicy deletes a policy, if it is there.
+func noPolicy(r *reader, name string) {
+	_, err := r.n.Kubectl(r.t.Context(), nil, "delete", "acceleratorpolicy", name, "--ignore-not-found", "--timeout=60s")
+	stage.Check(r.t, err)
+}
+
+// history is the policy of docs/policies.md that records devices.
+const history = "edu-history"
+
+// recorded applies the policy that the page links to, and waits until the cluster has a record of a device.
 func recorded(r *reader) {
 	r.t.Helper()
-	for _, s := range r.pages["docs/policies.md"] {
-		if strings.Contains(s.text, "name: edu-history\n") {
-			apply(r.t, r.n, []byte(s.text))
-		}
+	policies := r.pages["docs/policies.md"]
+	i := slices.IndexFunc(policies, func(s step) bool { return strings.Contains(s.text, "name: "+history+"\n") })
+	if i < 0 {
+		r.t.Fatalf("docs/policies.md has no policy %s", history)
 	}
+	apply(r.t, r.n, []byte(policies[i].text))
 	r.must("for i in $(seq 120); do kubectl get acceleratordevices -o name | grep . && exit; sleep 2; done; exit 1")
 }
 

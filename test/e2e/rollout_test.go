@@ -64,7 +64,7 @@ func now(t *testing.T, n *bed.Node) accel.Machine {
 func roll(t *testing.T, n *bed.Node, pod func(name string) []byte) {
 	t.Helper()
 	times := wanted("ACCELD_CHANGES", 5)
-	s := &podStream{Node: n, pod: pod, running: map[string]time.Time{}, done: make(chan struct{})}
+	s := newPodStream(n, pod)
 	s.start(t, 2)
 	defer s.end()
 	for range times {

@@ -192,7 +192,7 @@ func neverNamed(t *testing.T, n *bed.Node, pod func(name string) []byte) {
 	t.Helper()
 	pods := wanted("ACCELD_PODS", 40)
 	before := len(useEvents(t, n))
-	s := &podStream{Node: n, pod: pod, running: map[string]time.Time{}, done: make(chan struct{})}
+	s := newPodStream(n, pod)
 	s.start(t, 2)
 	defer s.end()
 	s.reach(t, pods, func() {

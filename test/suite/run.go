@@ -19,7 +19,7 @@ import (
 )
 
 // workers is how many units run at a time. A guest has two virtual processors. Two guests on two real ones take many
-// times as long as one, because each waits for what the other keeps from running.
+// times as long as one: the virtual processors of a guest wait for each other, and often one of them is not running.
 func workers() int { return max(1, runtime.NumCPU()/2) }
 
 // state is the suite at work.

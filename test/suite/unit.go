@@ -101,8 +101,8 @@ func discover(ctx context.Context, root, bin string) ([]*unit, error) {
 	return units, nil
 }
 
-// secondsFile has a line for each unit that takes more than a moment: how many seconds it takes at most on two
-// processors of the kind that it was measured on, and its name.
+// secondsFile has a line for each unit that takes more than a moment: the most seconds that it took on two processors,
+// and its name.
 const secondsFile = "test/suite/seconds.txt"
 
 // unknown is for a unit that nobody has measured.
