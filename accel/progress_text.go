@@ -17,13 +17,7 @@ func (p Progress) Silent(now time.Time) (time.Duration, bool) {
 	case p.Done > 0 && p.Moved.IsZero():
 		return 0, false // nobody kept the reports
 	}
-	last := p.Since
-	for _, t := range []time.Time{p.Again, p.Moved} {
-		if t.After(last) {
-			last = t
-		}
-	}
-	quiet := now.Sub(last)
+	quiet := now.Sub(Latest(p.Since, p.Again, p.Moved))
 	return quiet, quiet >= silentAfter
 }
 

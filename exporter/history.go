@@ -305,7 +305,7 @@ func timeline(v view, k string, now time.Time) page.Node {
 	begin := now.Add(-length)
 	share := func(t time.Time) float64 { return float64(t.Sub(begin)) / float64(length) }
 	var segments []page.Segment
-	at, state := later(begin, v.Agent.Started), accel.State("")
+	at, state := accel.Latest(begin, v.Agent.Started), accel.State("")
 	add := func(until time.Time, s accel.State, tone page.Tone) {
 		if until.After(at) && s != "" {
 			segments = append(segments, page.Segment{
@@ -313,7 +313,7 @@ func timeline(v view, k string, now time.Time) page.Node {
 				Says: fmt.Sprintf("%s from %s to %s", s, page.Full(at), page.Full(until)),
 			})
 		}
-		at = later(at, until)
+		at = accel.Latest(at, until)
 	}
 	known := false
 	for _, x := range v.events {
@@ -343,13 +343,6 @@ func timeline(v view, k string, now time.Time) page.Node {
 				page.El("i", page.Class("key", string(page.Bad))), page.Text("blocked")),
 			page.El("span", page.Text("now"))),
 	)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 func stateTone(s accel.State) page.Tone {

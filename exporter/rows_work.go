@@ -26,7 +26,7 @@ func workRows() []row {
 			"When a transfer in progress brought bytes last, or began, since the epoch.",
 			func(p accel.Progress, emit func(float64)) {
 				if p.Stage.Unit() == accel.UnitByte {
-					emit(seconds(later(later(p.Since, p.Again), p.Moved)))
+					emit(seconds(accel.Latest(p.Since, p.Again, p.Moved)))
 				}
 			}),
 		{

@@ -174,24 +174,17 @@ func (r *Record) add(e Entry) {
 // Seen returns when the device was last seen, as precisely as the record can say. A report that it is gone does not
 // count.
 func (r *Record) Seen() time.Time {
-	seen := later(r.First, r.Last)
+	seen := accel.Latest(r.First, r.Last)
 	for _, e := range r.Entries {
 		if e.State != accel.Gone {
-			seen = later(seen, e.latest())
+			seen = accel.Latest(seen, e.latest())
 		}
 	}
 	return seen
 }
 
 // latest returns when the same happened for the last time.
-func (e *Entry) latest() time.Time { return later(e.At, e.Last) }
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
+func (e *Entry) latest() time.Time { return accel.Latest(e.At, e.Last) }
 
 // count counts what is not counted by reason.
 func (r *Record) count(what What, times int) {
