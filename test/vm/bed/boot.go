@@ -273,12 +273,11 @@ func (g *Guest) powerCut(ctx context.Context, r Reboot) error {
 		}
 	}
 	// The reset button, not the end of QEMU: the latter would also lose what the disk image keeps in QEMU's memory.
-	said := len(g.consoleText())
-	if err := g.machine.Reset(ctx); err != nil {
+	said, err := g.reset(ctx)
+	if err != nil {
 		return err
 	}
-	g.disconnect()
-	return g.connect(ctx, said)
+	return g.answer(ctx, said)
 }
 
 // copyTree copies a folder of plain files.

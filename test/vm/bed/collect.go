@@ -47,7 +47,7 @@ func (n *Node) Collect(ctx context.Context, test string) (string, error) {
 	return dir, nil
 }
 
-// Collect keeps a guest's console, journal and kernel log.
+// Collect keeps a guest's console, journal, kernel log and the state of its processors.
 func (g *Guest) Collect(ctx context.Context, test string) (string, error) {
 	dir, err := g.failureDir(test)
 	if err != nil {
@@ -55,6 +55,9 @@ func (g *Guest) Collect(ctx context.Context, test string) (string, error) {
 	}
 	keepFile(dir, "console.log", g.config.Console)
 	keepFile(dir, "qemu.log", g.log.Name())
+	within, cancel := context.WithTimeout(ctx, 20*time.Second)
+	keep(dir, "processors.txt", []byte(g.machine.Processors(within)))
+	cancel()
 	for name, argv := range map[string][]string{
 		"journal.txt":   {"journalctl", "-b", "--no-pager", "-o", "short-precise", "-n", "20000"},
 		"kernel.txt":    {"dmesg"},

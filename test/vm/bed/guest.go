@@ -86,7 +86,7 @@ func (g *Guest) rise(ctx context.Context, networkCut bool) error {
 				return err
 			}
 		}
-		err := g.connect(ctx, said)
+		err := g.answer(ctx, said)
 		died := errors.Is(err, errStopped) || g.machine.Crashed()
 		if err == nil || again || !died || g.wroteSince(began) {
 			return err
@@ -101,8 +101,23 @@ func (g *Guest) wroteSince(moment time.Time) bool {
 	return err != nil || info.ModTime().After(moment)
 }
 
-// errStopped: the guest's kernel does nothing any more.
-var errStopped = errors.New("its kernel has stopped before it had a root")
+// What emulation does to a kernel that starts.
+var (
+	errStopped   = errors.New("its kernel has stopped before it had a root")
+	errTimerLost = errors.New("its kernel says that a processor has no timer any more")
+)
+
+// hopeless returns why a kernel that starts will never answer, or nil, judged by its console: what it has written since
+// it was switched on, and for how long it has been silent.
+func hopeless(console string, quiet time.Duration) error {
+	switch {
+	case strings.Contains(console, "rcu: \tPossible timer handling issue on cpu="):
+		return errTimerLost
+	case quiet > silence && rootless(console):
+		return errStopped
+	}
+	return nil
+}
 
 // silence is how long a guest's kernel may write nothing to the console before it has mounted its root. On a busy
 // machine that takes ten seconds in all.
@@ -114,12 +129,36 @@ func rootless(console string) bool { return !strings.Contains(console, "EXT4-fs 
 // alreadyUp is for a guest that does not boot.
 const alreadyUp = -1
 
+// answer waits until the guest answers. Very rarely an emulated processor loses its timer while the kernel starts, and
+// then it is the reset button that a person would press: once, here.
+func (g *Guest) answer(ctx context.Context, said int) error {
+	err := g.connect(ctx, said)
+	if !errors.Is(err, errTimerLost) {
+		return err
+	}
+	g.bed.log.Say("the guest is reset: %v\n%s", err, g.machine.Processors(ctx))
+	if said, err = g.reset(ctx); err != nil {
+		return err
+	}
+	return g.connect(ctx, said)
+}
+
+// reset presses the reset button. It returns how much the console had written before.
+func (g *Guest) reset(ctx context.Context) (said int, err error) {
+	said = len(g.consoleText())
+	if err := g.machine.Reset(ctx); err != nil {
+		return 0, err
+	}
+	g.disconnect()
+	return said, nil
+}
+
 // connect waits until the guest answers. Said is how much the console had written before the guest was switched on, or
 // alreadyUp.
 func (g *Guest) connect(ctx context.Context, said int) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
-	began := time.Now()
+	began, looked := time.Now(), time.Now()
 	for {
 		_, err := g.channel(ctx)
 		if err == nil {
@@ -134,9 +173,12 @@ func (g *Guest) connect(ctx context.Context, said int) error {
 			return fmt.Errorf("cannot wait for the guest: %w\n%s", err, g.consoleTail())
 		case <-time.After(50 * time.Millisecond):
 		}
-		boots := g.kind != seed.Light && said != alreadyUp
-		if boots && g.quietSince(began) > silence && rootless(g.consoleText()[said:]) {
-			return fmt.Errorf("cannot wait for the guest: %w\n%s", errStopped, g.consoleTail())
+		if g.kind == seed.Light || said == alreadyUp || time.Since(looked) < time.Second {
+			continue
+		}
+		looked = time.Now()
+		if err := hopeless(g.consoleText()[said:], g.quietSince(began)); err != nil {
+			return fmt.Errorf("cannot wait for the guest: %w\n%s", err, g.consoleTail())
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package bed
 
-import "testing"
+import (
+	"errors"
+	"testing"
+	"time"
+)
 
 // TestRootless: a kernel that has mounted its root is never taken for one that has stopped before.
 func TestRootless(t *testing.T) {
@@ -12,6 +16,30 @@ func TestRootless(t *testing.T) {
 	} {
 		if got := rootless(console); got != want {
 			t.Errorf("%q: %t", console, got)
+		}
+	}
+}
+
+// TestHopeless: only a kernel that says that it has lost a timer, or that is silent before it has a root, is started
+// again.
+func TestHopeless(t *testing.T) {
+	const (
+		root  = "[    3.2] EXT4-fs (vda): mounted filesystem with ordered data mode. Quota mode: none.\n"
+		stall = root + "[   22.6] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\n"
+	)
+	for _, c := range []struct {
+		console string
+		quiet   time.Duration
+		want    error
+	}{
+		{"", time.Second, nil},
+		{"", 2 * silence, errStopped},
+		{root, 2 * silence, nil},
+		{stall, time.Second, nil},
+		{stall + "[   22.6] rcu: \tPossible timer handling issue on cpu=1 timer-softirq=5\n", 0, errTimerLost},
+	} {
+		if got := hopeless(c.console, c.quiet); !errors.Is(got, c.want) {
+			t.Errorf("%q, silent for %s: %v, not %v", c.console, c.quiet, got, c.want)
 		}
 	}
 }

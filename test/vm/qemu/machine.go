@@ -55,6 +55,7 @@ type Config struct {
 type Machine struct {
 	*Monitor
 	child *process.Child
+	cpus  int
 }
 
 // startTimeout is for a busy machine on which a saved state is read into the guest's memory; an idle one needs a second
@@ -87,7 +88,7 @@ func Start(ctx context.Context, starter *process.Starter, c Config, log *os.File
 		child.Stop(0)
 		return nil, err
 	}
-	m := &Machine{Monitor: monitor, child: child}
+	m := &Machine{Monitor: monitor, child: child, cpus: c.CPUs}
 	if c.State != "" {
 		if err := m.restore(ctx, c.State); err != nil {
 			m.Stop()
@@ -175,6 +176,24 @@ func (m *Machine) Pause(ctx context.Context) error { return m.Execute(ctx, "stop
 
 // Reset is the reset button: the guest gets no chance to write anything.
 func (m *Machine) Reset(ctx context.Context) error { return m.Execute(ctx, "system_reset", nil, nil) }
+
+// Processors returns the state of each processor and of its interrupt controller as QEMU sees it, as text: a guest that
+// hangs cannot say it.
+func (m *Machine) Processors(ctx context.Context) string {
+	var all strings.Builder
+	ask := func(line string) {
+		var said string
+		if err := m.Execute(ctx, "human-monitor-command", map[string]any{"command-line": line}, &said); err != nil {
+			said = err.Error()
+		}
+		fmt.Fprintf(&all, "%s:\n%s\n", line, said)
+	}
+	for i := range m.cpus {
+		ask(fmt.Sprintf("info lapic %d", i))
+	}
+	ask("info registers -a")
+	return all.String()
+}
 
 // Save writes the state of a paused machine to a file. Accelerators must be unplugged before: QEMU 7.2's edu device
 // saves nothing of itself, and a restored one would be a stranger to its driver.
