@@ -73,13 +73,14 @@ const (
 )
 
 // Left estimates the time left from the average speed of the current attempt. It reports false if the estimate would
-// be a guess: without a total, in the first five seconds, before 5 % is done, or if the total turned out too small.
+// be a guess: without a total, in the first five seconds, before 5 % is done, or once the total is reached, because
+// what goes on then is not counted.
 func (p Progress) Left(now time.Time) (time.Duration, bool) {
 	took := now.Sub(p.Since)
 	if !p.Again.IsZero() {
 		took = now.Sub(p.Again)
 	}
-	if p.Ended || p.Total <= 0 || p.Done <= 0 || p.Done > p.Total || p.Done*20 < p.Total || took < 5*time.Second {
+	if p.Ended || p.Total <= 0 || p.Done <= 0 || p.Done >= p.Total || p.Done*20 < p.Total || took < 5*time.Second {
 		return 0, false
 	}
 	return time.Duration(float64(took) * float64(p.Total-p.Done) / float64(p.Done)), true

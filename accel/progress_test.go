@@ -16,7 +16,7 @@ func TestLeft(t *testing.T) {
 	}{
 		"half":      {Progress{Done: 50, Total: 100}, 10 * time.Second, 10 * time.Second, true},
 		"a quarter": {Progress{Done: 25, Total: 100}, 20 * time.Second, time.Minute, true},
-		"all":       {Progress{Done: 100, Total: 100}, 10 * time.Second, 0, true},
+		"all":       {Progress{Done: 100, Total: 100}, 10 * time.Second, 0, false},
 		"the pace of this attempt": {
 			Progress{Done: 50, Total: 100, Again: since.Add(90 * time.Second)},
 			100 * time.Second, 10 * time.Second, true,
@@ -66,6 +66,11 @@ func TestSilent(t *testing.T) {
 			"bytes come", "pulling, 4.7 of 10.0 MB (47 %), 1m0s, ~1m8s left: registry.example/npu:1",
 			"pulling registry.example/npu:1, 40 % since 11:59:00 UTC",
 			pull(func(p *Progress) { p.Done, p.Total, p.Moved = 47e5, 10e6, ago(4) }),
+		},
+		{
+			"no byte is missing", "unpacking, 10.0 MB, 1m0s: registry.example/npu:1",
+			"unpacking registry.example/npu:1 since 11:59:00 UTC",
+			pull(func(p *Progress) { p.Done, p.Total, p.Moved = 10e6, 10e6, ago(30) }),
 		},
 		{
 			"another attempt has begun", "pulling, 1m0s, attempt 2 because it broke: registry.example/npu:1",

@@ -21,9 +21,22 @@ func (p Progress) Silent(now time.Time) (time.Duration, bool) {
 	return quiet, quiet >= silentAfter
 }
 
-// Percent returns how much is done, 0 to 100; false while that would be a guess.
+// received reports whether a pull has all its bytes and still goes on: it unpacks them then, which nothing counts.
+func (p Progress) received() bool {
+	return p.Stage == StagePull && !p.Ended && p.Total > 0 && p.Done >= p.Total
+}
+
+// Words returns what is done now, such as "pulling".
+func (p Progress) Words() string {
+	if p.received() {
+		return "unpacking"
+	}
+	return p.Stage.Words()
+}
+
+// Percent returns how much is done, 0 to 100; false while that would be a guess, or for a pull that unpacks.
 func (p Progress) Percent() (int, bool) {
-	if p.Total <= 0 || p.Done < 0 || p.Done > p.Total {
+	if p.Total <= 0 || p.Done < 0 || p.Done > p.Total || p.received() {
 		return 0, false
 	}
 	return int(float64(p.Done) / float64(p.Total) * 100), true
@@ -41,7 +54,7 @@ func (s Stage) Words() string {
 // Text describes the progress of a stage for people: what it does, which step, how much is done, for how long, how long
 // it takes still, and what it works on or waits for.
 func (p Progress) Text(now time.Time) string {
-	parts := []string{p.Stage.Words()}
+	parts := []string{p.Words()}
 	if p.Step > 0 {
 		parts = append(parts, strings.TrimSuffix(fmt.Sprintf("step %d of %d", p.Step, p.Steps), " of 0"))
 	}
@@ -69,7 +82,7 @@ func (p Progress) Text(now time.Time) string {
 // Report describes the progress without what changes by the second, for a place where each change is a write: how much
 // is done in steps of ten percent, since when, and whether a transfer brings nothing.
 func (p Progress) Report(now time.Time) string {
-	text := p.Stage.Words()
+	text := p.Words()
 	if p.What != "" && p.Stage.Unit() != UnitCommand {
 		text += " " + p.What
 	}

@@ -172,7 +172,7 @@ func workInProgress(p accel.Progress, now time.Time) page.Node {
 	about := []string{step, p.Amount(), again}
 	about = slices.DeleteFunc(about, func(s string) bool { return s == "" })
 	return page.El("div", page.Class("blocked", string(tone)),
-		page.El("p", page.Badge(tone, p.Stage.Words()), page.El("span", page.Class("mono"), page.Text(p.What))),
+		page.El("p", page.Badge(tone, p.Words()), page.El("span", page.Class("mono"), page.Text(p.What))),
 		page.When(known, page.Bar(fmt.Sprintf("%d %% done", percent), float64(percent)/100, page.Busy)),
 		page.El("p", page.Class("small"), page.Text("Began "), page.Ago(now, p.Since),
 			page.Text(prefixed(" · ", strings.Join(about, " · "))), quiet))

@@ -63,7 +63,7 @@ func TestWorking(t *testing.T) {
 		{
 			accel.Progress{Stage: accel.StagePull, Done: 95_000_000, Total: 95_000_000},
 			31 * time.Second,
-			"pulling, 95.0 MB, 31s, ~0s left", "pulling took 31s, 95.0 MB", "",
+			"unpacking, 95.0 MB, 31s", "pulling took 31s, 95.0 MB", "",
 		},
 		{
 			accel.Progress{Stage: accel.StagePush, Done: 1_000_000},
