@@ -74,7 +74,7 @@ const (
 
 // Left estimates the time left from the average speed of the current attempt. It reports false if the estimate would
 // be a guess: without a total, in the first five seconds, before 5 % is done, or once the total is reached, because
-// what goes on then is not counted.
+// nothing counts what is still to do.
 func (p Progress) Left(now time.Time) (time.Duration, bool) {
 	took := now.Sub(p.Since)
 	if !p.Again.IsZero() {

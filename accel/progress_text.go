@@ -12,7 +12,7 @@ const silentAfter = 5 * time.Second
 // Silent returns for how long a transfer has brought nothing; false if bytes come, or nothing is transferred.
 func (p Progress) Silent(now time.Time) (time.Duration, bool) {
 	switch {
-	case p.Ended, p.Stage.Unit() != UnitByte, p.Total > 0 && p.Done >= p.Total:
+	case p.Ended, p.Stage.Unit() != UnitByte, p.complete():
 		return 0, false
 	case p.Done > 0 && p.Moved.IsZero():
 		return 0, false // nobody kept the reports
@@ -21,22 +21,25 @@ func (p Progress) Silent(now time.Time) (time.Duration, bool) {
 	return quiet, quiet >= silentAfter
 }
 
-// received reports whether a pull has all its bytes and still goes on: it unpacks them then, which nothing counts.
-func (p Progress) received() bool {
-	return p.Stage == StagePull && !p.Ended && p.Total > 0 && p.Done >= p.Total
+// complete reports whether all that the stage counts is done.
+func (p Progress) complete() bool { return p.Total > 0 && p.Done >= p.Total }
+
+// unpacks reports whether a pull has all its bytes and is still going on. It is unpacking them, which nothing counts.
+func (p Progress) unpacks() bool {
+	return p.Stage == StagePull && !p.Ended && p.complete()
 }
 
-// Words returns what is done now, such as "pulling".
+// Words returns what is being done, such as "pulling".
 func (p Progress) Words() string {
-	if p.received() {
+	if p.unpacks() {
 		return "unpacking"
 	}
 	return p.Stage.Words()
 }
 
-// Percent returns how much is done, 0 to 100; false while that would be a guess, or for a pull that unpacks.
+// Percent returns how much is done, 0 to 100; false while that would be a guess, or while a pull unpacks.
 func (p Progress) Percent() (int, bool) {
-	if p.Total <= 0 || p.Done < 0 || p.Done > p.Total || p.received() {
+	if p.Total <= 0 || p.Done < 0 || p.Done > p.Total || p.unpacks() {
 		return 0, false
 	}
 	return int(float64(p.Done) / float64(p.Total) * 100), true

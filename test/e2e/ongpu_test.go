@@ -43,7 +43,7 @@ func TestOnGPU(t *testing.T) {
 			t.Errorf("the report lacks %q", want)
 		}
 	}
-	// The line about the start says it, or, where the compile takes longer than that line waits, one about a change.
+	// The log says so in its line about the start, or, if the compile outlasts the wait for that line, as a change.
 	if !regexp.MustCompile(`kind=qemu-edu (state|from=\S+ to)=ready `).MatchString(report) {
 		t.Error("the report lacks the agent's line that the kind is ready")
 	}

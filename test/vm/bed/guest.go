@@ -101,14 +101,14 @@ func (g *Guest) wroteSince(moment time.Time) bool {
 	return err != nil || info.ModTime().After(moment)
 }
 
-// What emulation does to a kernel that starts.
+// What emulation can do to a kernel while it boots.
 var (
 	errStopped   = errors.New("its kernel has stopped before it had a root")
 	errTimerLost = errors.New("its kernel says that a processor has no timer any more")
 )
 
-// hopeless returns why a kernel that starts will never answer, or nil, judged by its console: what it has written since
-// it was switched on, and for how long it has been silent.
+// hopeless returns why a kernel that is booting will never answer, or nil. It judges by what the kernel has written to
+// the console since power-on, and by how long it has been silent.
 func hopeless(console string, quiet time.Duration) error {
 	switch {
 	case strings.Contains(console, "rcu: \tPossible timer handling issue on cpu="):
@@ -129,8 +129,8 @@ func rootless(console string) bool { return !strings.Contains(console, "EXT4-fs 
 // alreadyUp is for a guest that does not boot.
 const alreadyUp = -1
 
-// answer waits until the guest answers. Very rarely an emulated processor loses its timer while the kernel starts, and
-// then it is the reset button that a person would press: once, here.
+// answer waits until the guest answers. Very rarely an emulated processor loses its timer while the kernel boots:
+// then it presses the reset button, once, as a person would.
 func (g *Guest) answer(ctx context.Context, said int) error {
 	err := g.connect(ctx, said)
 	if !errors.Is(err, errTimerLost) {
@@ -158,7 +158,8 @@ func (g *Guest) reset(ctx context.Context) (said int, err error) {
 func (g *Guest) connect(ctx context.Context, said int) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
-	began, looked := time.Now(), time.Now()
+	began := time.Now()
+	looked := began
 	for {
 		_, err := g.channel(ctx)
 		if err == nil {

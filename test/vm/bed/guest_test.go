@@ -20,8 +20,7 @@ func TestRootless(t *testing.T) {
 	}
 }
 
-// TestHopeless: only a kernel that says that it has lost a timer, or that is silent before it has a root, is started
-// again.
+// TestHopeless: only a kernel that reports a lost timer, or that falls silent before it has a root, is given up.
 func TestHopeless(t *testing.T) {
 	const (
 		root  = "[    3.2] EXT4-fs (vda): mounted filesystem with ordered data mode. Quota mode: none.\n"

@@ -177,8 +177,8 @@ func (m *Machine) Pause(ctx context.Context) error { return m.Execute(ctx, "stop
 // Reset is the reset button: the guest gets no chance to write anything.
 func (m *Machine) Reset(ctx context.Context) error { return m.Execute(ctx, "system_reset", nil, nil) }
 
-// Processors returns the state of each processor and of its interrupt controller as QEMU sees it, as text: a guest that
-// hangs cannot say it.
+// Processors returns the state of each processor and of its interrupt controller as QEMU sees it, as text. A guest
+// that hangs cannot report it.
 func (m *Machine) Processors(ctx context.Context) string {
 	var all strings.Builder
 	ask := func(line string) {
